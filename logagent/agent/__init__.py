@@ -1,0 +1,1 @@
+"""Joins decisions and effects: LogManager, guards, the cycle, the daemon."""

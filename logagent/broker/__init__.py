@@ -1,0 +1,1 @@
+"""Reads what the broker wrote, holds and answers; decides nothing."""

@@ -1,0 +1,125 @@
+"""Every error that logagent raises, each with a slug, a hint and its exit status.
+
+The exit statuses are part of the interface (README, `logagent --help`); this module is the one place that
+defines them, and `logagent.cli.main` the one place that turns an error into one. It imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    REFUSED = 3
+    APPROVAL = 4
+    OFFLINE = 5
+    CHECK_FATAL = 6
+    HALTED = 7
+    UNREACHABLE = 69
+    CONFIG = 78
+
+
+# Where several apply, the first of this order is the status of the command.
+EXIT_PRECEDENCE = (
+    Exit.CONFIG,
+    Exit.USAGE,
+    Exit.HALTED,
+    Exit.UNREACHABLE,
+    Exit.FAILED,
+    Exit.APPROVAL,
+    Exit.OFFLINE,
+    Exit.CHECK_FATAL,
+    Exit.REFUSED,
+    Exit.OK,
+)
+
+
+def worst(*statuses: Exit) -> Exit:
+    """The exit status to report when all of `statuses` apply (`Exit.OK` for none)."""
+    return next((s for s in EXIT_PRECEDENCE if s in statuses), Exit.OK)
+
+
+class LogAgentError(Exception):
+    """Base of all our errors.
+
+    `str(error)` is one sentence that says what is wrong; `hint` is what the operator can do about it.
+    """
+
+    slug = "failed"
+    exit_status = Exit.FAILED
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(LogAgentError):
+    """The command line asks for something that cannot be asked for."""
+
+    slug = "usage"
+    exit_status = Exit.USAGE
+
+
+class ConfigError(LogAgentError):
+    """Configuration is wrong. `problems` lists every error at once, each as "place: what is wrong"."""
+
+    slug = "config"
+    exit_status = Exit.CONFIG
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+
+class UnreadableError(LogAgentError):
+    """A file that the broker (or we) wrote is not what it should be. Never taken as "empty"."""
+
+    slug = "unreadable"
+
+
+class KafkaStorageError(LogAgentError):
+    """A log dir is offline, or went offline by this very action (Kafka's `KafkaStorageException`)."""
+
+    slug = "storage"
+    exit_status = Exit.OFFLINE
+
+    def __init__(self, message: str, *, log_dir: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.log_dir = log_dir
+
+
+class BrokerHoldsLogDir(LogAgentError):
+    """A broker took (or has) the lock of a log dir: work there stops where it is."""
+
+    slug = "lock"
+    exit_status = Exit.REFUSED
+
+    def __init__(self, message: str, *, log_dir: str, pid: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.log_dir = log_dir
+        self.pid = pid
+
+
+class JournalError(LogAgentError):
+    """The journal cannot be read or written; nothing is done without it."""
+
+    slug = "journal"
+
+
+class ServiceUnreachable(LogAgentError):
+    """A service that is needed (Admin API, fleet store) cannot be reached."""
+
+    slug = "unreachable"
+    exit_status = Exit.UNREACHABLE
+
+
+class Halted(LogAgentError):
+    """All log dirs are offline and `health.on_all_offline` is `halt`."""
+
+    slug = "halted"
+    exit_status = Exit.HALTED

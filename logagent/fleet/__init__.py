@@ -1,0 +1,1 @@
+"""The fleet job. pyspark is imported only below this package."""

@@ -1,0 +1,1 @@
+"""The only place that touches the host's disks, processes and the journal."""
