@@ -1,0 +1,185 @@
+"""What can be configured, with defaults: plain frozen dataclasses, cheap to import.
+
+Durations are kept in milliseconds and sizes in bytes; both are written the way people write them (`15m`, `7d`,
+`64MiB`). The markers `Duration`, `Size` … teach pydantic how to read a field, and load pydantic only when there is
+something to validate: `logagent queue` on a host without a configuration file never pays for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+_DURATION_UNITS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
+_SIZE_UNITS = {
+    "": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+
+
+def parse_duration(text: object) -> int:
+    """Milliseconds of `15m`, `7d`, `1h30m`, `250ms`. A bare number has no unit and is refused; so is a negative one."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{text!r} is no duration: write it with a unit, such as 30s, 15m, 24h or 7d")
+    parts = re.fullmatch(r"(?:\d+(?:ms|[smhdw])\s*)+", text.strip())
+    if parts is None:
+        raise ValueError(f"{text!r} is no duration: write it with a unit, such as 30s, 15m, 24h or 7d")
+    return sum(int(n) * _DURATION_UNITS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdw])", text))
+
+
+def parse_size(text: object) -> int:
+    """Bytes of `64MiB`, `10MB`, `1G` (1024-based without the `B`) or a plain number of bytes."""
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
+    if match is None or match[2] not in _SIZE_UNITS:
+        raise ValueError(f"{text!r} is no size: write it such as 64MiB, 10MB or 1048576")
+    return int(match[1]) * _SIZE_UNITS[match[2]]
+
+
+def parse_words(text: object) -> list[str]:
+    """A list of words; an environment variable gives them separated by commas."""
+    if isinstance(text, str):
+        return [word.strip() for word in text.split(",") if word.strip()]
+    if isinstance(text, list | tuple) and all(isinstance(word, str) for word in text):
+        return [str(word) for word in text]
+    raise ValueError("must be a list of strings")
+
+
+@dataclass(frozen=True)
+class _Reads:
+    """Tells pydantic to pass the raw value through `parse` first."""
+
+    parse: Callable[[object], object]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        def read(value: object) -> object:
+            return None if value is None else self.parse(value)
+
+        return core_schema.no_info_before_validator_function(read, handler(source))
+
+
+@dataclass(frozen=True)
+class _Within:
+    """Tells pydantic the legal range of a number, both ends included."""
+
+    low: float
+    high: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        def check(value: float) -> float:
+            if not self.low <= value <= self.high:
+                raise ValueError(f"must be between {self.low} and {self.high}")
+            return value
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+
+Duration = Annotated[int, _Reads(parse_duration)]
+Size = Annotated[int, _Reads(parse_size)]
+Words = Annotated[tuple[str, ...], _Reads(parse_words)]
+Fraction = Annotated[float, _Within(0.0, 1.0)]
+Count = Annotated[int, _Within(1, 1_000_000)]
+Workers = Annotated[int, _Within(1, 16)]
+Millis = Annotated[int, _Within(0, 2**63 - 1)]
+
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    config: str | None = None
+    bootstrap_servers: str | None = None
+    client: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentsSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    sources: Words = ("kraft-log", "admin")
+    file: str | None = None
+    max_age: Duration = 15 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    mode: Literal["report", "enforce"] = "report"
+    interval: Duration = 10 * MINUTE_MS
+    sightings: Count = 3
+    min_age: Duration = 24 * HOUR_MS
+    stray_retention: Duration = 7 * DAY_MS
+    leftover_grace: Duration = HOUR_MS
+    max_fraction: Fraction = 0.1
+    max_dirs: Count = 20
+    quarantine_dirs: Words = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    settle: Duration = MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    file_delete_delay_ms: Millis | None = None
+    bytes_per_second: Size | None = None
+    workers: Workers = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    probe_interval: Duration = 30 * SECOND_MS
+    probe_timeout: Duration = 10 * SECOND_MS
+    recovery_probes: Count = 3
+    on_all_offline: Literal["stay", "halt"] = "stay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    store: str | None = None
+    interval: Duration = HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    listen: str | None = "127.0.0.1:9640"
+    textfile: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every section of `logagent.toml`; the keys and their meaning stand in `config/logagent.toml`."""
+
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    assignments: AssignmentsSettings = field(default_factory=AssignmentsSettings)
+    cleanup: CleanupSettings = field(default_factory=CleanupSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    delete: DeleteSettings = field(default_factory=DeleteSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
+    publish: PublishSettings = field(default_factory=PublishSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
