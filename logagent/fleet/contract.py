@@ -1,0 +1,218 @@
+"""What the agents publish, what the fleet job stores and reports, and what the page is given. No pyspark here.
+
+This is the one file that both sides of `landing/` read, and the one that names every report table and column.
+
+The hand-over to the page
+-------------------------
+The job calls, once, on the driver::
+
+    html = logagent.fleet.page.render(report, tables)
+
+`report` is the content of `report.json` (`logagent.fleet-report/1`, see `report_document`), a plain dict:
+
+- `schema`, `run_id` (text), `at` (when the report ran), `as_of` (the time that snapshot ages are measured against), `date`
+  (YYYY-MM-DD), all times RFC 3339 in UTC with milliseconds;
+- `clusters`: `[{cluster_id, hosts, unknown_hosts, assignments: {source, at, age_seconds, topics, partitions} | null,
+  verdicts: "decided" | "unknown", why: text | null}]`;
+- `hosts`: `{reporting: int, unknown: [{cluster_id, node_id, why}]}` (`unknown` is cut at `SHOWN_UNKNOWN_HOSTS`; `unknown_total`
+  holds the count, and the table `log_dir_health` has them all);
+- `totals`: `{bytes, allocated, current, future, stray, delete, other, orphans, orphan_bytes, missing_replicas, duplicates,
+  leftovers}`: integers; `current` … `other` are bytes of the ledgers, the last four and `orphans` are counts;
+- `tables`: `{NAME: {rows, csv, parquet, shown}}`: `rows` = all rows, `shown` = how many the page was given, `csv` and `parquet` = paths relative
+  to the report directory (`csv` is null for `usage_partitions`);
+- `warnings`: list of sentences (may quote names from disks: hostile input).
+
+`tables` is `dict[str, PageTable]`. A `PageTable` is a dict `{"columns": [names], "rows": [dict, …], "total": int}`: `rows` are the
+first `len(rows) <= PAGE_ROWS` rows of `total`, already in the order in which they are worth reading (largest or worst
+first; the order is part of `TABLES`). Values are `str`, `int`, `float`, `bool`, `None`; times are RFC 3339 text. What a column holds (bytes, seconds,
+share, …) is `column_units(NAME)[column]`, so that the page formats by unit and not by name. Every table of `TABLES` except
+`usage_partitions` is there, an empty one with `rows == []` and `total == 0`; none is ever absent.
+
+Charts are tables too (`CHARTS`), bounded by the job, present even when empty:
+
+- `chart_topics` (treemap): the `TREEMAP_TOPICS` largest topics of the fleet, and last one row a fleet with `topic` null = all others;
+- `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; a date on which hosts were silent has a
+  smaller `hosts`: the line must not be read as shrinkage, so show or break there;
+- bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come from `usage_hosts` and `usage_log_dirs` directly
+  (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all bytes);
+- deletion progress comes from `deletion_progress` (`marked`, `removed`: counts of directories).
+
+Links between the tables: `cluster_id` + `node_id` lead to `usage_hosts`, + `log_dir` to `usage_log_dirs`, `cluster_id` + `topic` to `usage_topics`.
+Every text in `tables` and `report` may come from a disk: escape all of it. Bytes of names that are not UTF-8 arrive as the six characters `\\udcXX`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+SNAPSHOT_SCHEMA = "logagent.snapshot/1"
+ASSIGNMENTS_SCHEMA = "logagent.assignments/1"
+MANIFEST_SCHEMA = "logagent.manifest/1"
+REPORT_SCHEMA = "logagent.fleet-report/1"
+
+PAGE_ROWS = 1000
+"""Rows of one table that the page is given; the rest is in the CSV."""
+SHOWN_UNKNOWN_HOSTS = 1000
+TREEMAP_TOPICS = 80
+GROWTH_DATES = 90
+
+
+class PageTable(TypedDict):
+    """The first rows of a table, in their order, and how many there are in all."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`unit` is one of text, int, bytes, seconds, days, share (0..1 of something), ratio (1.0 = the mean), time, date, bool."""
+
+    name: str
+    unit: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One report table: its columns in the order of the files, what it says, and its order (`-` = descending)."""
+
+    title: str
+    columns: tuple[Column, ...]
+    order: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """`"name other:bytes"` → columns; without a unit it is text."""
+    return tuple(Column(*word.split(":")) for word in text.split())
+
+
+LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
+"""The ledger of a log dir, bytes each: used = current + future + stray + delete + other + open_removed + unexplained."""
+
+_LEDGER = " ".join(f"{name}:bytes" for name in LEDGER)
+_HOST = "cluster_id node_id:int host"
+_PARTITION = "topic topic_id partition:int"
+
+TABLES: dict[str, Table] = {
+    "usage_clusters": Table(
+        "Disk usage by cluster",
+        _columns(
+            f"cluster_id hosts:int unknown_hosts:int log_dirs:int dirs:int bytes:bytes allocated:bytes {_LEDGER} orphans:int"
+            " orphan_bytes:bytes host_skew:ratio"
+        ),
+        ("-bytes", "cluster_id"),
+    ),
+    "usage_hosts": Table(
+        "Disk usage by host",
+        _columns(
+            f"{_HOST} agent_version kafka_version snapshot_id snapshot_at:time snapshot_age_seconds:seconds clock_skew_seconds:seconds"
+            f" log_dirs:int offline_log_dirs:int dirs:int bytes:bytes allocated:bytes {_LEDGER} used_share:share orphans:int"
+            " orphan_bytes:bytes skew:ratio log_dir_skew:ratio"
+        ),
+        ("-bytes", "cluster_id", "node_id"),
+    ),
+    "usage_log_dirs": Table(
+        "Disk usage by log dir, with the hidden bytes",
+        _columns(
+            f"{_HOST} log_dir directory_id health reason dirs:int bytes:bytes allocated:bytes {_LEDGER} used_share:share orphans:int"
+            " orphan_bytes:bytes skew:ratio"
+        ),
+        ("-used_share", "-bytes", "cluster_id", "node_id", "log_dir"),
+    ),
+    "usage_topics": Table(
+        "Disk usage by topic",
+        _columns(
+            "cluster_id topic topic_id partitions:int copies:int hosts:int bytes:bytes allocated:bytes current:bytes future:bytes"
+            " stray:bytes delete:bytes largest_partition:bytes skew:ratio orphans:int orphan_bytes:bytes"
+        ),
+        ("-bytes", "cluster_id", "topic", "topic_id"),
+    ),
+    "usage_partitions": Table(
+        "Disk usage by partition",
+        _columns(
+            f"cluster_id {_PARTITION} copies:int assigned:int bytes:bytes allocated:bytes smallest_copy:bytes largest_copy:bytes"
+        ),
+        ("cluster_id", "topic", "topic_id", "partition"),
+    ),
+    "orphans": Table(
+        "Orphaned directories",
+        _columns(
+            f"{_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes age_seconds:seconds sightings:int copies_elsewhere:int"
+            " longest_copy:bool only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict agent_reason"
+        ),
+        ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
+    ),
+    "missing_replicas": Table(
+        "Assigned, and on no disk of that broker",
+        _columns(f"{_HOST} {_PARTITION} in_isr:bool adding:bool copies_elsewhere:int"),
+        ("cluster_id", "topic", "topic_id", "partition", "node_id"),
+    ),
+    "leftovers": Table(
+        "Strays, overdue deletions, abandoned moves",
+        _columns(
+            f"{_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes age_seconds:seconds marked_at:time why"
+        ),
+        ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
+    ),
+    "duplicates": Table(
+        "The same partition in two log dirs of one host",
+        _columns(f"{_HOST} {_PARTITION} copies:int log_dirs bytes:bytes allocated:bytes"),
+        ("-bytes", "cluster_id", "node_id", "topic", "topic_id", "partition"),
+    ),
+    "log_dir_health": Table(
+        "Log dirs, hosts and agents that need a look",
+        _columns(f"{_HOST} log_dir finding detail snapshot_at:time"),
+        ("finding", "cluster_id", "node_id", "log_dir", "detail"),
+    ),
+    "growth": Table(
+        "Growth, and days until full",
+        _columns(
+            f"scope {_HOST} log_dir topic topic_id first_date:date last_date:date dates:int bytes:bytes bytes_per_day:bytes free:bytes"
+            " days_to_full:days"
+        ),
+        ("days_to_full", "-bytes_per_day", "scope", "cluster_id", "node_id", "log_dir", "topic", "topic_id"),
+    ),
+    "deletion_progress": Table(
+        "Deletion progress by topic",
+        _columns(
+            "cluster_id topic marked:int marked_bytes:bytes removed:int removed_bytes:bytes hosts:int hosts_done:int remaining:int"
+            " since:date done_share:share"
+        ),
+        ("done_share", "-marked_bytes", "cluster_id", "topic"),
+    ),
+    "quarantined_input": Table(
+        "Input that was not taken",
+        _columns("cluster_id node_id:int date:date kind file reason detail record"),
+        ("cluster_id", "node_id", "file", "reason", "record"),
+    ),
+}
+"""Every report table. `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent, clock-skew,
+verdicts-differ. `growth.scope` is `log_dir` or `topic`. `reason` of an orphan is topic-absent, topic-recreated or not-a-replica."""
+
+CHARTS: dict[str, Table] = {
+    "chart_topics": Table(
+        "Largest topics",
+        _columns("cluster_id topic bytes:bytes partitions:int orphan_bytes:bytes topics:int"),
+        ("-bytes",),
+    ),
+    "chart_growth": Table(
+        "Bytes by day",
+        _columns("cluster_id date:date hosts:int bytes:bytes used:bytes size:bytes"),
+        ("cluster_id", "date"),
+    ),
+}
+
+NO_CSV = frozenset({"usage_partitions"})
+"""Written as Parquet only, and not given to the page."""
+
+
+def column_units(table: str) -> dict[str, str]:
+    """Unit of each column of a report table or chart; raises `KeyError` for a name that is neither."""
+    found = TABLES.get(table) or CHARTS[table]
+    return {column.name: column.unit for column in found.columns}
