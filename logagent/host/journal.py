@@ -1,0 +1,405 @@
+"""The journal: what we meant to do, what came of it, and what we have seen. SQLite, WAL, `synchronous=FULL`.
+
+Guarantees. `begin` returns only when the intents are on disk; an intent without an outcome after a crash is therefore
+an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is no UTF-8
+(directory names can hold anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
+`sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
+"journal").
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from logagent.errors import JournalError
+from logagent.model.records import ActionKind, Identity, Outcome
+from logagent.model.sightings import Sighting
+
+FILE_NAME = "journal.db"
+SCHEMA_VERSION = 1
+_BUSY_SECONDS = 10.0
+
+_SCHEMA = """
+CREATE TABLE actions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms INTEGER NOT NULL,
+  action TEXT NOT NULL,
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  new_name TEXT,
+  topic TEXT,
+  partition INTEGER,
+  topic_id TEXT,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  plan_id TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  approved INTEGER NOT NULL,
+  outcome TEXT,
+  finished_at_ms INTEGER,
+  error TEXT
+);
+CREATE INDEX actions_unsettled ON actions (id) WHERE outcome IS NULL;
+CREATE INDEX actions_by_new_name ON actions (log_dir, new_name) WHERE new_name IS NOT NULL;
+CREATE INDEX actions_by_name ON actions (log_dir, name);
+CREATE INDEX actions_by_time ON actions (at_ms);
+CREATE TABLE checkpoint_entries (
+  action_id INTEGER NOT NULL REFERENCES actions (id) ON DELETE CASCADE,
+  file TEXT NOT NULL,
+  topic TEXT NOT NULL,
+  partition INTEGER NOT NULL,
+  offset INTEGER NOT NULL,
+  PRIMARY KEY (action_id, file)
+) WITHOUT ROWID;
+CREATE TABLE failures (
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  last_at_ms INTEGER NOT NULL,
+  last_error TEXT NOT NULL,
+  PRIMARY KEY (log_dir, name)
+) WITHOUT ROWID;
+CREATE TABLE sightings (
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  topic_id TEXT,
+  newest_mtime_ns INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  first_ms INTEGER NOT NULL,
+  last_ms INTEGER NOT NULL,
+  PRIMARY KEY (log_dir, name)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEntry:
+    """One entry that was (or will be) taken out of an offset checkpoint, so that restore can put it back."""
+
+    file: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An action about to happen. `topic` is the full name, also where `name` or `new_name` is cut."""
+
+    action: ActionKind
+    log_dir: str
+    name: str
+    new_name: str | None
+    topic: str | None
+    partition: int | None
+    topic_id: str | None
+    identity: Identity
+    bytes: int
+    plan_id: str
+    actor: str
+    approved: bool = False
+    checkpoint_entries: tuple[CheckpointEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the journal: an intent with its time (ms) and, once it is settled, its outcome."""
+
+    id: int
+    at_ms: int
+    intent: Intent
+    outcome: Outcome | None
+    finished_at_ms: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong with a removal so far, for the backoff of the next attempt."""
+
+    attempts: int
+    last_at_ms: int
+    last_error: str
+
+
+class Journal:
+    """The open journal of one state dir. One writer at a time; any number of readers."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
+        self._db = connection
+        self._lock = threading.RLock()
+        self.path = path
+        self.read_only = read_only
+
+    @classmethod
+    def open(cls, state_dir: str) -> Journal:
+        """Open for writing, creating it (mode 0640) where it is not there. Raises JournalError."""
+        path = os.path.join(state_dir, FILE_NAME)
+        with _as_journal_error(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640))
+            db = _connect(path)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute("PRAGMA foreign_keys=ON")
+            version = _version(db, path)
+            if version == 0:
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        return cls(db, path, read_only=False)
+
+    @classmethod
+    def open_read_only(cls, state_dir: str) -> Journal:
+        """Open for reading; where there is no journal yet, an empty one in memory. Raises JournalError."""
+        path = os.path.join(state_dir, FILE_NAME)
+        with _as_journal_error(path):
+            if not os.path.exists(path):
+                db = _connect(":memory:")
+                db.executescript(_SCHEMA)
+                return cls(db, path, read_only=True)
+            db = _connect(f"file:{_uri_quoted(path)}?mode=ro")
+            if _version(db, path) == 0:
+                raise JournalError(f"{path} holds no journal", hint="move the file away; a new one is made")
+        return cls(db, path, read_only=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, _as_journal_error(self.path):
+            if self.read_only:
+                raise JournalError(f"{self.path} is open for reading only")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, _as_journal_error(self.path):
+            return self._db.execute(sql, values).fetchall()
+
+    # Actions
+
+    def begin(self, intents: Sequence[Intent], now_ms: int) -> list[int]:
+        """Make all `intents` durable in one transaction; their ids, in order. Nothing may be done before this."""
+        ids: list[int] = []
+        with self._transaction() as db:
+            for i in intents:
+                cursor = db.execute(
+                    "INSERT INTO actions (at_ms, action, log_dir, name, new_name, topic, partition, topic_id, device,"
+                    " inode, bytes, plan_id, actor, approved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    (
+                        now_ms, i.action.value, _put(i.log_dir), _put(i.name), _put(i.new_name), _put(i.topic),
+                        i.partition, i.topic_id, i.identity.device, i.identity.inode, i.bytes, i.plan_id, i.actor,
+                        int(i.approved),
+                    ),
+                )  # fmt: skip
+                action_id = cursor.lastrowid
+                assert action_id is not None
+                ids.append(action_id)
+                db.executemany(
+                    "INSERT INTO checkpoint_entries VALUES (?,?,?,?,?)",
+                    [(action_id, e.file, _put(e.topic), e.partition, e.offset) for e in i.checkpoint_entries],
+                )
+        return ids
+
+    def add_checkpoint_entries(self, entries: Iterable[tuple[int, CheckpointEntry]]) -> None:
+        """Remember entries that are about to leave a checkpoint, by the id of the action they belong to."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO checkpoint_entries VALUES (?,?,?,?,?)",
+                [(action_id, e.file, _put(e.topic), e.partition, e.offset) for action_id, e in entries],
+            )
+
+    def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]], now_ms: int) -> None:
+        """Record what came of actions, in one durable transaction."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE actions SET outcome=?, error=?, finished_at_ms=? WHERE id=?",
+                [(outcome.value, _put(error), now_ms, action_id) for action_id, outcome, error in outcomes],
+            )
+
+    def unsettled(self) -> list[Entry]:
+        """Intents without an outcome, oldest first: what a crash (or another process at work) left behind."""
+        return self._entries("WHERE outcome IS NULL ORDER BY id")
+
+    def renamed_to(self, log_dir: str, name: str, identity: Identity) -> Entry | None:
+        """The newest finished rename of ours that gave this directory its present name."""
+        found = self._entries(
+            "WHERE log_dir=? AND new_name=? AND device=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
+            (_put(log_dir), _put(name), identity.device, identity.inode),
+        )
+        return found[0] if found else None
+
+    def renames(self) -> dict[tuple[str, str], Entry]:
+        """(log dir, present name) → the newest finished rename of ours to that name, for whole listings."""
+        entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
+        return {(e.intent.log_dir, e.intent.new_name or ""): e for e in entries}
+
+    def removals_begun(self) -> set[tuple[str, str]]:
+        """(log dir, name) of every removal that was ever begun and did not end with the directory gone."""
+        rows = self._rows(
+            "SELECT DISTINCT log_dir, name FROM actions"
+            " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
+        )
+        return {(_text(log_dir), _text(name)) for log_dir, name in rows}
+
+    def since(self, at_ms: int) -> list[Entry]:
+        """Actions that were begun at or after `at_ms`, oldest first (what the blast radius counts)."""
+        return self._entries("WHERE at_ms>=? ORDER BY id", (at_ms,))
+
+    def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
+        """The journal, oldest first; with `limit` only the newest that many."""
+        tail = "ORDER BY id DESC LIMIT ?" if limit is not None else "ORDER BY id DESC"
+        values: list[Any] = [since_ms or 0] + ([limit] if limit is not None else [])
+        return self._entries(f"WHERE at_ms>=? {tail}", values)[::-1]
+
+    def _entries(self, where: str, values: Sequence[Any] = ()) -> list[Entry]:
+        rows = self._rows(
+            "SELECT id, at_ms, action, log_dir, name, new_name, topic, partition, topic_id, device, inode, bytes,"
+            f" plan_id, actor, approved, outcome, finished_at_ms, error FROM actions {where}",
+            values,
+        )
+        return [_entry(row) for row in rows]
+
+    def with_checkpoint_entries(self, entry: Entry) -> Entry:
+        """`entry` with the checkpoint entries that its action took out."""
+        rows = self._rows(
+            "SELECT file, topic, partition, offset FROM checkpoint_entries WHERE action_id=?", (entry.id,)
+        )
+        saved = tuple(CheckpointEntry(file, _text(topic), partition, offset) for file, topic, partition, offset in rows)
+        return replace(entry, intent=replace(entry.intent, checkpoint_entries=saved))
+
+    # Failed removals
+
+    def record_failure(self, log_dir: str, name: str, error: str, now_ms: int) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
+                " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
+                (_put(log_dir), _put(name), now_ms, _put(error)),
+            )
+
+    def clear_failures(self, gone: Iterable[tuple[str, str]]) -> None:
+        keys = [(_put(log_dir), _put(name)) for log_dir, name in gone]
+        if not keys:
+            return
+        with self._transaction() as db:
+            db.executemany("DELETE FROM failures WHERE log_dir=? AND name=?", keys)
+
+    def failures(self) -> dict[tuple[str, str], Failure]:
+        rows = self._rows("SELECT log_dir, name, attempts, last_at_ms, last_error FROM failures")
+        return {(_text(d), _text(n)): Failure(attempts, at, _text(error)) for d, n, attempts, at, error in rows}
+
+    # Sightings
+
+    def sightings(self) -> dict[tuple[str, str], Sighting]:
+        rows = self._rows(
+            "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
+            " FROM sightings"
+        )
+        found = [Sighting(_text(r[0]), _text(r[1]), Identity(r[2], r[3]), *r[4:]) for r in rows]
+        return {(s.log_dir, s.name): s for s in found}
+
+    def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
+        """Make exactly these the known sightings, in one durable transaction."""
+        rows = [
+            (
+                _put(s.log_dir), _put(s.name), s.identity.device, s.identity.inode, s.topic_id, s.newest_mtime_ns,
+                s.reason, s.count, s.first_ms, s.last_ms,
+            )
+            for s in sightings
+        ]  # fmt: skip
+        with self._transaction() as db:
+            db.execute("DELETE FROM sightings")
+            db.executemany("INSERT INTO sightings VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    intent = Intent(
+        action=ActionKind(row[2]),
+        log_dir=_text(row[3]),
+        name=_text(row[4]),
+        new_name=_text_or_none(row[5]),
+        topic=_text_or_none(row[6]),
+        partition=row[7],
+        topic_id=row[8],
+        identity=Identity(row[9], row[10]),
+        bytes=row[11],
+        plan_id=row[12],
+        actor=row[13],
+        approved=bool(row[14]),
+    )
+    outcome = Outcome(row[15]) if row[15] is not None else None
+    return Entry(row[0], row[1], intent, outcome, row[16], _text_or_none(row[17]))
+
+
+def _put(text: str | None) -> str | bytes | None:
+    if text is None:
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+    return text
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _text_or_none(value: str | bytes | None) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
+    )
+
+
+def _uri_quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(os.path.abspath(path))
+
+
+def _version(db: sqlite3.Connection, path: str) -> int:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise JournalError(
+            f"{path} was written by a newer logagent (journal schema {version}; this one knows {SCHEMA_VERSION})",
+            hint="install that version again, or move the journal away: what it knows of undo is lost with it",
+        )
+    return version
+
+
+@contextmanager
+def _as_journal_error(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as e:
+        raise JournalError(
+            f"the journal {path} cannot be used: {e}",
+            hint="check owner, mode and free space of the state dir (--state-dir); nothing is done without the journal",
+        ) from e

@@ -1,0 +1,59 @@
+"""How often, and since when, an orphan has been seen.
+
+An orphan is acted on only after `cleanup.sightings` complete inventories over `cleanup.min_age`. A directory that
+changed (other inode, other topic id, new writes, another reason) is another directory: it starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from logagent.model.records import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One orphan as the journal remembers it. Times in ms."""
+
+    log_dir: str
+    name: str
+    identity: Identity
+    topic_id: str | None
+    newest_mtime_ns: int
+    reason: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+    def same_as(self, other: Sighting) -> bool:
+        return (
+            self.identity == other.identity
+            and self.topic_id == other.topic_id
+            and self.newest_mtime_ns == other.newest_mtime_ns
+            and self.reason == other.reason
+        )
+
+
+def count_sightings(
+    known: Mapping[tuple[str, str], Sighting],
+    seen: Iterable[Sighting],
+    complete_log_dirs: frozenset[str],
+    now_ms: int,
+) -> dict[tuple[str, str], Sighting]:
+    """What is known after an inventory that saw `seen` (their count and times are ignored).
+
+    Only log dirs in `complete_log_dirs` (inventoried wholly, with fresh assignments) count: there a known orphan that
+    was not seen again is forgotten; elsewhere it is kept as it was. A clock that went backwards starts over.
+    """
+    kept = {key: s for key, s in known.items() if s.log_dir not in complete_log_dirs}
+    for s in seen:
+        if s.log_dir not in complete_log_dirs:
+            continue
+        key = (s.log_dir, s.name)
+        before = known.get(key)
+        if before is not None and before.same_as(s) and before.first_ms <= before.last_ms <= now_ms:
+            kept[key] = replace(before, count=before.count + 1, last_ms=now_ms)
+        else:
+            kept[key] = replace(s, count=1, first_ms=now_ms, last_ms=now_ms)
+    return kept
