@@ -93,6 +93,30 @@ class KafkaStorageError(LogAgentError):
         self.log_dir = log_dir
 
 
+class NotAsPlanned(LogAgentError):
+    """What stands at a name is not what was planned: gone, swapped, a symlink, another device, a mount point."""
+
+    slug = "inside"
+    exit_status = Exit.REFUSED
+
+
+class ItemFailed(LogAgentError):
+    """An operation failed for this one directory; the log dir itself stays online. `errno` says how."""
+
+    slug = "item"
+
+    def __init__(self, message: str, *, path: str, errno: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+        self.errno = errno
+
+
+class RemovalStopped(LogAgentError):
+    """A removal was asked to stop and did, between two files. The rest stays queued by its name."""
+
+    slug = "stopped"
+
+
 class BrokerHoldsLogDir(LogAgentError):
     """A broker took (or has) the lock of a log dir: work there stops where it is."""
 
