@@ -1,0 +1,92 @@
+"""The two Linux calls that Python has no function for: `renameat2(RENAME_NOREPLACE)` and `statx` for mount ids.
+
+Both take file descriptors, so that nothing is ever looked up twice by path. `ctypes` is imported on first use: commands
+that only read do not pay for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Callable
+from functools import cache
+
+_RENAME_NOREPLACE = 1
+_AT_EMPTY_PATH = 0x1000
+_STATX_MNT_ID = 0x1000
+_STATX_SIZE = 256
+# Offsets in struct statx: stx_mask and stx_mnt_id (Linux 5.8).
+_MASK = struct.Struct("=I")
+_MNT_ID = struct.Struct("=Q")
+_MNT_ID_OFFSET = 144
+
+
+@cache
+def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    function = getattr(libc, "renameat2", None)  # glibc 2.28, musl 1.2.6
+    if function is None:
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    function.restype = ctypes.c_int
+
+    def call(old_fd: int, old: bytes, new_fd: int, new: bytes, flags: int) -> int:
+        return 0 if function(old_fd, old, new_fd, new, flags) == 0 else ctypes.get_errno()
+
+    return call
+
+
+def rename_noreplace(dir_fd: int, name: str, new_name: str) -> None:
+    """Rename within one directory, atomically, or not at all; what stands at `new_name` is never replaced.
+
+    Raises `OSError`: EEXIST if `new_name` is taken (plain `rename` would silently replace an empty directory), EINVAL
+    if the file system lacks the flag, ENOSYS if the system lacks the call. There is no fallback.
+    """
+    rename = _renameat2()
+    if rename is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
+    number = rename(dir_fd, os.fsencode(name), dir_fd, os.fsencode(new_name), _RENAME_NOREPLACE)
+    if number:
+        raise OSError(number, os.strerror(number), name, None, new_name)
+
+
+@cache
+def _statx_mount_id() -> Callable[[int], int | None] | None:
+    import ctypes
+
+    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+    if statx is None:
+        return None
+    statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
+
+    def call(fd: int) -> int | None:
+        answer = ctypes.create_string_buffer(_STATX_SIZE)
+        if statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) != 0:
+            return None
+        if not _MASK.unpack_from(answer)[0] & _STATX_MNT_ID:
+            return None
+        mount: int = _MNT_ID.unpack_from(answer, _MNT_ID_OFFSET)[0]
+        return mount
+
+    return call
+
+
+def mount_id(fd: int) -> int:
+    """The id of the mount that `fd` was opened through. It differs over bind mounts of one device; `st_dev` does not.
+
+    Raises `OSError` if neither `statx` nor `/proc/self/fdinfo` can tell: no doubt is resolved by guessing.
+    """
+    by_statx = _statx_mount_id()
+    found = by_statx(fd) if by_statx is not None else None
+    return _fdinfo_mount_id(fd) if found is None else found
+
+
+def _fdinfo_mount_id(fd: int) -> int:
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as info:
+        for line in info:
+            if line.startswith(b"mnt_id:"):
+                return int(line[7:])
+    raise OSError(errno.ENOSYS, "the kernel names no mount id", f"/proc/self/fdinfo/{fd}")
