@@ -10,36 +10,40 @@ The job calls, once, on the driver::
 
 `report` is the content of `report.json` (`logagent.fleet-report/1`, see `report_document`), a plain dict:
 
-- `schema`, `run_id` (text), `at` (when the report ran), `as_of` (the time that snapshot ages are measured against), `date`
-  (YYYY-MM-DD), all times RFC 3339 in UTC with milliseconds;
-- `clusters`: `[{cluster_id, hosts, unknown_hosts, assignments: {source, at, age_seconds, topics, partitions} | null,
-  verdicts: "decided" | "unknown", why: text | null}]`;
-- `hosts`: `{reporting: int, unknown: [{cluster_id, node_id, why}]}` (`unknown` is cut at `SHOWN_UNKNOWN_HOSTS`; `unknown_total`
-  holds the count, and the table `log_dir_health` has them all);
-- `totals`: `{bytes, allocated, current, future, stray, delete, other, orphans, orphan_bytes, missing_replicas, duplicates,
-  leftovers}`: integers; `current` … `other` are bytes of the ledgers, the last four and `orphans` are counts;
-- `tables`: `{NAME: {rows, csv, parquet, shown}}`: `rows` = all rows, `shown` = how many the page was given, `csv` and `parquet` = paths relative
-  to the report directory (`csv` is null for `usage_partitions`);
+- `schema`, `run_id` (text), `at` (when the report ran), `as_of` (the time that snapshot ages are measured against),
+  `date` (YYYY-MM-DD), all times RFC 3339 in UTC with milliseconds;
+- `clusters`: `[{cluster_id, hosts, unknown_hosts, assignments: {source, at, age_seconds, topics, partitions} |
+  null, verdicts: "decided" | "unknown", why: text | null}]`;
+- `hosts`: `{reporting: int, unknown: [{cluster_id, node_id, why}]}` (`unknown` is cut at `SHOWN_UNKNOWN_HOSTS`;
+  `unknown_total` holds the count, and the table `log_dir_health` has them all);
+- `totals`: `{bytes, allocated, current, future, stray, delete, other, orphans, orphan_bytes, missing_replicas,
+  duplicates, leftovers}`: integers; `current` … `other` are bytes of the ledgers, the last four and `orphans` are
+  counts;
+- `tables`: `{NAME: {rows, csv, parquet, shown}}`: `rows` = all rows, `shown` = how many the page was given, `csv`
+  and `parquet` = paths relative to the report directory (`csv` is null for `usage_partitions`);
 - `warnings`: list of sentences (may quote names from disks: hostile input).
 
-`tables` is `dict[str, PageTable]`. A `PageTable` is a dict `{"columns": [names], "rows": [dict, …], "total": int}`: `rows` are the
-first `len(rows) <= PAGE_ROWS` rows of `total`, already in the order in which they are worth reading (largest or worst
-first; the order is part of `TABLES`). Values are `str`, `int`, `float`, `bool`, `None`; times are RFC 3339 text. What a column holds (bytes, seconds,
-share, …) is `column_units(NAME)[column]`, so that the page formats by unit and not by name. Every table of `TABLES` except
-`usage_partitions` is there, an empty one with `rows == []` and `total == 0`; none is ever absent.
+`tables` is `dict[str, PageTable]`. A `PageTable` is a dict `{"columns": [names], "rows": [dict, …], "total": int}`:
+`rows` are the first `len(rows) <= PAGE_ROWS` rows of `total`, already in the order in which they are worth reading
+(largest or worst first; the order is part of `TABLES`). Values are `str`, `int`, `float`, `bool`, `None`; times are
+RFC 3339 text. What a column holds (bytes, seconds, share, …) is `column_units(NAME)[column]`, so that the page
+formats by unit and not by name. Every table of `TABLES` except `usage_partitions` is there, an empty one with `rows
+== []` and `total == 0`; none is ever absent.
 
 Charts are tables too (`CHARTS`), bounded by the job, present even when empty:
 
-- `chart_topics` (treemap): the `TREEMAP_TOPICS` largest topics of the fleet, and last one row a fleet with `topic` null = all others;
-- `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; a date on which hosts were silent has a
-  smaller `hosts`: the line must not be read as shrinkage, so show or break there;
-- bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come from `usage_hosts` and `usage_log_dirs` directly
-  (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all bytes);
+- `chart_topics` (treemap): the `TREEMAP_TOPICS` largest topics of the fleet, and last one row a fleet with `topic`
+  null = all others;
+- `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; a date on which
+  hosts were silent has a smaller `hosts`: the line must not be read as shrinkage, so show or break there;
+- bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come from `usage_hosts` and `usage_log_dirs`
+  directly (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all
+  bytes);
 - deletion progress comes from `deletion_progress` (`marked`, `removed`: counts of directories).
 
-Links between the tables: `cluster_id` + `node_id` lead to `usage_hosts`, + `log_dir` to `usage_log_dirs`, `cluster_id` + `topic` to `usage_topics`.
-Every text in `tables` and `report` may come from a disk: escape all of it. Bytes of names that are not UTF-8 arrive as the six characters `\\udcXX`.
-"""
+Links between the tables: `cluster_id` + `node_id` lead to `usage_hosts`, + `log_dir` to `usage_log_dirs`,
+`cluster_id` + `topic` to `usage_topics`. Every text in `tables` and `report` may come from a disk: escape all of
+it. Bytes of names that are not UTF-8 arrive as the six characters `\\udcXX`."""
 
 from __future__ import annotations
 
@@ -68,7 +72,7 @@ class PageTable(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`unit` is one of text, int, bytes, seconds, days, share (0..1 of something), ratio (1.0 = the mean), time, date, bool."""
+    """A column. `unit`: text, int, bytes, seconds, days, share (0..1), ratio (1.0 = the mean), time, date or bool."""
 
     name: str
     unit: str = "text"
@@ -93,7 +97,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 
 
 LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
-"""The ledger of a log dir, bytes each: used = current + future + stray + delete + other + open_removed + unexplained."""
+"""The ledger of a log dir, in bytes: used = current + future + stray + delete + other + open_removed + unexplained."""
 
 _LEDGER = " ".join(f"{name}:bytes" for name in LEDGER)
 _HOST = "cluster_id node_id:int host"
@@ -103,48 +107,65 @@ TABLES: dict[str, Table] = {
     "usage_clusters": Table(
         "Disk usage by cluster",
         _columns(
-            f"cluster_id hosts:int unknown_hosts:int log_dirs:int dirs:int bytes:bytes allocated:bytes {_LEDGER} orphans:int"
-            " orphan_bytes:bytes host_skew:ratio"
+            f"""
+            cluster_id hosts:int unknown_hosts:int log_dirs:int dirs:int bytes:bytes
+            allocated:bytes {_LEDGER} orphans:int orphan_bytes:bytes host_skew:ratio
+            """
         ),
         ("-bytes", "cluster_id"),
     ),
     "usage_hosts": Table(
         "Disk usage by host",
         _columns(
-            f"{_HOST} agent_version kafka_version snapshot_id snapshot_at:time snapshot_age_seconds:seconds clock_skew_seconds:seconds"
-            f" log_dirs:int offline_log_dirs:int dirs:int bytes:bytes allocated:bytes {_LEDGER} used_share:share orphans:int"
-            " orphan_bytes:bytes skew:ratio log_dir_skew:ratio"
+            f"""
+            {_HOST} agent_version kafka_version snapshot_id snapshot_at:time
+            snapshot_age_seconds:seconds clock_skew_seconds:seconds log_dirs:int
+            offline_log_dirs:int dirs:int bytes:bytes allocated:bytes {_LEDGER} used_share:share
+            orphans:int orphan_bytes:bytes skew:ratio log_dir_skew:ratio
+            """
         ),
         ("-bytes", "cluster_id", "node_id"),
     ),
     "usage_log_dirs": Table(
         "Disk usage by log dir, with the hidden bytes",
         _columns(
-            f"{_HOST} log_dir directory_id health reason dirs:int bytes:bytes allocated:bytes {_LEDGER} used_share:share orphans:int"
-            " orphan_bytes:bytes skew:ratio"
+            f"""
+            {_HOST} log_dir directory_id health reason dirs:int bytes:bytes allocated:bytes
+            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio
+            """
         ),
         ("-used_share", "-bytes", "cluster_id", "node_id", "log_dir"),
     ),
     "usage_topics": Table(
         "Disk usage by topic",
         _columns(
-            "cluster_id topic topic_id partitions:int copies:int hosts:int bytes:bytes allocated:bytes current:bytes future:bytes"
-            " stray:bytes delete:bytes largest_partition:bytes skew:ratio orphans:int orphan_bytes:bytes"
+            """
+            cluster_id topic topic_id partitions:int copies:int bytes:bytes allocated:bytes
+            current:bytes future:bytes stray:bytes delete:bytes largest_partition:bytes
+            skew:ratio orphans:int orphan_bytes:bytes
+            """
         ),
         ("-bytes", "cluster_id", "topic", "topic_id"),
     ),
     "usage_partitions": Table(
         "Disk usage by partition",
         _columns(
-            f"cluster_id {_PARTITION} copies:int assigned:int bytes:bytes allocated:bytes smallest_copy:bytes largest_copy:bytes"
+            f"""
+            cluster_id {_PARTITION} copies:int assigned:int as_assigned:bool bytes:bytes
+            allocated:bytes smallest_copy:bytes largest_copy:bytes
+            """
         ),
         ("cluster_id", "topic", "topic_id", "partition"),
     ),
     "orphans": Table(
         "Orphaned directories",
         _columns(
-            f"{_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes age_seconds:seconds sightings:int copies_elsewhere:int"
-            " longest_copy:bool only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict agent_reason"
+            f"""
+            {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
+            age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
+            only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
+            agent_reason
+            """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
     ),
@@ -156,7 +177,10 @@ TABLES: dict[str, Table] = {
     "leftovers": Table(
         "Strays, overdue deletions, abandoned moves",
         _columns(
-            f"{_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes age_seconds:seconds marked_at:time why"
+            f"""
+            {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
+            age_seconds:seconds marked_at:time why
+            """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
     ),
@@ -173,16 +197,20 @@ TABLES: dict[str, Table] = {
     "growth": Table(
         "Growth, and days until full",
         _columns(
-            f"scope {_HOST} log_dir topic topic_id first_date:date last_date:date dates:int bytes:bytes bytes_per_day:bytes free:bytes"
-            " days_to_full:days"
+            f"""
+            scope {_HOST} log_dir topic topic_id first_date:date last_date:date dates:int
+            bytes:bytes bytes_per_day:bytes free:bytes days_to_full:days
+            """
         ),
         ("days_to_full", "-bytes_per_day", "scope", "cluster_id", "node_id", "log_dir", "topic", "topic_id"),
     ),
     "deletion_progress": Table(
         "Deletion progress by topic",
         _columns(
-            "cluster_id topic marked:int marked_bytes:bytes removed:int removed_bytes:bytes hosts:int hosts_done:int remaining:int"
-            " since:date done_share:share"
+            """
+            cluster_id topic marked:int marked_bytes:bytes removed:int removed_bytes:bytes
+            hosts:int hosts_done:int remaining:int since:date done_share:share
+            """
         ),
         ("done_share", "-marked_bytes", "cluster_id", "topic"),
     ),
@@ -192,8 +220,11 @@ TABLES: dict[str, Table] = {
         ("cluster_id", "node_id", "file", "reason", "record"),
     ),
 }
-"""Every report table. `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent, clock-skew,
-verdicts-differ. `growth.scope` is `log_dir` or `topic`. `reason` of an orphan is topic-absent, topic-recreated or not-a-replica."""
+"""Every report table.
+
+`log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent, clock-skew,
+verdicts-differ. `growth.scope` is `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
+"""
 
 CHARTS: dict[str, Table] = {
     "chart_topics": Table(
