@@ -1,0 +1,70 @@
+"""What was seen of a host at one moment: everything that the guards decide on, gathered once per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirFacts:
+    """One log dir. `open_by` maps the name of a direct child to the PIDs that have something below it open or mapped.
+
+    `open_files_unreadable` says why that map cannot be trusted, None where it can.
+    """
+
+    path: str
+    identity: Identity | None
+    health: Health
+    health_reason: str | None
+    holder: Holder
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_id: str | None = None
+    open_by: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    open_files_unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A verdict on one directory, with its reason and the fact behind it in words."""
+
+    verdict: Verdict
+    reason: str | None = None
+    detail: str | None = None
+    last_copy: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecentAction:
+    """A directory that was renamed or removed by us in the last 24 hours."""
+
+    log_dir: str
+    identity: Identity
+    bytes: int
+    approved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is."""
+
+    now_ms: int
+    log_dirs: Mapping[str, LogDirFacts]
+    cluster_problems: Mapping[str, str] = field(default_factory=dict)
+    rulings: Mapping[tuple[str, str], Ruling] = field(default_factory=dict)
+    journal_problem: str | None = None
+    delete_topic_enable: bool = True
+    kafka_version: tuple[int, ...] | None = None
+    quarantine_dirs: Mapping[str, str] = field(default_factory=dict)
+    recent: tuple[RecentAction, ...] = ()
+    partition_dirs: int = 0
+    partition_bytes: int = 0
+    assigned_dirs: frozenset[tuple[str, str]] = frozenset()
+
+    def ruling(self, directory: PartitionDir) -> Ruling:
+        """The verdict on `directory`; where nothing was decided, unknown for want of assignments."""
+        unknown = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
+        return self.rulings.get((directory.log_dir, directory.name), unknown)

@@ -1,0 +1,284 @@
+"""What could be done, before any guard has seen it: what was selected (delete, restore) or is due (cleanup)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from logagent.model import names
+from logagent.model.facts import Facts
+from logagent.model.plan import Flags, Proposal, Refusal, Waiting
+from logagent.model.queue import Mark, QueueEntry, full_topic, marked_at_ms
+from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.sightings import Sighting
+
+NewUuid = Callable[[], str]
+_NO_FLAGS = Flags()
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """The ages that `cleanup.*` asks for, in ms, and how many sightings."""
+
+    sightings: int
+    min_age_ms: int
+    stray_retention_ms: int
+
+
+def compile_topics(expression: str) -> re.Pattern[str]:
+    """A topic regex that matches whole names, as Kafka's own tools do (a comma separates alternatives there too)."""
+    return re.compile("|".join(f"(?:{part.strip()})" for part in expression.split(",") if part.strip()) or r"(?!)")
+
+
+def select(
+    dirs: Iterable[PartitionDir], topics: re.Pattern[str] | None, partitions: frozenset[TopicPartition], *, future: bool
+) -> list[PartitionDir]:
+    """Current dirs (with `future`, future dirs) whose whole topic name matches, or that are named partitions.
+
+    Internal topics are among them: the guard "policy" refuses those one by one, so that the operator hears of it.
+    """
+    wanted = Kind.FUTURE if future else Kind.CURRENT
+    chosen = []
+    for d in dirs:
+        if d.kind is not wanted or d.topic is None or d.partition is None:
+            continue
+        if TopicPartition(d.topic, d.partition) in partitions or (topics is not None and topics.fullmatch(d.topic)):
+            chosen.append(d)
+    return chosen
+
+
+def rename_away(
+    directory: PartitionDir,
+    *,
+    is_stray: bool,
+    reason: str,
+    new_uuid: NewUuid,
+    quarantine_dir: str | None = None,
+    flags: Flags = _NO_FLAGS,
+    due_at_ms: int | None = None,
+    sightings: int = 0,
+) -> Proposal:
+    """`asyncDelete` of one directory: to `-stray` (quarantine) or to `-delete` (mark), under a fresh random name."""
+    build = names.stray_name if is_stray else names.delete_name
+    topic, partition = directory.topic or "", directory.partition if directory.partition is not None else -1
+    return Proposal(
+        action=ActionKind.QUARANTINE if is_stray else ActionKind.MARK,
+        dir=directory,
+        reason=reason,
+        new_name=build(topic, partition, new_uuid()),
+        new_dir=quarantine_dir if is_stray else None,
+        full_topic=directory.topic,
+        due_at_ms=due_at_ms,
+        sightings=sightings,
+        flags=flags,
+    )
+
+
+def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], list[Waiting]]:
+    """Marked directories: those that are due, oldest first, and those that wait."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for entry in queue:
+        ready_at = max(entry.due_at_ms, entry.marked_at_ms)
+        if ready_at <= now_ms:
+            reason = "removal begun" if entry.begun else f"marked by {entry.owner}"
+            proposals.append(
+                Proposal(
+                    ActionKind.REMOVE,
+                    entry.dir,
+                    reason,
+                    full_topic=entry.full_topic,
+                    due_at_ms=entry.due_at_ms,
+                    approved=entry.approved,
+                    begun=entry.begun,
+                )
+            )
+        else:
+            why = f"retry after: {entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
+            waiting.append(Waiting(entry.dir.log_dir, entry.dir.name, ActionKind.REMOVE, why, ready_at))
+    return proposals, waiting
+
+
+def strays(
+    found: Iterable[PartitionDir],
+    marks: Mapping[tuple[str, str], Mark],
+    begun: frozenset[tuple[str, str]],
+    retention_ms: int,
+    now_ms: int,
+) -> tuple[list[Proposal], list[Waiting]]:
+    """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for d in sorted(found, key=lambda d: (marked_at_ms(d, marks.get((d.log_dir, d.name))), d.log_dir, d.name)):
+        key = (d.log_dir, d.name)
+        mark = marks.get(key)
+        at = marked_at_ms(d, mark)
+        due_at = at if key in begun else at + retention_ms
+        if max(due_at, at) <= now_ms:
+            proposals.append(
+                Proposal(
+                    ActionKind.REMOVE,
+                    d,
+                    "removal begun" if key in begun else "stray-retention",
+                    full_topic=full_topic(d, mark),
+                    due_at_ms=due_at,
+                    approved=mark is not None and mark.approved,
+                    begun=key in begun,
+                )
+            )
+        else:
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.REMOVE, "stray-retention", max(due_at, at)))
+    return proposals, waiting
+
+
+def orphans(
+    dirs: Iterable[PartitionDir],
+    facts: Facts,
+    sightings: Mapping[tuple[str, str], Sighting],
+    ages: Ages,
+    new_uuid: NewUuid,
+) -> tuple[list[Proposal], list[Waiting]]:
+    """Proven orphans: those old enough and seen often enough go to quarantine, the others wait."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for d in dirs:
+        if d.kind not in (Kind.CURRENT, Kind.FUTURE):
+            continue
+        ruling = facts.ruling(d)
+        if ruling.verdict is not Verdict.ORPHAN:
+            continue
+        seen = sightings.get((d.log_dir, d.name))
+        count = seen.count if seen is not None else 0
+        until = seen.first_ms + ages.min_age_ms if seen is not None else facts.now_ms + ages.min_age_ms
+        reason = ruling.reason or "orphan"
+        if count < ages.sightings or until > facts.now_ms:
+            why = f"{reason}: seen {count} of {ages.sightings} times"
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
+        elif _broker_there(facts, d.log_dir):
+            why = f"{reason}: waits for the broker's next stop"
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, None, count))
+        else:
+            proposals.append(
+                rename_away(
+                    d,
+                    is_stray=True,
+                    reason=reason,
+                    new_uuid=new_uuid,
+                    quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
+                    due_at_ms=until,
+                    sightings=count,
+                )
+            )
+    return proposals, waiting
+
+
+def _broker_there(facts: Facts, log_dir: str) -> bool:
+    where = facts.log_dirs.get(log_dir)
+    return where is not None and where.holder.state in (HolderState.HELD, HolderState.STARTING)
+
+
+def restorations(
+    chosen: Iterable[PartitionDir],
+    all_dirs: Sequence[PartitionDir],
+    facts: Facts,
+    marks: Mapping[tuple[str, str], Mark],
+    begun: frozenset[tuple[str, str]],
+    *,
+    new_uuid: NewUuid,
+    replace: bool,
+    topic: str | None = None,
+) -> tuple[list[Proposal], list[Refusal]]:
+    """`-stray` and `-delete` dirs back to their full current names, each one or a refusal with its reason.
+
+    With `replace` what stands under the name in the same log dir is quarantined first. `topic` gives the full name of
+    a cut one that the journal does not know; it must begin with what the directory name still shows.
+    """
+    proposals: list[Proposal] = []
+    refusals: list[Refusal] = []
+    standing = {d.name: d for d in all_dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)}
+    incarnations = {(d.topic_id, d.partition): d for d in standing.values() if d.kind is Kind.CURRENT and d.topic_id}
+    offline = [f for f in facts.log_dirs.values() if f.health is Health.OFFLINE]
+    taken: set[str] = set()
+    for d in chosen:
+        key = (d.log_dir, d.name)
+        name = full_topic(d, marks.get(key)) or topic
+        refusal = _cannot_restore(d, name, begun=key in begun)
+        if refusal is None and offline:
+            fact = f"log dir {offline[0].path} is offline: the partition may be current there"
+            refusal = Refusal(d.log_dir, d.name, "online", fact, "mend that log dir first", d.bytes)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        assert name is not None and d.partition is not None
+        target = names.current_name(name, d.partition)
+        there = standing.get(target)
+        elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id else None
+        refusal = _collision(d, target, there, elsewhere, target in taken, replace=replace)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        taken.add(target)
+        if there is not None:
+            flags = Flags(allow_assigned=True, even_last_copy=True, include_internal=True)
+            proposals.append(
+                rename_away(
+                    there,
+                    is_stray=True,
+                    reason=f"makes room for {d.name}",
+                    new_uuid=new_uuid,
+                    quarantine_dir=facts.quarantine_dirs.get(there.log_dir),
+                    flags=flags,
+                )
+            )
+        proposals.append(Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, full_topic=name))
+    return proposals, refusals
+
+
+def _cannot_restore(d: PartitionDir, name: str | None, *, begun: bool) -> Refusal | None:
+    if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
+        fact, hint = f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored"
+        return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    if begun:
+        fact = "its removal has begun: some of its files may be gone"
+        return Refusal(
+            d.log_dir, d.name, "journal", fact, "let the removal finish; the data comes from a replica", d.bytes
+        )
+    if d.segments == 0:
+        fact = "no segment is left in it"
+        return Refusal(d.log_dir, d.name, "policy", fact, "there is nothing to restore", d.bytes)
+    if name is None:
+        fact = f"its name was cut and the journal does not know the full topic ({d.topic}…)"
+        return Refusal(d.log_dir, d.name, "policy", fact, "name the topic with --topic-name", d.bytes)
+    if d.topic is None or not name.startswith(d.topic):
+        fact = f"topic {name} does not begin with {d.topic}"
+        return Refusal(d.log_dir, d.name, "policy", fact, "check --topic-name", d.bytes)
+    return None
+
+
+def _collision(
+    d: PartitionDir,
+    target: str,
+    there: PartitionDir | None,
+    elsewhere: PartitionDir | None,
+    taken: bool,
+    *,
+    replace: bool,
+) -> Refusal | None:
+    if taken:
+        fact = f"another directory of this plan is already restored as {target}"
+        return Refusal(d.log_dir, d.name, "policy", fact, "restore one of them", d.bytes)
+    if elsewhere is not None and elsewhere is not there:
+        fact = f"this incarnation is current as {elsewhere.log_dir}/{elsewhere.name}"
+        return Refusal(d.log_dir, d.name, "policy", fact, "a broker does not start with one partition twice", d.bytes)
+    if there is None:
+        return None
+    if there.log_dir != d.log_dir:
+        fact = f"{target} exists in {there.log_dir}"
+        return Refusal(d.log_dir, d.name, "policy", fact, "a broker does not start with one partition twice", d.bytes)
+    if not replace:
+        fact = f"{target} exists in this log dir"
+        return Refusal(
+            d.log_dir, d.name, "policy", fact, "add --replace to quarantine what stands there first", d.bytes
+        )
+    return None

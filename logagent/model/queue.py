@@ -1,0 +1,119 @@
+"""Which directories that are marked for deletion are due, in which order, and when the next one is.
+
+Mirrors the `logsToBeDeleted` queue of Kafka's LogManager, with the directory name as the durable entry. Deviations, on
+purpose: the delay does not start anew at every start (the time of marking is the journal's, else the directory's
+ctime); a failed removal stays queued and is tried again with backoff; what the broker marked itself is left to it for
+`cleanup.leftover_grace` beyond its own delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from logagent.model.records import PartitionDir
+
+BACKOFF_FIRST_MS = 1_000
+BACKOFF_MOST_MS = 3_600_000
+
+Owner = Literal["broker", "logagent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the journal knows of a rename of ours: when (ms), and what the name no longer tells."""
+
+    at_ms: int
+    full_topic: str | None
+    approved: bool = False
+    action_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Removals that failed so far."""
+
+    count: int
+    last_at_ms: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """A marked directory in the queue. Times in ms."""
+
+    dir: PartitionDir
+    owner: Owner
+    marked_at_ms: int
+    due_at_ms: int
+    full_topic: str | None
+    approved: bool = False
+    begun: bool = False
+    attempts: Attempts | None = None
+
+
+def backoff_ms(attempts: int) -> int:
+    """How long to wait after the `attempts`-th failed removal: 1 s, doubled each time, at most an hour."""
+    return min(BACKOFF_FIRST_MS << min(attempts - 1, 30), BACKOFF_MOST_MS) if attempts > 0 else 0
+
+
+def marked_at_ms(directory: PartitionDir, mark: Mark | None) -> int:
+    """The journal's time, else the directory's ctime: a rename sets it (and leaves mtime) on Linux file systems."""
+    return mark.at_ms if mark is not None else directory.ctime_ns // 1_000_000
+
+
+def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
+    """The whole topic name: the journal's, else the parsed one unless its end may have been cut off (then None)."""
+    if mark is not None and mark.full_topic is not None:
+        return mark.full_topic
+    return None if directory.truncated else directory.topic
+
+
+def build_queue(
+    marked: Iterable[PartitionDir],
+    marks: Mapping[tuple[str, str], Mark],
+    failures: Mapping[tuple[str, str], Attempts],
+    begun: frozenset[tuple[str, str]],
+    *,
+    delay_ms: int,
+    leftover_grace_ms: int,
+) -> list[QueueEntry]:
+    """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
+
+    A removal that was begun has served its delay: it is due at once, but for the backoff after a failure.
+    """
+    entries = []
+    for directory in marked:
+        key = (directory.log_dir, directory.name)
+        mark, failed = marks.get(key), failures.get(key)
+        at = marked_at_ms(directory, mark)
+        owner: Owner = "broker" if mark is None else "logagent"
+        due = at if key in begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
+        if failed is not None:
+            due = max(due, failed.last_at_ms + backoff_ms(failed.count))
+        entries.append(
+            QueueEntry(
+                dir=directory,
+                owner=owner,
+                marked_at_ms=at,
+                due_at_ms=due,
+                full_topic=full_topic(directory, mark),
+                approved=mark is not None and mark.approved,
+                begun=key in begun,
+                attempts=failed,
+            )
+        )
+    entries.sort(key=lambda e: (e.due_at_ms, e.marked_at_ms, e.dir.log_dir, e.dir.name))
+    return entries
+
+
+def due(queue: Iterable[QueueEntry], now_ms: int) -> list[QueueEntry]:
+    """Those whose time has come. One that was marked in the future (a clock was set back) is not due."""
+    return [e for e in queue if max(e.due_at_ms, e.marked_at_ms) <= now_ms]
+
+
+def next_run_ms(queue: Iterable[QueueEntry], now_ms: int, delay_ms: int) -> int:
+    """When to look again: at the next due time, or after max(delay, 1 ms) where the queue is empty (never at once)."""
+    later = [at for e in queue if (at := max(e.due_at_ms, e.marked_at_ms)) > now_ms]
+    return min(later) if later else now_ms + max(delay_ms, 1)
