@@ -1,0 +1,181 @@
+"""What a test asks of a running cluster, through kafka-python: topics, records, log dirs.
+
+Each call makes a client of its own and closes it: a client that outlives a broker's restart keeps stale addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+REQUEST_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One log as `DescribeLogDirs` reports it."""
+
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True)
+class LogDirState:
+    """One log dir as `DescribeLogDirs` reports it: error code (0 none, 56 offline) and (topic, partition) in it."""
+
+    error: int
+    replicas: dict[tuple[str, int], Replica]
+
+
+class KafkaClient:
+    """The calls; `bootstrap` is `host:port`."""
+
+    def __init__(self, bootstrap: str, **properties: Any) -> None:
+        self.bootstrap = bootstrap
+        self._properties = properties
+
+    @contextlib.contextmanager
+    def admin(self) -> Iterator[Any]:
+        """A `kafka.KafkaAdminClient`, for whatever has no method here."""
+        from kafka import KafkaAdminClient
+
+        client = KafkaAdminClient(
+            bootstrap_servers=self.bootstrap, request_timeout_ms=REQUEST_TIMEOUT_MS, **self._properties
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        rf: int = 1,
+        config: Mapping[str, str] | None = None,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
+        """Create a topic and wait until every partition has a leader; `assignments` names the replicas by hand."""
+        topic: dict[str, Any] = {"configs": dict(config or {})}
+        if assignments:
+            topic["assignments"] = {p: list(replicas) for p, replicas in assignments.items()}
+        else:
+            topic.update(num_partitions=partitions, replication_factor=rf)
+        with self.admin() as admin:
+            admin.create_topics({name: topic})
+            admin.wait_for_topics([name], timeout_ms=REQUEST_TIMEOUT_MS)
+
+    def delete_topic(self, name: str, timeout: float = 30) -> None:
+        """Delete a topic and wait until the brokers no longer list it (its directories are then renamed, not gone)."""
+        with self.admin() as admin:
+            admin.delete_topics([name])
+            deadline = time.monotonic() + timeout
+            while name in admin.list_topics():
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"topic {name} is still listed {timeout:g} s after its deletion")
+                time.sleep(0.05)
+
+    def topics(self) -> list[str]:
+        with self.admin() as admin:
+            return sorted(admin.list_topics())
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        """The topic's id (None where the broker is older than topic ids)."""
+        with self.admin() as admin:
+            (topic,) = admin.describe_topics([name])
+        return uuid.UUID(str(topic["topic_id"])) if topic.get("topic_id") else None
+
+    def produce(
+        self, topic: str, partition: int = 0, n: int = 10, size: int = 100, prefix: str = "record"
+    ) -> list[bytes]:
+        """Write `n` records of about `size` bytes with acks=all; their values (all different), in order."""
+        from kafka import KafkaProducer
+
+        values = [f"{prefix}-{topic}-{partition}-{i}".encode().ljust(size, b".") for i in range(n)]
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=5, **self._properties)
+        try:
+            sent = [producer.send(topic, value=value, partition=partition) for value in values]
+            producer.flush(timeout=60)
+            for future in sent:
+                future.get(timeout=60)
+        finally:
+            producer.close()
+        return values
+
+    def read_all(self, topic: str, partition: int = 0, timeout: float = 60) -> list[Record]:
+        """Every record from the log's start to its end now."""
+        from kafka import KafkaConsumer, TopicPartition
+
+        here = TopicPartition(topic, partition)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            group_id=None,
+            **self._properties,
+        )
+        records: list[Record] = []
+        deadline = time.monotonic() + timeout
+        try:
+            consumer.assign([here])
+            consumer.seek_to_beginning(here)
+            end = consumer.end_offsets([here])[here]
+            while consumer.position(here) < end:
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"read {len(records)} records of {here} in {timeout:g} s, the end is {end}")
+                for batch in consumer.poll(timeout_ms=500).values():
+                    records += [Record(r.offset, r.key, r.value, r.timestamp) for r in batch]
+        finally:
+            consumer.close()
+        return records
+
+    def log_dirs_of(self, node_id: int) -> dict[str, LogDirState]:
+        """What node `node_id` says about its log dirs, by path."""
+        with self.admin() as admin:
+            (answer,) = admin.describe_log_dirs(brokers=[node_id])
+        states: dict[str, LogDirState] = {}
+        for one in answer["log_dirs"]:
+            replicas = {
+                (topic["name"], p["partition_index"]): Replica(p["partition_size"], p["offset_lag"], p["is_future_key"])
+                for topic in one["topics"]
+                for p in topic["partitions"]
+            }
+            states[one["log_dir"]] = LogDirState(one["error_code"], replicas)
+        return states
+
+    def reassign(self, topic: str, replicas: Mapping[int, Sequence[int] | None]) -> None:
+        """Start moving partitions to other nodes (`{partition: [node ids]}`; None cancels)."""
+        from kafka import TopicPartition
+
+        wanted = {TopicPartition(topic, p): list(r) if r else None for p, r in replicas.items()}
+        with self.admin() as admin:
+            answers = admin.alter_partition_reassignments(wanted)
+        refused = {str(where): error for where, error in answers.items() if error is not None}
+        assert not refused, refused
+
+    def reassignments(self) -> dict[tuple[str, int], dict[str, list[int]]]:
+        """Reassignments under way."""
+        with self.admin() as admin:
+            return {(tp.topic, tp.partition): moving for tp, moving in admin.list_partition_reassignments().items()}
+
+    def move_replica(self, topic: str, partition: int, node_id: int, log_dir: str) -> None:
+        """Start moving a replica to another log dir of the same node."""
+        from kafka.structs import TopicPartitionReplica
+
+        with self.admin() as admin:
+            answer = admin.alter_replica_log_dirs({TopicPartitionReplica(topic, partition, node_id): log_dir})
+        refused = {str(where): error.__name__ for where, error in answer.items() if error.errno != 0}
+        assert answer and not refused, refused

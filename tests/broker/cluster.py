@@ -1,0 +1,109 @@
+"""A KRaft cluster on this host: node 1 is controller and broker, the others are brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.broker.client import KafkaClient
+from tests.broker.kafka import KraftNode, Listener, random_cluster_id
+from tests.broker.ports import Ports
+from tests.broker.process import wait_until
+
+
+class KafkaCluster(KafkaClient):
+    """`nodes` by position, `node(id)` by id; topics and records through node 1 or, with `via(id)`, through another."""
+
+    def __init__(
+        self,
+        root: Path,
+        version: str,
+        ports: Ports,
+        *,
+        nodes: int = 3,
+        log_dirs: int = 2,
+        props: Mapping[str, str] | None = None,
+        node_props: Mapping[int, Mapping[str, str]] | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        shared = {"default.replication.factor": "1", **(props or {})}
+        cluster_id = random_cluster_id()
+        self.nodes: list[KraftNode] = []
+        controller: tuple[int, int] | None = None
+        for node_id in range(1, nodes + 1):
+            node = KraftNode(
+                root / f"node{node_id}",
+                version,
+                ports,
+                node_id=node_id,
+                roles="broker,controller" if controller is None else "broker",
+                controller=controller,
+                cluster_id=cluster_id,
+                log_dirs=log_dirs,
+                # Broker-only nodes keep the metadata log in their first log dir, as most installations do.
+                metadata_dir=controller is None,
+                props={**shared, **(node_props or {}).get(node_id, {})},
+                listener=listener,
+            )
+            controller = node.controller
+            self.nodes.append(node)
+        super().__init__(self.nodes[0].bootstrap)
+
+    def node(self, node_id: int) -> KraftNode:
+        return self.nodes[node_id - 1]
+
+    def via(self, node_id: int) -> KafkaClient:
+        """The same calls through another node."""
+        return KafkaClient(self.node(node_id).bootstrap)
+
+    def format(self) -> Self:
+        for node in self.nodes:
+            node.format()
+        return self
+
+    def start(self, wait: bool = True, timeout: float = 120) -> Self:
+        """Start every node that does not run."""
+        for node in [n for n in self.nodes if not n.alive]:
+            node.start_async()
+        if wait:
+            self.wait_ready(timeout)
+        return self
+
+    def wait_ready(self, timeout: float = 120) -> Self:
+        """Every running node serves, and node 1 knows of all of them."""
+        running = [node for node in self.nodes if node.alive]
+        for node in running:
+            node.wait_ready(timeout)
+        expected = {node.node_id for node in running}
+        wait_until(lambda: self.live_nodes() >= expected, timeout, f"the controller knows the nodes {expected}")
+        return self
+
+    def live_nodes(self) -> set[int]:
+        """The brokers that node 1 lists as alive."""
+        with self.admin() as admin:
+            return {broker["node_id"] for broker in admin._manager.run(admin._get_cluster_metadata, [])["brokers"]}
+
+    def stop(self) -> None:
+        """Stop every running node, the controller last (the others hand over their partitions through it)."""
+        for node in reversed(self.nodes):
+            if node.alive:
+                node.stop()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def wait_in_sync(self, topic: str, timeout: float = 60) -> None:
+        """Every replica of the topic is in its partition's ISR."""
+
+        def in_sync() -> bool:
+            with self.admin() as admin:
+                (described,) = admin.describe_topics([topic])
+            return all(set(p["isr_nodes"]) == set(p["replica_nodes"]) for p in described["partitions"])
+
+        wait_until(in_sync, timeout, f"all replicas of {topic} are in sync", interval=0.2)
+
+    def wait_reassigned(self, timeout: float = 60) -> None:
+        """No reassignment is under way any more."""
+        wait_until(lambda: not self.reassignments(), timeout, "the reassignments end", interval=0.2)

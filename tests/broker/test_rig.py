@@ -1,0 +1,90 @@
+"""The rig proves itself: brokers of every mode start, serve, stop, die and come back with what they had."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.broker.cluster import KafkaCluster
+from tests.broker.kafka import KafkaNode
+from tests.broker.process import ServerDied
+
+BROKERS = [
+    pytest.param("3.9.1", "kraft", id="3.9.1"),
+    pytest.param("4.3.1", "kraft", id="4.3.1"),
+    pytest.param("3.5.2", "zookeeper", id="3.5.2-zookeeper"),
+]
+
+
+@pytest.mark.parametrize(("version", "mode"), BROKERS)
+def test_records_survive_stop_and_kill(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
+    node = kafka(version, log_dirs=2, mode=mode).start()
+    node.create_topic("orders", partitions=4)
+    written = {p: node.produce("orders", p, n=20) for p in range(4)}
+    assert node.dir_names() == [f"orders-{p}" for p in range(4)]
+    assert all(any(log_dir.glob("orders-*")) for log_dir in node.log_dirs)
+
+    node.stop()
+    assert node.exit_status == 143
+    assert not node.alive
+    node.start()
+    assert {p: [r.value for r in node.read_all("orders", p)] for p in range(4)} == written
+
+    written[0] += node.produce("orders", 0, n=5, prefix="later")
+    node.kill()
+    assert node.exit_status == -signal.SIGKILL
+    assert (node.log_dirs[0] / ".lock").exists()
+    node.start()
+    assert {p: [r.value for r in node.read_all("orders", p)] for p in range(4)} == written
+
+    states = node.describe_log_dirs()
+    assert sorted(states) == [str(log_dir) for log_dir in node.log_dirs]
+    assert sorted(where for state in states.values() for where in state.replicas) == [("orders", p) for p in range(4)]
+    assert node.offline_dirs() == []
+
+
+@pytest.mark.parametrize(("version", "mode"), BROKERS)
+def test_a_deleted_topic_leaves_marked_directories(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
+    node = kafka(version, mode=mode).start()
+    node.create_topic("orders")
+    node.produce("orders")
+    node.delete_topic("orders")
+    assert node.topics() == []
+    node.wait_log(r"orders-0 .* is scheduled for deletion|Log for partition orders-0 is renamed to")
+    (name,) = node.dir_names()
+    assert name.startswith("orders-0.") and name.endswith("-delete")
+
+
+def test_a_failed_start_shows_the_output(kafka: Callable[..., KafkaNode]) -> None:
+    node = kafka("3.9.1")
+    (node.log_dirs[0] / "lost+found").mkdir()
+    with pytest.raises(ServerDied, match=r"lost\+found"):
+        node.start()
+    assert node.exit_status == 1
+
+
+def test_a_cluster_reassigns_moves_and_loses_a_node(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    cluster = kafka_cluster("4.3.1", nodes=3).start()
+    cluster.create_topic("orders", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})
+    written = {p: cluster.produce("orders", p, n=20) for p in range(3)}
+    assert [sorted(node.dir_names()) for node in cluster.nodes] == [
+        ["orders-0", "orders-2"],
+        ["orders-0", "orders-1"],
+        ["orders-1", "orders-2"],
+    ]
+
+    cluster.reassign("orders", {0: [2, 3]})
+    cluster.wait_reassigned()
+    cluster.wait_in_sync("orders")
+    here = next(path for path, state in cluster.node(3).describe_log_dirs().items() if ("orders", 0) in state.replicas)
+    there = next(str(log_dir) for log_dir in cluster.node(3).log_dirs if str(log_dir) != here)
+    cluster.move_replica("orders", 0, 3, there)
+    cluster.node(3).wait_log(r"Log for partition orders-0 is renamed to .*-delete|promoted|replaced current log")
+
+    cluster.node(2).kill()
+    assert {p: [r.value for r in cluster.read_all("orders", p)] for p in range(3)} == written
+    cluster.node(2).start()
+    cluster.wait_in_sync("orders")
+    assert [node.offline_dirs() for node in cluster.nodes] == [[], [], []]
