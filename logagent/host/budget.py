@@ -1,0 +1,48 @@
+"""How fast a removal may go: bytes per second, spread evenly, so that the disk's other users keep their share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+MIB = 1 << 20
+# No single system call works on more than this much of a file.
+MAX_CHUNK = 64 * MIB
+_NAP_SECONDS = 0.1
+
+
+class ByteBudget:
+    """A rate in bytes per second that any number of workers share. Safe for threads.
+
+    Freeing is spread evenly: whoever takes bytes first waits until those taken before are paid for; there are no
+    bursts after idle times beyond one take. `chunk` is how much of a file one call should free at this rate: a tenth
+    of a second's worth, at least 1 MiB and at most 64 MiB.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if bytes_per_second <= 0:
+            raise ValueError("a budget needs at least one byte per second")
+        self._rate = bytes_per_second
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._paid_until = float("-inf")
+        self._mutex = threading.Lock()
+        self.chunk = min(MAX_CHUNK, max(MIB, bytes_per_second // 10 // MIB * MIB))
+
+    def take(self, count: int, stop: Callable[[], bool]) -> bool:
+        """Wait until `count` bytes may be freed. False if `stop` became true first (asked ten times a second)."""
+        with self._mutex:
+            start = max(self._monotonic(), self._paid_until)
+            self._paid_until = start + count / self._rate
+        while (left := start - self._monotonic()) > 0:
+            if stop():
+                return False
+            self._sleep(min(left, _NAP_SECONDS))
+        return not stop()
