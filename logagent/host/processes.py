@@ -1,0 +1,295 @@
+"""Which processes have what open or mapped below the log dirs, read from `/proc` once per batch.
+
+A broker keeps the `.log` descriptors and the index maps of everything it loaded, and may keep them after it gave a log
+dir up, so "nobody has the lock" does not mean "nobody works here". This module only says what it saw and what it could
+not see. It reads links by descriptor, not through psutil (several times slower for a broker's 20,000 files).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from logagent.broker.lock import LOCK_FILE, look
+from logagent.host.disk import OPEN_DIRECTORY, OpenLogDir
+from logagent.model.records import Holder, HolderState, Identity
+
+_DELETED = " (deleted)"
+# Never a file of a log dir; everything else that is no path (socket:, pipe:, anon_inode:) has no leading slash.
+_PSEUDO = ("/proc/", "/sys/", "/memfd:")
+_MAPPED = re.compile(rb"^\S+ \S+ \S+ ([0-9a-f]+):([0-9a-f]+) \d+ +(/.*)$", re.MULTILINE)
+_PF_KTHREAD = 0x00200000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """What the processes of this host have open or mapped below the log dirs (keys: their configured paths).
+
+    lock_pids: who has `.lock` open, an unlinked one too. dir_pids: per direct child directory, who has a file below it
+    open or mapped. read: pids whose descriptors and maps were both read. unreadable: pids that refused to be read.
+    doubtful: per log dir, those of the unreadable that may well work in it: they run as its owner, or are a Java
+    process of root. (As the broker's own user, or as root, an agent can read the broker; others' processes matter
+    less than never acting on a host where any process of any user is unreadable.)
+    """
+
+    lock_pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    dir_pids: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
+    read: frozenset[int] = frozenset()
+    unreadable: frozenset[int] = frozenset()
+    doubtful: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def users(self, log_dir: str, name: str) -> frozenset[int]:
+        """Who has a file below the directory `name` of `log_dir` open or mapped."""
+        return self.dir_pids.get(log_dir, {}).get(name, frozenset())
+
+    def occupants(self, log_dir: str) -> frozenset[int]:
+        """Who has `.lock` of `log_dir`, or anything in a directory in it, open or mapped."""
+        return self.lock_pids.get(log_dir, frozenset()).union(*self.dir_pids.get(log_dir, {}).values())
+
+    def could_read(self, pid: int | None) -> bool:
+        """Whether everything that `pid` has open was seen. False for a process that was not found at all."""
+        return pid in self.read
+
+
+class _Watched:
+    """One log dir that is looked for, and what was found in it."""
+
+    def __init__(self, log_dir: str | OpenLogDir) -> None:
+        if isinstance(log_dir, OpenLogDir):
+            self.path = log_dir.path
+            # What the kernel calls it: no disk is asked, so a hung one blocks nothing.
+            self.real = os.readlink(f"/proc/self/fd/{log_dir.fd}")
+            found = os.fstat(log_dir.fd)
+        else:
+            self.path = log_dir
+            self.real = os.path.realpath(log_dir)
+            found = os.stat(self.real)
+        self.prefix = self.real.rstrip("/") + "/"
+        self.identity = Identity(found.st_dev, found.st_ino)
+        self.owner = found.st_uid
+        self.lock_pids: set[int] = set()
+        self.dir_pids: dict[str, set[int]] = {}
+        self.doubtful: set[int] = set()
+
+    def note(self, below: str, pid: int) -> None:
+        """A process has `below` open, a path relative to the log dir."""
+        child, slash, _ = below.partition("/")
+        if slash:
+            self.dir_pids.setdefault(child, set()).add(pid)
+        elif child in (LOCK_FILE, LOCK_FILE + _DELETED):
+            self.lock_pids.add(pid)
+
+
+class _Scan:
+    def __init__(self, log_dirs: Iterable[str | OpenLogDir]) -> None:
+        self.watched = [_Watched(log_dir) for log_dir in log_dirs]
+        self.prefixes = tuple(w.prefix for w in self.watched)
+        self.devices = {w.identity.device for w in self.watched}
+        # As /proc/PID/maps prints them; only a filter, so that most processes' maps are never split into lines.
+        self.map_tokens = tuple(f" {os.major(d):02x}:{os.minor(d):02x} ".encode() for d in self.devices) + tuple(
+            os.fsencode(w.prefix.replace("\n", "\\012")) for w in self.watched
+        )
+        self.read: set[int] = set()
+        self.unreadable: set[int] = set()
+        self._our_namespace = _namespace("self")
+        self._ancestors: dict[tuple[object, str], list[tuple[_Watched, str]]] = {}
+
+    def process(self, pid: int) -> None:
+        try:
+            namespace = _namespace(pid)
+            self._descriptors(pid, namespace)
+            self._maps(pid, namespace)
+        except PermissionError:
+            self.unreadable.add(pid)
+            self._judge_unreadable(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            return  # it ended meanwhile
+        else:
+            self.read.add(pid)
+
+    def _descriptors(self, pid: int, namespace: int) -> None:
+        prefixes = self.prefixes if namespace == self._our_namespace else ()
+        ours: set[str] = set()
+        others: set[str] = set()
+        directory = os.open(f"/proc/{pid}/fd", OPEN_DIRECTORY)
+        try:
+            for number in os.listdir(directory):
+                try:
+                    link = os.readlink(number, dir_fd=directory)
+                    if link.startswith(prefixes):
+                        ours.add(link)
+                    elif (
+                        link.startswith("/")
+                        and not link.startswith(_PSEUDO)
+                        and os.stat(number, dir_fd=directory).st_dev in self.devices
+                    ):
+                        others.add(link)
+                except (FileNotFoundError, ProcessLookupError):
+                    continue  # closed meanwhile
+        finally:
+            os.close(directory)
+        self._note(pid, namespace, ours, others)
+
+    def _maps(self, pid: int, namespace: int) -> None:
+        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+            maps = file.readall()
+        if not any(token in maps for token in self.map_tokens):
+            return
+        prefixes = self.prefixes if namespace == self._our_namespace else ()
+        ours: set[str] = set()
+        others: set[str] = set()
+        for major, minor, raw in set(_MAPPED.findall(maps)):
+            # The kernel prints a newline as \012 and that alone, so both readings are possible: note both.
+            for path in {os.fsdecode(raw), os.fsdecode(raw.replace(b"\\012", b"\n"))}:
+                if path.startswith(prefixes):
+                    ours.add(path)
+                elif os.makedev(int(major, 16), int(minor, 16)) in self.devices:
+                    others.add(path)
+        self._note(pid, namespace, ours, others)
+
+    def _note(self, pid: int, namespace: int, ours: set[str], others: set[str]) -> None:
+        for path in ours:
+            for watched in self.watched:
+                if path.startswith(watched.prefix):
+                    watched.note(path[len(watched.prefix) :], pid)
+        for path in others:
+            directory, _, file = path.rpartition("/")
+            for watched, below in self._reached(pid, namespace, directory):
+                watched.note(f"{below}/{file}" if below else file, pid)
+
+    def _reached(self, pid: int, namespace: int, directory: str) -> list[tuple[_Watched, str]]:
+        """The log dirs that `directory`, as `pid` sees it, is or lies below: told by device and inode.
+
+        A container, or a bind mount on this very host, has other paths for the same directories.
+        """
+        key = (namespace, directory)
+        if key not in self._ancestors:
+            self._ancestors[key] = found = []
+            parts = directory.split("/")
+            for end in range(len(parts), 0, -1):
+                path = "/".join(parts[:end]) or "/"
+                try:
+                    seen = os.stat(f"/proc/{pid}/root{path}")
+                except OSError:
+                    continue
+                identity = Identity(seen.st_dev, seen.st_ino)
+                found += [(w, "/".join(parts[end:])) for w in self.watched if w.identity == identity]
+        return self._ancestors[key]
+
+    def _judge_unreadable(self, pid: int) -> None:
+        try:
+            command, flags = _command_and_flags(pid)
+            user = _effective_user(pid)
+        except (OSError, ValueError):
+            return
+        if flags & _PF_KTHREAD:
+            return
+        for watched in self.watched:
+            if user == watched.owner or (user == 0 and command == "java"):
+                watched.doubtful.add(pid)
+
+
+def scan_open_files(log_dirs: Iterable[str | OpenLogDir], pids: Iterable[int] | None = None) -> OpenFiles:
+    """Look at every process (or only at `pids`; never at ourselves) for files below the log dirs.
+
+    Descriptors and memory maps both count, deleted files included; containers and bind mounts are seen through by
+    device and inode. Raises `OSError` only if `/proc` or a log dir itself cannot be read.
+    """
+    scan = _Scan(log_dirs)
+    if pids is None:
+        pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    for pid in pids:
+        if pid != os.getpid():
+            scan.process(pid)
+    return OpenFiles(
+        lock_pids={w.path: frozenset(w.lock_pids) for w in scan.watched},
+        dir_pids={w.path: {name: frozenset(pids) for name, pids in w.dir_pids.items()} for w in scan.watched},
+        read=frozenset(scan.read),
+        unreadable=frozenset(scan.unreadable),
+        doubtful={w.path: frozenset(w.doubtful) for w in scan.watched},
+    )
+
+
+def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
+    """Who holds the log dir: `.lock` is looked at now, the rest comes from `open_files`.
+
+    A process with the lock is answered as STARTING: that it serves must be seen elsewhere. HIDDEN: nobody has the lock,
+    but a process has `.lock` (perhaps an unlinked one) or files below the log dir open. UNREADABLE: `.lock` cannot be
+    read, or a process that may well be a broker of this log dir cannot.
+    """
+    seen = look(dir_fd)
+    if not seen.readable:
+        why = os.strerror(seen.errno) if seen.errno is not None else "it is no regular file"
+        return Holder(HolderState.UNREADABLE, detail=f"{LOCK_FILE} cannot be read: {why}")
+    if seen.held:
+        pid = seen.pid
+        if pid is None:
+            # A lock from another PID namespace has no number; a single process with the file open is the one.
+            candidates = open_files.lock_pids.get(log_dir, frozenset())
+            pid = next(iter(candidates)) if len(candidates) == 1 else None
+        detail = None if open_files.could_read(pid) else "its open files cannot be read"
+        return Holder(HolderState.STARTING, pid, _start_time_or_none(pid), detail)
+    occupants = open_files.occupants(log_dir)
+    if occupants:
+        pid = min(occupants)
+        what = LOCK_FILE if pid in open_files.lock_pids.get(log_dir, frozenset()) else "files"
+        others = f" (and {len(occupants) - 1} more)" if len(occupants) > 1 else ""
+        detail = f"process {pid}{others} has {what} open, without the lock"
+        return Holder(HolderState.HIDDEN, pid, _start_time_or_none(pid), detail)
+    doubtful = open_files.doubtful.get(log_dir, frozenset())
+    if doubtful:
+        pid = min(doubtful)
+        return Holder(
+            HolderState.UNREADABLE, pid, _start_time_or_none(pid), f"open files of process {pid} cannot be read"
+        )
+    return Holder(HolderState.FREE)
+
+
+def process_start_ticks(pid: int) -> int:
+    """When `pid` started, in clock ticks since boot: with the PID, what makes a process the same one.
+
+    Raises `ProcessLookupError` if there is no such process.
+    """
+    return int(_stat_fields(pid)[19])
+
+
+def process_start_time_ms(pid: int) -> int:
+    """When `pid` started, in milliseconds since the epoch (to the clock tick; the boot time is rounded to seconds).
+
+    Raises `ProcessLookupError` if there is no such process.
+    """
+    with open("/proc/stat", "rb") as file:
+        booted = next(int(line.split()[1]) for line in file if line.startswith(b"btime "))
+    return booted * 1000 + process_start_ticks(pid) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def _start_time_or_none(pid: int | None) -> int | None:
+    try:
+        return None if pid is None else process_start_time_ms(pid)
+    except OSError:
+        return None
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on (the second, the command, may hold blanks and parentheses)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode().split()
+    except FileNotFoundError as error:
+        raise ProcessLookupError(error.errno, f"there is no process {pid}") from error
+
+
+def _command_and_flags(pid: int) -> tuple[str, int]:
+    with open(f"/proc/{pid}/comm", "rb") as file:
+        return os.fsdecode(file.read()).rstrip("\n"), int(_stat_fields(pid)[6])
+
+
+def _effective_user(pid: int) -> int:
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next(int(line.split()[2]) for line in file if line.startswith(b"Uid:"))
+
+
+def _namespace(pid: int | str) -> int:
+    return os.stat(f"/proc/{pid}/ns/mnt").st_ino
