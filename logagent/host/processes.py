@@ -29,9 +29,9 @@ class OpenFiles:
 
     lock_pids: who has `.lock` open, an unlinked one too. dir_pids: per direct child directory, who has a file below it
     open or mapped. read: pids whose descriptors and maps were both read. unreadable: pids that refused to be read.
-    doubtful: per log dir, those of the unreadable that may well work in it: they run as its owner, or are a Java
-    process of root. (As the broker's own user, or as root, an agent can read the broker; others' processes matter
-    less than never acting on a host where any process of any user is unreadable.)
+    doubtful: per log dir, those of the unreadable that may well work in it: they run as its owner (unless that is root)
+    or are a Java process of its owner or of root. An agent that runs as the broker's user can read the broker; on any
+    host it meets processes that it cannot read, and refusing for every one of them would be refusing always.
     """
 
     lock_pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class _Scan:
         if flags & _PF_KTHREAD:
             return
         for watched in self.watched:
-            if user == watched.owner or (user == 0 and command == "java"):
+            if command == "java" and user in (0, watched.owner) or user == watched.owner != 0:
                 watched.doubtful.add(pid)
 
 
