@@ -1,0 +1,215 @@
+"""Batches of renames in one log dir: mark, quarantine, restore. The mirror of `LogManager.asyncDelete`.
+
+Order, for crash safety (each step is idempotent, and `agent.recovery` settles what a kill leaves in between):
+
+1. the journal knows every intent, with the checkpoint entries that are about to go;
+2. `log-start-offset` and cleaner entries leave their checkpoints *before* the rename: a stale log start offset above
+   a new incarnation's end would make the broker drop its segments (Kafka writes it after; nobody can interrupt it);
+3. the renames, each after a look at the broker's lock and with another one behind it;
+4. one fsync of the log dir for the batch (deviation: Kafka fsyncs after each rename);
+5. the recovery-point entries go, entries of renames that did not happen (and of restored dirs) come back;
+6. the journal learns what came of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from logagent.broker.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, rewrite_checkpoint
+from logagent.broker.lock import Interlock
+from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
+from logagent.host.disk import OpenLogDir
+from logagent.host.journal import CheckpointEntry, Intent, Journal
+from logagent.model.plan import ActionResult, Proposal, action_id
+from logagent.model.records import ActionKind, Kind, Outcome, TopicPartition
+
+_BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
+_AFTER_RENAME = (RECOVERY_POINT,)
+
+
+@dataclass(slots=True)
+class RenameBatch:
+    """One batch in one open log dir. `run` never raises for a single directory; JournalError stops everything."""
+
+    log_dir: OpenLogDir
+    journal: Journal
+    interlock: Interlock
+    now_ms: Callable[[], int]
+    plan_id: str
+    actor: str
+    stop: Callable[[], bool]
+    results: dict[str, ActionResult] = field(default_factory=dict)
+
+    def run(self, proposals: Sequence[Proposal]) -> dict[str, ActionResult]:
+        """Carry out `proposals` in order; the result of each by its action id."""
+        try:
+            entries = self._checkpoint_entries(proposals)
+        except LogAgentError as e:
+            self.results = {action_id(p): ActionResult(Outcome.FAILED, str(e)) for p in proposals}
+            return self.results
+        intents = [self._intent(p, entries.get(action_id(p), ())) for p in proposals]
+        ids = self.journal.begin(intents, self.now_ms())
+        going = [e for i in intents if i.action is not ActionKind.RESTORE for e in i.checkpoint_entries]
+        if self._edit_checkpoints(drop=going, put=[], files=_BEFORE_RENAME, proposals=proposals):
+            self._rename_all(proposals)
+        self._settle_checkpoints(proposals, intents)
+        self.journal.finish(
+            [(n, r.outcome, r.error) for n, p in zip(ids, proposals, strict=True) if (r := self._result(p))],
+            self.now_ms(),
+        )
+        return self.results
+
+    def _result(self, p: Proposal) -> ActionResult:
+        return self.results[action_id(p)]
+
+    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...]) -> Intent:
+        return Intent(
+            action=p.action,
+            log_dir=p.dir.log_dir,
+            name=p.dir.name,
+            new_name=p.new_name,
+            topic=p.full_topic,
+            partition=p.dir.partition,
+            topic_id=p.dir.topic_id,
+            identity=p.dir.identity,
+            bytes=p.dir.bytes,
+            plan_id=self.plan_id,
+            actor=self.actor,
+            approved=p.approved,
+            checkpoint_entries=entries,
+        )
+
+    # Checkpoints
+
+    def _checkpoint_entries(self, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
+        """By action id: for what goes, its entries in this log dir now; for what comes back, those it had."""
+        wanted = {
+            TopicPartition(p.dir.topic, p.dir.partition): p
+            for p in proposals
+            if p.action is not ActionKind.RESTORE and p.dir.topic is not None and p.dir.partition is not None
+        }
+        found: dict[str, tuple[CheckpointEntry, ...]] = {}
+        for file in (*_BEFORE_RENAME, *_AFTER_RENAME) if wanted else ():
+            with self.log_dir.acting("read", file):
+                standing = read_checkpoint(self.log_dir.fd, file) or {}
+            for tp, offset in standing.items():
+                p = wanted.get(tp)
+                if p is None or (file == CLEANER and p.dir.kind is Kind.FUTURE):
+                    continue
+                entry = CheckpointEntry(file, tp.topic, tp.partition, offset)
+                found[action_id(p)] = (*found.get(action_id(p), ()), entry)
+        for p in proposals:
+            if p.action is ActionKind.RESTORE:
+                mark = self.journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity)
+                if mark is not None:
+                    found[action_id(p)] = self.journal.with_checkpoint_entries(mark).intent.checkpoint_entries
+        return found
+
+    def _settle_checkpoints(self, proposals: Sequence[Proposal], intents: Sequence[Intent]) -> None:
+        drop: list[CheckpointEntry] = []
+        put: list[CheckpointEntry] = []
+        for p, intent in zip(proposals, intents, strict=True):
+            done = self._result(p).outcome is Outcome.DONE
+            if p.action is ActionKind.RESTORE:
+                put += intent.checkpoint_entries if done else ()
+            elif done:
+                drop += [e for e in intent.checkpoint_entries if e.file in _AFTER_RENAME]
+            else:
+                put += [e for e in intent.checkpoint_entries if e.file in _BEFORE_RENAME]
+        self._edit_checkpoints(drop=drop, put=put, files=(*_BEFORE_RENAME, *_AFTER_RENAME), proposals=None)
+
+    def _edit_checkpoints(
+        self,
+        *,
+        drop: Sequence[CheckpointEntry],
+        put: Sequence[CheckpointEntry],
+        files: Sequence[str],
+        proposals: Sequence[Proposal] | None,
+    ) -> bool:
+        """Rewrite the checkpoints concerned; False (and a result for each of `proposals`) where that did not work.
+
+        After the renames (`proposals` is None) an error is no longer worth failing for: a stale recovery point does no
+        harm, and an entry that could not be put back stays in the journal.
+        """
+        try:
+            edit_checkpoints(self.log_dir, self.interlock, drop=drop, put=put, files=files)
+        except BrokerHoldsLogDir as e:
+            outcome, error = Outcome.YIELDED, str(e)
+        except LogAgentError as e:
+            outcome, error = Outcome.FAILED, str(e)
+        else:
+            return True
+        for p in proposals or ():
+            self.results[action_id(p)] = ActionResult(outcome, error)
+        return False
+
+    # Renames
+
+    def _rename_all(self, proposals: Sequence[Proposal]) -> None:
+        ended: ActionResult | None = None
+        renamed = False
+        for p in proposals:
+            if ended is None and self.stop():
+                ended = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
+            if ended is not None:
+                self.results[action_id(p)] = ended
+                continue
+            result, ended = self._rename(p)
+            renamed = renamed or result.outcome is Outcome.DONE
+            self.results[action_id(p)] = result
+        if renamed:
+            self._fsync(proposals)
+
+    def _rename(self, p: Proposal) -> tuple[ActionResult, ActionResult | None]:
+        """The result of this one, and what ends the batch (None: go on)."""
+        assert p.new_name is not None
+        try:
+            self.log_dir.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock)
+        except BrokerHoldsLogDir as e:
+            yielded = ActionResult(Outcome.YIELDED, str(e))
+            return yielded, yielded
+        except KafkaStorageError as e:
+            failed = ActionResult(Outcome.FAILED, str(e))
+            return failed, failed
+        except LogAgentError as e:
+            return ActionResult(Outcome.FAILED, str(e)), None
+        done = ActionResult(Outcome.DONE)
+        try:
+            self.interlock.after_rename()
+        except BrokerHoldsLogDir as e:
+            return done, ActionResult(Outcome.YIELDED, str(e))
+        except OSError as e:
+            return done, ActionResult(Outcome.FAILED, str(self.log_dir.explain(e, "look at .lock", None)))
+        return done, None
+
+    def _fsync(self, proposals: Sequence[Proposal]) -> None:
+        try:
+            self.log_dir.fsync()
+        except LogAgentError as e:
+            # Renamed, but perhaps not durably. The name on disk stays the truth at the next start.
+            for p in proposals:
+                if self._result(p).outcome is Outcome.DONE:
+                    self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not durably: {e}")
+
+
+def edit_checkpoints(
+    log_dir: OpenLogDir,
+    interlock: Interlock,
+    *,
+    drop: Sequence[CheckpointEntry],
+    put: Sequence[CheckpointEntry],
+    files: Sequence[str],
+) -> None:
+    """Take `drop` out of, and put `put` (where there is no entry yet) into, the checkpoints `files` of `log_dir`.
+
+    Only while nobody holds the log dir. Raises BrokerHoldsLogDir, KafkaStorageError, ItemFailed or UnreadableError.
+    """
+    for file in files:
+        out = {TopicPartition(e.topic, e.partition) for e in drop if e.file == file}
+        back = {TopicPartition(e.topic, e.partition): e.offset for e in put if e.file == file}
+        if out or back:
+            with log_dir.acting("rewrite", file):
+                standing = read_checkpoint(log_dir.fd, file) or {}
+                back = {tp: offset for tp, offset in back.items() if tp not in standing}
+                rewrite_checkpoint(log_dir.fd, file, drop=out, put=back, before_act=interlock.before)

@@ -1,0 +1,157 @@
+"""Opens the log dirs of one broker and gathers the facts about them that the guards decide on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from logagent.agent.clock import Clock
+from logagent.agent.target import Target
+from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.errors import KafkaStorageError, LogAgentError, UnreadableError
+from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.processes import OpenFiles, holder_of, scan_open_files
+from logagent.model.cluster import ClusterView, MetaSeen, agree
+from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.records import Health, Holder, HolderState
+
+_MOST_META_BYTES = 1 << 20
+
+
+class HostSight:
+    """The log dirs of one broker, held open for one session; a context manager.
+
+    One that cannot be opened is offline with its reason; that never stops the others.
+    """
+
+    def __init__(self, target: Target, clock: Clock, failures: LogDirFailures | None = None) -> None:
+        self.target = target
+        self.clock = clock
+        self.failures = failures if failures is not None else LogDirFailures()
+        self.log_dirs: dict[str, OpenLogDir] = {}
+        self.cluster = ClusterView(None, None)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for path in self.target.log_dirs:
+            try:
+                self.log_dirs[path] = self._stack.enter_context(OpenLogDir(path, self.failures))
+            except KafkaStorageError:
+                continue
+            except LogAgentError as e:
+                self.failures.mark_offline(path, str(e))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def online(self) -> dict[str, OpenLogDir]:
+        """The open log dirs that have not failed since."""
+        return {path: d for path, d in self.log_dirs.items() if self.failures.reason(path) is None}
+
+    def log_dir_facts(self) -> dict[str, LogDirFacts]:
+        """Health, holder, ids and open files of every log dir, looked at now."""
+        metas: dict[str, MetaSeen] = {}
+        for path, log_dir in self.online().items():
+            try:
+                metas[path] = read_meta(log_dir)
+            except LogAgentError:
+                continue
+        self.cluster = agree(metas, self.target.server.node_id)
+        online = self.online()
+        open_files, unreadable = self._open_files(list(online.values()))
+        return {
+            path: self._one(path, online.get(path), metas.get(path), open_files, unreadable)
+            for path in self.target.log_dirs
+        }
+
+    def _one(
+        self,
+        path: str,
+        log_dir: OpenLogDir | None,
+        meta: MetaSeen | None,
+        open_files: OpenFiles,
+        unreadable: str | None,
+    ) -> LogDirFacts:
+        if log_dir is None or meta is None:
+            reason = self.failures.reason(path) or "it could not be read"
+            return LogDirFacts(path, None, Health.OFFLINE, reason, Holder(HolderState.UNREADABLE))
+        health, reason = _health(log_dir, meta)
+        holder = holder_of(log_dir.fd, path, open_files)
+        children = open_files.dir_pids.get(path, {})
+        return LogDirFacts(
+            path=path,
+            identity=log_dir.identity,
+            health=health,
+            health_reason=reason,
+            holder=holder,
+            cluster_id=meta.cluster_id,
+            node_id=meta.node_id,
+            directory_id=meta.directory_id,
+            open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
+            open_files_unreadable=unreadable or _doubt(holder, open_files, path),
+        )
+
+    def _open_files(self, log_dirs: Sequence[OpenLogDir]) -> tuple[OpenFiles, str | None]:
+        try:
+            return scan_open_files(log_dirs), None
+        except OSError as e:
+            return OpenFiles(), f"the open files of processes cannot be read: {e}"
+
+    def facts(self, log_dirs: Mapping[str, LogDirFacts] | None = None) -> Facts:
+        """The facts of this moment, without what only an inventory, the journal or assignments can add."""
+        seen = log_dirs if log_dirs is not None else self.log_dir_facts()
+        return Facts(
+            now_ms=self.clock.now_ms(),
+            log_dirs=seen,
+            cluster_problems=self.cluster.problems,
+            delete_topic_enable=self.target.server.delete_topic_enable,
+            kafka_version=self.target.kafka_version,
+        )
+
+
+def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
+    if holder.pid is not None and holder.state in (HolderState.HELD, HolderState.STARTING):
+        if not open_files.could_read(holder.pid):
+            return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
+    doubtful = open_files.doubtful.get(path, frozenset())
+    if doubtful:
+        return f"the open files of process {min(doubtful)}, which may be a broker, cannot be read"
+    return None
+
+
+def _health(log_dir: OpenLogDir, meta: MetaSeen) -> tuple[Health, str | None]:
+    """State of an open log dir as far as one look tells; probes that write are the daemon's and `check`'s."""
+    room = os.statvfs(log_dir.fd)
+    if room.f_flag & os.ST_RDONLY:
+        return Health.READ_ONLY, "its file system is mounted read-only"
+    if meta.missing:
+        return Health.UNFORMATTED, f"there is no {META_PROPERTIES}"
+    if room.f_bavail == 0:
+        return Health.FULL, "its file system has no free block"
+    return Health.ONLINE, None
+
+
+def read_meta(log_dir: OpenLogDir) -> MetaSeen:
+    """`meta.properties` of an open log dir. Raises KafkaStorageError if the disk fails."""
+    with log_dir.acting("read", META_PROPERTIES):
+        try:
+            fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=log_dir.fd)
+        except FileNotFoundError:
+            return MetaSeen(missing=True)
+        except OSError as e:
+            if e.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
+                return MetaSeen(error=e.strerror)
+            raise
+        with os.fdopen(fd, "rb") as file:
+            try:
+                meta = parse_meta_properties(file.read(_MOST_META_BYTES))
+            except (UnreadableError, IsADirectoryError) as e:
+                return MetaSeen(error=str(e))
+    return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)

@@ -1,0 +1,104 @@
+"""The options that every command has, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import click
+
+from logagent import config
+from logagent.config import Loaded
+from logagent.errors import Exit, worst
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Call:
+    """One invocation: the common options, and the exit statuses that have come up so far."""
+
+    kafka_config: str | None
+    config_file: str | None
+    log_dirs: tuple[str, ...]
+    state_dir: str | None
+    assignments: str | None
+    json: bool
+    verbose: bool
+    color: bool
+    status: Exit = Exit.OK
+    loaded_settings: Loaded | None = None
+
+    def settings(self) -> config.Settings:
+        """The validated settings, with `--assignments` and `--kafka-config` over them. Raises ConfigError."""
+        if self.loaded_settings is None:
+            self.loaded_settings = config.load(self.config_file)
+        settings = self.loaded_settings.settings
+        if self.assignments is not None:
+            sources = ("file",)
+            settings = replace(
+                settings, assignments=replace(settings.assignments, sources=sources, file=self.assignments)
+            )
+        if self.kafka_config is not None:
+            settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
+        return settings
+
+    def came_to(self, status: Exit) -> None:
+        """Remember an exit status; the command ends with the first that applies."""
+        self.status = worst(self.status, status)
+
+    @property
+    def host(self) -> str:
+        return socket.gethostname()
+
+    @property
+    def progress(self) -> bool:
+        """Whether to show progress: on a terminal only, and never while stderr is read by a program."""
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def say(self, message: str) -> None:
+        """A message for the person at the terminal: stderr, so that stdout holds results only."""
+        click.echo(message, err=True)
+
+    def detail(self, message: str) -> None:
+        if self.verbose:
+            self.say(message)
+
+
+def common(command: F) -> F:
+    """Add the common options to a click command; it gets them as one `Call`, its first argument."""
+    options = [
+        click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
+        click.option("--config", "config_file", metavar="FILE", help="logagent.toml to use."),
+        click.option("--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Log dir to use instead (repeatable)."),
+        click.option("--state-dir", metavar="DIR", help="Where the journal is kept."),
+        click.option("--assignments", metavar="FILE", help="Exported assignments to use instead of the sources."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
+        click.option("--no-color", is_flag=True, help="No colours (NO_COLOR does the same)."),
+    ]
+
+    def with_call(**kwargs: Any) -> Any:
+        call = Call(
+            kafka_config=kwargs.pop("kafka_config"),
+            config_file=kwargs.pop("config_file"),
+            log_dirs=tuple(kwargs.pop("log_dirs")),
+            state_dir=kwargs.pop("state_dir"),
+            assignments=kwargs.pop("assignments"),
+            json=kwargs.pop("as_json"),
+            verbose=kwargs.pop("verbose"),
+            color=not kwargs.pop("no_color") and "NO_COLOR" not in os.environ,
+        )
+        command(call, **kwargs)
+        click.get_current_context().exit(int(call.status))
+
+    with_call.__name__ = command.__name__
+    with_call.__doc__ = command.__doc__
+    with_call.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
+    for option in reversed(options):
+        with_call = option(with_call)
+    return with_call  # type: ignore[return-value]

@@ -1,0 +1,298 @@
+"""The JSON documents that other programs rely on, each defined once. `logagent schema NAME` prints their JSON Schema.
+
+Commands build plain dicts (fast, and streamable); the tests validate what they print against these models. Additions
+are free; a change of meaning or a removal needs a new number in the schema name and a line in the CHANGELOG.
+Times are RFC 3339 in UTC with milliseconds, sizes are integers in bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+Size = Annotated[int, Field(ge=0)]
+KindName = Literal["current", "future", "stray", "delete", "metadata", "cache", "invalid"]
+ActionName = Literal["quarantine", "mark", "remove", "restore", "drop-checkpoint-entry"]
+OutcomeName = Literal["done", "failed", "yielded", "skipped"]
+GuardName = Literal[
+    "inside", "cluster", "online", "in-use", "assigned", "blast-radius", "lock", "journal", "window", "version", "policy"
+]
+HealthName = Literal["online", "read-only", "full", "offline", "unformatted"]
+ReasonName = Literal[
+    "topic-absent", "topic-recreated", "not-a-replica", "wrong-directory", "no-topic-id", "no-assignments",
+    "stale-assignments", "foreign-cluster", "reassigning", "internal", "uncommitted", "sources-disagree",
+]  # fmt: skip
+
+
+class Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Assignments(Document):
+    """Which assignments the verdicts come from. `source` is `none` where there were none."""
+
+    source: Literal["kraft-log", "admin", "file", "none"]
+    cluster_id: str | None
+    at: Time | None
+    offset: int | None
+    age_seconds: float | None
+    topics: int
+    partitions: int
+
+
+class HolderDoc(Document):
+    state: Literal["free", "held", "starting", "hidden", "unreadable"]
+    pid: int | None
+    start_time: Time | None
+
+
+class Ledger(Document):
+    """Where the bytes of a log dir's file system are. `unexplained` = used − all the others (it may be negative)."""
+
+    size: Size
+    used: Size
+    free: Size
+    current: Size
+    future: Size
+    stray: Size
+    delete: Size
+    other: Size
+    open_removed: Size
+    unexplained: int
+
+
+class LogDirDoc(Document):
+    path: str
+    directory_id: str | None
+    health: HealthName
+    reason: str | None
+    holder: HolderDoc
+    ledger: Ledger | None
+
+
+class DirDoc(Document):
+    log_dir: str
+    name: str
+    kind: KindName
+    topic: str | None
+    topic_truncated: bool
+    full_topic: str | None
+    partition: int | None
+    uuid: str | None
+    topic_id: str | None
+    bytes: Size
+    allocated: Size
+    files: Size
+    segments: Size
+    newest_mtime: Time | None
+    marked_at: Time | None
+    first_offset: int | None
+    last_segment_offset: int | None
+    sightings: int
+    first_seen: Time | None
+    in_use: bool | None
+    verdict: Literal["assigned", "orphan", "unknown"] | None
+    reason: ReasonName | None
+    error: str | None
+
+
+class Scan(Document):
+    schema_: Literal["logagent.scan/1"] = Field(alias="schema")
+    at: Time
+    host: str
+    agent_version: str
+    cluster_id: str | None
+    node_id: int | None
+    kafka_version: str | None
+    assignments: Assignments
+    log_dirs: list[LogDirDoc]
+    dirs: list[DirDoc]
+
+
+class ActionDoc(Document):
+    id: str
+    action: ActionName
+    log_dir: str
+    name: str
+    new_name: str | None
+    topic: str | None
+    partition: int | None
+    topic_id: str | None
+    reason: str
+    bytes: Size
+    allocated: Size
+    sightings: int
+    due_at: Time | None
+    outcome: OutcomeName | None
+    error: str | None
+
+
+class RefusalDoc(Document):
+    log_dir: str
+    name: str
+    guard: GuardName
+    fact: str
+    hint: str
+    bytes: Size
+
+
+class WaitingDoc(Document):
+    log_dir: str
+    name: str
+    action: ActionName
+    reason: str
+    until: Time | None
+    sightings: int
+
+
+class PlanTotals(Document):
+    actions: int
+    bytes: Size
+    refusals: int
+    waiting: int
+    freed_bytes: Size
+
+
+class PlanDoc(Document):
+    """`name` and `log_dir` of a refusal are empty where the plan as a whole is refused (guard blast-radius)."""
+
+    schema_: Literal["logagent.plan/1"] = Field(alias="schema")
+    at: Time
+    host: str
+    cluster_id: str | None
+    node_id: int | None
+    plan_id: str
+    mode: Literal["dry-run", "execute"]
+    assignments: Assignments
+    actions: list[ActionDoc]
+    refusals: list[RefusalDoc]
+    waiting: list[WaitingDoc]
+    totals: PlanTotals
+
+
+class QueueEntryDoc(Document):
+    log_dir: str
+    name: str
+    topic: str | None
+    full_topic: str | None
+    partition: int | None
+    bytes: Size
+    marked_at: Time
+    due_at: Time
+    overdue_seconds: float
+    attempts: int
+    last_error: str | None
+    owner: Literal["broker", "logagent"]
+
+
+class QueueDoc(Document):
+    schema_: Literal["logagent.queue/1"] = Field(alias="schema")
+    at: Time
+    delay_ms: int
+    next_due_at: Time | None
+    entries: list[QueueEntryDoc]
+
+
+class HistoryEntry(Document):
+    id: int
+    at: Time
+    action: ActionName
+    log_dir: str
+    name: str
+    new_name: str | None
+    topic: str | None
+    partition: int | None
+    topic_id: str | None
+    bytes: Size
+    plan_id: str
+    actor: str
+    outcome: OutcomeName | None
+    finished_at: Time | None
+    error: str | None
+
+
+class HistoryDoc(Document):
+    schema_: Literal["logagent.history/1"] = Field(alias="schema")
+    at: Time
+    entries: list[HistoryEntry]
+
+
+class CheckLogDir(Document):
+    path: str
+    health: HealthName
+    reason: str | None
+    probe_ms: float | None
+
+
+class Finding(Document):
+    severity: Literal["fatal", "warning", "info"]
+    code: str
+    path: str
+    kafka_versions: str
+    says: str
+    hint: str
+
+
+class CheckDoc(Document):
+    schema_: Literal["logagent.check/1"] = Field(alias="schema")
+    at: Time
+    kafka_version: str | None
+    log_dirs: list[CheckLogDir]
+    findings: list[Finding]
+
+
+class ExplainDoc(Document):
+    schema_: Literal["logagent.explain/1"] = Field(alias="schema")
+    name: str
+    kind: KindName
+    topic: str | None
+    partition: int | None
+    uuid: str | None
+    topic_truncated: bool
+    valid: bool
+    error: str | None
+
+
+class BrokerDoc(Document):
+    node_id: int
+    directory_ids: list[str]
+
+
+class PartitionDoc(Document):
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+    isr: list[int]
+    directories: list[str]
+
+
+class TopicDoc(Document):
+    topic: str
+    topic_id: str | None
+    partitions: list[PartitionDoc]
+
+
+class AssignmentsDoc(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+    schema_: Literal["logagent.assignments/1"] = Field(alias="schema")
+    cluster_id: str | None
+    at: Time
+    source: Literal["kraft-log", "admin", "file"]
+    offset: int | None
+    metadata_version: Any = None
+    brokers: list[BrokerDoc]
+    topics: list[TopicDoc]
+
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "scan": Scan,
+    "plan": PlanDoc,
+    "queue": QueueDoc,
+    "history": HistoryDoc,
+    "check": CheckDoc,
+    "explain": ExplainDoc,
+    "assignments": AssignmentsDoc,
+}

@@ -1,0 +1,20 @@
+"""Times as the documents print them. Pure arithmetic on milliseconds; the clock is read elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(ms: int) -> str:
+    """`2026-11-21T13:26:28.000Z` of milliseconds since the epoch. Times out of the calendar are clamped to its ends."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        moment = datetime.min.replace(tzinfo=UTC) if ms < 0 else datetime.max.replace(tzinfo=UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".zfill(24)
+
+
+def rfc3339_or_none(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)
