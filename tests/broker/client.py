@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.broker.process import wait_until
+
 REQUEST_TIMEOUT_MS = 30_000
 
 
@@ -179,3 +181,14 @@ class KafkaClient:
             answer = admin.alter_replica_log_dirs({TopicPartitionReplica(topic, partition, node_id): log_dir})
         refused = {str(where): error.__name__ for where, error in answer.items() if error.errno != 0}
         assert answer and not refused, refused
+
+    def wait_moved(self, topic: str, partition: int, node_id: int, log_dir: str, timeout: float = 60) -> None:
+        """Return when the replica lies in `log_dir` and its future copy has taken its place."""
+
+        def moved() -> bool:
+            dirs = self.log_dirs_of(node_id)
+            logs = {path: s.replicas.get((topic, partition)) for path, s in dirs.items()}
+            here = logs.pop(log_dir, None)
+            return here is not None and not here.is_future and not any(logs.values())
+
+        wait_until(moved, timeout, f"{topic}-{partition} moves to {log_dir} on node {node_id}", interval=0.1)

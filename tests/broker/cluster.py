@@ -11,6 +11,8 @@ from tests.broker.kafka import KraftNode, Listener, random_cluster_id
 from tests.broker.ports import Ports
 from tests.broker.process import wait_until
 
+SESSION = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "500"}
+
 
 class KafkaCluster(KafkaClient):
     """`nodes` by position, `node(id)` by id; topics and records through node 1 or, with `via(id)`, through another."""
@@ -27,7 +29,7 @@ class KafkaCluster(KafkaClient):
         node_props: Mapping[int, Mapping[str, str]] | None = None,
         listener: Listener | None = None,
     ) -> None:
-        shared = {"default.replication.factor": "1", **(props or {})}
+        shared = {**SESSION, **(props or {})}
         cluster_id = random_cluster_id()
         self.nodes: list[KraftNode] = []
         controller: tuple[int, int] | None = None

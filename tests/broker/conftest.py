@@ -31,6 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
+    # And it forgets to close a socket on which it could not connect (brokers are down here on purpose).
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.fixture
@@ -64,5 +66,5 @@ def pytest_runtest_makereport(
     if report.failed and (rig := item.stash.get(RIG, None)) is not None:
         for server in rig.servers:
             state = "running" if server.alive else f"exit status {server.exit_status}"
-            report.sections.append((f"{server.name} ({state}): {server.log_path}", server.log_tail(60)))
+            report.sections.append((f"{server.name} ({state}): {server.log_path}", server.log_tail()))
     return report

@@ -36,8 +36,9 @@ COMMON_PROPERTIES = {
     "log.cleaner.dedupe.buffer.size": "2097152",
     "controlled.shutdown.max.retries": "1",
 }
-# How soon the rest of the cluster notices a killed node: a restart after SIGKILL has to wait for it.
-KRAFT_SESSION = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "500"}
+# How soon the cluster notices that a node was killed. A restart after SIGKILL has to wait for it, so one node alone
+# gets a short time; the nodes of a cluster get a longer one, so that a busy machine does not make them lose each other.
+KRAFT_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 ZOOKEEPER_SESSION_MS = 3000
 
 

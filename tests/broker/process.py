@@ -148,8 +148,9 @@ class ServerProcess:
             log.seek(0 if every_run else self._run_begins)
             return log.read().decode(errors="replace")
 
-    def log_tail(self, lines: int = 40) -> str:
-        return "\n".join(self.log_text().splitlines()[-lines:])
+    def log_tail(self, lines: int = 25, width: int = 300) -> str:
+        """The last lines of the current or last run, long ones cut, for a report."""
+        return "\n".join(line[:width] for line in self.log_text().splitlines()[-lines:])
 
     def wait_log(self, pattern: str, timeout: float = 60) -> re.Match[str]:
         """The first match of `pattern` in what the current run printed; fail if it ends first or takes longer."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.broker.client import KafkaClient
 from tests.broker.cluster import KafkaCluster
 from tests.broker.kafka import KafkaNode
 from tests.broker.process import ServerDied
+from tests.broker.security import Certificates, SecureListener, add_scram_user
 
 BROKERS = [
     pytest.param("3.9.1", "kraft", id="3.9.1"),
@@ -81,10 +84,42 @@ def test_a_cluster_reassigns_moves_and_loses_a_node(kafka_cluster: Callable[...,
     here = next(path for path, state in cluster.node(3).describe_log_dirs().items() if ("orders", 0) in state.replicas)
     there = next(str(log_dir) for log_dir in cluster.node(3).log_dirs if str(log_dir) != here)
     cluster.move_replica("orders", 0, 3, there)
-    cluster.node(3).wait_log(r"Log for partition orders-0 is renamed to .*-delete|promoted|replaced current log")
+    cluster.wait_moved("orders", 0, 3, there)
 
     cluster.node(2).kill()
     assert {p: [r.value for r in cluster.read_all("orders", p)] for p in range(3)} == written
     cluster.node(2).start()
     cluster.wait_in_sync("orders")
     assert [node.offline_dirs() for node in cluster.nodes] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    [("2.5.1", "zookeeper"), ("3.6.0", "kraft"), ("3.7.0", "kraft"), ("4.1.0", "kraft")],
+)
+def test_other_versions_start(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
+    node = kafka(version, mode=mode).start()
+    node.create_topic("orders")
+    written = node.produce("orders", n=5)
+    assert [r.value for r in node.read_all("orders")] == written
+    assert node.offline_dirs() == []
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", None])
+def test_a_listener_with_sasl_and_tls(kafka: Callable[..., KafkaNode], tmp_path: Path, mechanism: str | None) -> None:
+    listener = SecureListener(mechanism, {"admin": "s3cret"}, Certificates.make(tmp_path / "tls"))
+    node = kafka("4.3.1", listener=listener).start()
+    node.create_topic("orders")
+    sasl = {}
+    if mechanism is not None:
+        sasl = {"sasl_mechanism": mechanism, "sasl_plain_username": "admin", "sasl_plain_password": "s3cret"}
+        if mechanism.startswith("SCRAM"):
+            add_scram_user(node, "admin", "s3cret", mechanism)
+    assert listener.certificates is not None and node.secure_bootstrap is not None
+    secure = KafkaClient(
+        node.secure_bootstrap,
+        security_protocol=listener.protocol,
+        ssl_cafile=str(listener.certificates.authority),
+        **sasl,
+    )
+    assert secure.topics() == ["orders"]
