@@ -1,0 +1,229 @@
+"""The inventory of a log dir: full the first time, afterwards only what can have changed.
+
+A partition directory whose own mtime did not change has the same files, and of those Kafka changes only the newest
+segment's: `.log`, its indexes, its aborted-transaction index. So the next scan stats the directory and those, and adds
+the difference. That is exact after appends, rolls, retention and truncation. What it cannot see (a change in place of
+an older file, a clock that stepped back) is found by a slice of all directories that every scan reads in full. mtimes
+are as coarse as the kernel's tick, so a directory that was modified within a second of its last reading is read again.
+
+Reading is by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
+`partition.metadata`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logagent.host.disk import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
+from logagent.host.mounts import mounted_children
+from logagent.host.read_dir import TAIL_SUFFIXES, Known, PartitionReader
+from logagent.model.names import classify
+from logagent.model.records import Identity, Kind, PartitionDir
+
+# In each scan one of so many slices is read in full: at a scan every 10 minutes, everything within two days.
+SLICES = 256
+# Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
+OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
+SYMLINK_ERROR = "symlink"
+MOUNT_POINT_ERROR = "mount point"
+
+
+@dataclass(slots=True)
+class LogDirInventory:
+    """What one scan of a log dir saw.
+
+    dirs: every directory in it (and every symlink, with the error "symlink", because Kafka follows those), in the order
+    of the listing. A directory that could not be read has its `error` and what little is known. allocated includes the
+    blocks of the directories themselves, as `du` counts. other_bytes, other_allocated: plain files, symlinks, and the
+    directories of `OTHER_KINDS` (which are in `dirs` too), so used = sum over the other kinds + other + unexplained.
+    size, used, free: the file system's, in bytes; `free` is what a user without privileges can still write.
+    at_ns: when the scan began. read_in_full: how many directories were (the rest only as far as they can change).
+    """
+
+    path: str
+    identity: Identity
+    at_ns: int
+    dirs: list[PartitionDir] = field(default_factory=list)
+    other_bytes: int = 0
+    other_allocated: int = 0
+    size: int = 0
+    used: int = 0
+    free: int = 0
+    read_in_full: int = 0
+    round: int = 0
+    known: dict[str, Known] = field(default_factory=dict, repr=False)
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The directories that could not be read wholly, with the reason."""
+        return {entry.name: entry.error for entry in self.dirs if entry.error is not None}
+
+
+def scan_log_dir(
+    log_dir: OpenLogDir,
+    previous: LogDirInventory | None = None,
+    *,
+    slices: int = SLICES,
+    now_ns: Callable[[], int] = time.time_ns,
+    on_progress: Callable[[int], None] | None = None,
+) -> LogDirInventory:
+    """Take the inventory of `log_dir`.
+
+    `previous` makes it an incremental one, if it is of the same directory (device and inode). It is **used up**: its
+    records are brought up to date in place and handed on, so that 100,000 of them exist once. `slices=1` reads
+    everything in full. `on_progress(count)` is told now and then how many directories are done.
+
+    Raises `KafkaStorageError` if the log dir fails or is offline, `ItemFailed` if it cannot be listed for a reason of
+    our own. One unreadable directory is no failure of the scan: it is listed with its error.
+    """
+    with log_dir.acting("scan"):
+        return _Scan(log_dir, previous, slices, now_ns).run(on_progress)
+
+
+class _Scan:
+    def __init__(
+        self, log_dir: OpenLogDir, previous: LogDirInventory | None, slices: int, now_ns: Callable[[], int]
+    ) -> None:
+        if previous is not None and previous.identity != log_dir.identity:
+            previous = None
+        self._log_dir = log_dir
+        self._slices = slices
+        self._now_ns = now_ns
+        self._old = previous.known if previous is not None else {}
+        self._result = LogDirInventory(log_dir.path, log_dir.identity, now_ns())
+        self._result.round = previous.round + 1 if previous is not None else 0
+        self._due_slice = self._result.round % slices
+        self._reader = PartitionReader(log_dir, now_ns)
+        self._mounted = mounted_children(log_dir.fd)
+
+    def run(self, on_progress: Callable[[int], None] | None) -> LogDirInventory:
+        result = self._result
+        for done, name in enumerate(os.listdir(self._log_dir.fd)):
+            known = self._old.get(name)
+            if known is None or not self._refresh(name, known):
+                known = self._read(name)
+            if known is not None:
+                result.known[name] = known
+                result.dirs.append(known.entry)
+                if known.entry.kind in OTHER_KINDS:
+                    result.other_bytes += known.entry.bytes
+                    result.other_allocated += known.entry.allocated
+            if on_progress is not None and done % 512 == 0:
+                on_progress(done)
+        space = os.fstatvfs(self._log_dir.fd)
+        result.size = space.f_blocks * space.f_frsize
+        result.used = (space.f_blocks - space.f_bfree) * space.f_frsize
+        result.free = space.f_bavail * space.f_frsize
+        return result
+
+    def _refresh(self, name: str, known: Known) -> bool:
+        """Bring `known` up to date without listing it; False if it has to be read in full."""
+        entry = known.entry
+        if not known.settled or entry.inode % self._slices == self._due_slice or name in self._mounted:
+            return False
+        try:
+            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+            if (
+                found.st_mtime_ns != entry.mtime_ns
+                or found.st_ino != entry.inode
+                or found.st_ctime_ns != entry.ctime_ns
+                or not stat.S_ISDIR(found.st_mode)
+            ):
+                return False
+            if entry.last_segment_offset is not None:
+                self._refresh_tail(f"{name}/{entry.last_segment_offset:020d}", known)
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+            return False
+        return True
+
+    def _refresh_tail(self, base: str, known: Known) -> None:
+        """Stat the files of the newest segment and add what they grew (or shrank) by."""
+        fd = self._log_dir.fd
+        found = os.stat(base + ".log", dir_fd=fd, follow_symlinks=False)
+        size, blocks = found.st_size, found.st_blocks
+        newest = found.st_mtime_ns
+        for bit, suffix in TAIL_SUFFIXES:
+            if known.tail_files & bit:
+                found = os.stat(base + suffix, dir_fd=fd, follow_symlinks=False)
+                size += found.st_size
+                blocks += found.st_blocks
+        entry = known.entry
+        if size != known.tail_bytes:
+            entry.bytes += size - known.tail_bytes
+            known.tail_bytes = size
+        if blocks != known.tail_blocks:
+            entry.allocated += (blocks - known.tail_blocks) * 512
+            known.tail_blocks = blocks
+        if newest > entry.newest_mtime_ns:
+            entry.newest_mtime_ns = newest
+
+    def _read(self, name: str) -> Known | None:
+        """Read the directory `name` in full; None if it is none, or gone."""
+        log_dir = self._log_dir
+        if name in self._mounted:
+            return self._unread(name, MOUNT_POINT_ERROR)
+        try:
+            fd = os.open(name, OPEN_CHILD, dir_fd=log_dir.fd)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            return self._not_a_directory(name)
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+            return self._unread(name, f"it cannot be opened: {error.strerror}")
+        try:
+            found = os.fstat(fd)
+            if found.st_dev != log_dir.identity.device:
+                return self._unread(name, MOUNT_POINT_ERROR)
+            known = self._reader.read(fd, self._entry(name, found), found.st_blocks)
+        finally:
+            os.close(fd)
+        self._result.read_in_full += 1
+        return known
+
+    def _not_a_directory(self, name: str) -> Known | None:
+        try:
+            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(found.st_mode):
+            return self._unread(name, SYMLINK_ERROR)
+        if stat.S_ISREG(found.st_mode):
+            self._result.other_bytes += found.st_size
+        self._result.other_allocated += found.st_blocks * 512
+        return None
+
+    def _unread(self, name: str, error: str) -> Known | None:
+        """A directory (or symlink) of which nothing but its own inode is known."""
+        try:
+            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        entry = self._entry(name, found)
+        entry.error = error
+        return Known(entry)
+
+    def _entry(self, name: str, found: os.stat_result) -> PartitionDir:
+        parsed = classify(name)
+        share = self._reader.share
+        return PartitionDir(
+            log_dir=self._log_dir.path,
+            name=name,
+            kind=parsed.kind,
+            topic=share(parsed.topic),
+            partition=parsed.partition,
+            uuid=parsed.uuid,
+            truncated=parsed.truncated,
+            device=found.st_dev,
+            inode=found.st_ino,
+            ctime_ns=found.st_ctime_ns,
+            mtime_ns=found.st_mtime_ns,
+            error=parsed.error if parsed.kind is Kind.INVALID else None,
+        )
