@@ -80,8 +80,8 @@ class HostSight:
         unreadable: str | None,
     ) -> LogDirFacts:
         if log_dir is None or meta is None:
-            reason = self.failures.reason(path) or "it could not be read"
-            return LogDirFacts(path, None, Health.OFFLINE, reason, Holder(HolderState.UNREADABLE))
+            why = self.failures.reason(path) or "it could not be read"
+            return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
         health, reason = _health(log_dir, meta)
         holder = holder_of(log_dir.fd, path, open_files)
         children = open_files.dir_pids.get(path, {})
@@ -117,9 +117,9 @@ class HostSight:
 
 
 def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
-    if holder.pid is not None and holder.state in (HolderState.HELD, HolderState.STARTING):
-        if not open_files.could_read(holder.pid):
-            return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
+    holds = holder.state in (HolderState.HELD, HolderState.STARTING)
+    if holds and holder.pid is not None and not open_files.could_read(holder.pid):
+        return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
     doubtful = open_files.doubtful.get(path, frozenset())
     if doubtful:
         return f"the open files of process {min(doubtful)}, which may be a broker, cannot be read"

@@ -1,4 +1,4 @@
-"""Do the log dirs of a host belong together, and to the configured broker? (Kafka's `MetaPropertiesEnsemble.verify`.)"""
+"""Do the log dirs of a host belong to one node, the configured one? (Kafka's `MetaPropertiesEnsemble.verify`.)"""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""The state dir: the journal's home, whose it is, and the lock that lets only one of us act at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from logagent.errors import JournalError, LogAgentError
+
+DEFAULT_STATE_DIR = "/var/lib/logagent"
+LOCK_NAME = "executor.lock"
+_POLL_SECONDS = 0.05
+
+
+def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_DIR) -> str:
+    """`/var/lib/logagent`, or `$XDG_STATE_HOME/logagent` for a user who can neither write nor create that."""
+    writable = default if os.path.isdir(default) else os.path.dirname(default)
+    if os.access(writable, os.W_OK | os.X_OK):
+        return default
+    home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/"), ".local", "state")
+    return os.path.join(home, "logagent")
+
+
+def prepare_state_dir(path: str, owner_like: str | None) -> None:
+    """Make the state dir (mode 0750) where it is not there, owned like `owner_like` (the log dir) if we are root.
+
+    As root, then become the owner of the state dir, so that nothing is ever created as root in a log dir that belongs
+    to the broker's user. Raises JournalError.
+    """
+    try:
+        if not os.path.isdir(path):
+            os.makedirs(path, mode=0o750)
+            if os.geteuid() == 0 and owner_like is not None:
+                like = os.stat(owner_like)
+                os.chown(path, like.st_uid, like.st_gid)
+        if os.geteuid() == 0:
+            _become(os.stat(path))
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as e:
+        raise JournalError(
+            f"the state dir {path} cannot be used: {e.strerror}",
+            hint="run as the broker's user, or name a state dir of your own with --state-dir",
+        ) from e
+
+
+def _become(owner: os.stat_result) -> None:
+    """Switch from root to the owner of the state dir for good, with the groups that user has."""
+    if owner.st_uid == 0:
+        return
+    import pwd
+
+    try:
+        os.initgroups(pwd.getpwuid(owner.st_uid).pw_name, owner.st_gid)
+    except KeyError:
+        os.setgroups([owner.st_gid])
+    os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+    os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+
+
+class ExecutorLock:
+    """Held by whoever acts (a CLI command for its run, the daemon per cycle): two never act at once.
+
+    An `flock` on a file in the state dir, released by the kernel when we die. The file says who holds it.
+    """
+
+    def __init__(
+        self,
+        state_dir: str,
+        who: str,
+        *,
+        wait_seconds: float,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._path = os.path.join(state_dir, LOCK_NAME)
+        self._who = who
+        self._wait = wait_seconds
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        """Take it, waiting at most `wait_seconds`. Raises LogAgentError (exit 1) that names the holder."""
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            deadline = self._monotonic() + self._wait
+            while not self._try():
+                if self._monotonic() >= deadline:
+                    raise self._held()
+                self._sleep(_POLL_SECONDS)
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()} {self._who}\n".encode(), 0)
+        except OSError as e:
+            self._close()
+            raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint="mend the state dir first") from e
+        except LogAgentError:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _held(self) -> LogAgentError:
+        pid, _, who = os.pread(self._fd, 4096, 0).decode("utf-8", "replace").strip().partition(" ")
+        return LogAgentError(
+            f"another logagent is acting: {who or 'unknown'} (process {pid or 'unknown'}) holds {self._path}",
+            hint="wait until it has finished",
+        )
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
