@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import struct
+import warnings
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from logagent.errors import UnreadableError
@@ -24,6 +26,16 @@ LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 HEADER_SIZE = 61
 MAX_BATCH = 64 << 20  # KafkaRaftClient writes batches of at most 8 MiB
 MAGIC = 2
+
+
+@cache
+def record_batch_class() -> type[DefaultRecordBatch]:
+    """kafka-python's class for batches, imported when first needed: the whole client comes with it (0.2 s)."""
+    with warnings.catch_warnings():
+        # kafka-python 3.0.12 opens its schemas in a way that Python 3.11 and 3.12 deprecate.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka.record.default_records import DefaultRecordBatch
+    return DefaultRecordBatch  # type: ignore[no-any-return]
 
 
 class BatchDefect(Exception):
@@ -109,12 +121,11 @@ class BatchFile:
 
         Raises `BatchDefect` at the first place that holds no whole batch that continues the one before.
         """
-        from kafka.record.default_records import DefaultRecordBatch
-
+        record_batch = record_batch_class()
         position, expected, epoch = 0, first_offset, min_epoch
         while position < self.size:
             header = self._header(position, expected, epoch)
-            raw = DefaultRecordBatch(self.bytes_at(position, header))
+            raw = record_batch(self.bytes_at(position, header))
             batch = Batch(
                 raw.base_offset,
                 raw.next_offset,
@@ -155,8 +166,7 @@ class BatchFile:
         This tells a torn tail (nothing sensible follows) from damage in the middle, after which a broker's own
         records go on: those may not be left out silently.
         """
-        from kafka.record.default_records import DefaultRecordBatch
-
+        record_batch = record_batch_class()
         left = self.size - position
         if left > MAX_BATCH:
             raise UnreadableError(f"{self.name}: {left} bytes after byte {position} hold no readable batch")
@@ -167,7 +177,7 @@ class BatchFile:
             base_offset = int.from_bytes(tail[start : start + 8], "big", signed=True)
             length = int.from_bytes(tail[start + 8 : start + 12], "big", signed=True) + LOG_OVERHEAD
             plausible = offset < base_offset <= offset + left and HEADER_SIZE <= length <= left - start
-            if plausible and DefaultRecordBatch(tail[start : start + length]).validate_crc():
+            if plausible and record_batch(tail[start : start + length]).validate_crc():
                 return position + start
             at = tail.find(MAGIC, at + 1)
         return None
