@@ -1,0 +1,151 @@
+"""Landing → store for one date: check, choose, parse, reconcile, compact.
+
+The result depends only on what lies in landing: the same files give the same bytes in the store, however many executors
+ran. A file is taken if its bytes, SHA-256, rows and identity agree with its manifest and no row of it is bad; of each
+host the newest such file counts. Everything else is listed with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.window import Window
+
+from logagent.fleet import aggregates, manifests, rows
+from logagent.fleet.reader import Reader
+from logagent.fleet.store import Store
+
+ROWS_PER_FILE = 4_000_000
+"""Partition dirs per Parquet file of the store, about: what one task reads in a second or two."""
+BAD_ROWS_KEPT = 100
+"""Bad rows that are listed per file; their number is in the file's own entry."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What happened to the files of one date; `rows` are those of the files taken."""
+
+    date: date
+    taken: int = 0
+    superseded: int = 0
+    waiting: int = 0
+    rejected: int = 0
+    rows: int = 0
+
+
+def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:
+    """Replaces `day` in the store by what landing has for it.
+
+    Raises what Spark raises; from the first write until the end the date counts as not ingested.
+    """
+    say(f"{day}: checking manifests")
+    checked = manifests.checked(store.spark, store.landing, day.isoformat()).persist()
+    candidates = manifests.ranked(checked).persist()
+    snapshots, assignments = (Reader(store, candidates, kind) for kind in ("snapshot", "assignments"))
+    try:
+        say(f"{day}: reading assignments")
+        assignments.run()
+        say(f"{day}: reading snapshots")
+        snapshots.run()
+        files = _files(checked, snapshots, assignments).persist()
+        counts = {row["status"]: row for row in files.groupBy("status").agg(*_COUNTS).collect()}
+        store.uncommit(day)
+        say(f"{day}: writing {sum(row['n'] for row in counts.values())} files' worth")
+        _write(store, day, files, snapshots, assignments)
+        files.unpersist()
+    finally:
+        snapshots.release()
+        assignments.release()
+        candidates.unpersist()
+        checked.unpersist()
+    numbers = {name: int(counts[name]["n"]) for name in counts}
+    taken = counts.get("taken")
+    return Ingested(day, **numbers, rows=int(taken["rows"] or 0) if taken else 0)
+
+
+_COUNTS = (fn.count("*").alias("n"), fn.sum("rows").alias("rows"))
+
+
+def _files(checked: DataFrame, snapshots: Reader, assignments: Reader) -> DataFrame:
+    """The `files` table: every file of the date with its status. `reason` is a word, `detail` what was seen."""
+    opened = snapshots.opened().unionByName(assignments.opened())
+    known = checked.withColumnRenamed("host", "claimed_host").join(opened, "path", "left")
+    reason = fn.coalesce("problem", fn.nullif(fn.regexp_extract("inside", "^([^:]+): ", 1), fn.lit("")))
+    status = (
+        fn.when(fn.col("problem") == "no-manifest", "waiting")
+        .when(reason.isNotNull(), "rejected")
+        .when(fn.col("rows").isNotNull(), "taken")
+        .otherwise("superseded")
+    )
+    detail = fn.coalesce("detail", fn.nullif(fn.regexp_extract("inside", "^[^:]+: (.*)$", 1), fn.lit("")))
+    named = known.withColumns({"status": status, "reason": reason, "detail": detail})
+    return named.withColumn("host", fn.coalesce("host", "claimed_host"))
+
+
+def _write(store: Store, day: date, files: DataFrame, snapshots: Reader, assignments: Reader) -> None:
+    good = snapshots.good()
+    assigned = assignments.good()
+    dirs = compacted(rows.dirs(good), _parts(files, "dirs"), "partition", DIR_ORDER)
+    store.replace("dirs", day, dirs)
+    partitions = compacted(rows.partitions(assigned), _parts(files, "partitions"), "partition", PARTITION_ORDER)
+    store.replace("assignments", day, partitions)
+    store.replace("logdirs", day, _one_file(rows.log_dirs(good), "cluster_id", "node_id", "log_dir"))
+    written = store.read("dirs", [day])
+    partitions = store.read("assignments", [day])
+    store.replace("brokers", day, _one_file(rows.brokers(assigned, partitions), "cluster_id", "node_id"))
+    ledgers = store.read("logdirs", [day])
+    store.replace(
+        "agg_topic", day, _one_file(aggregates.topics(written, partitions), "cluster_id", "topic", "topic_id")
+    )
+    by_log_dir = aggregates.log_dirs(written, ledgers)
+    store.replace("agg_logdir", day, _one_file(by_log_dir, "cluster_id", "node_id", "log_dir"))
+    left = aggregates.leftovers(written)
+    store.replace("leftovers", day, _one_file(left, "cluster_id", "node_id", "log_dir", "name"))
+    store.replace("quarantine", day, _one_file(_quarantine(files, snapshots, assignments), "file", "reason", "record"))
+    topics = store.read("agg_topic", [day]).where(fn.col("assigned_partitions") > 0)
+    named = files.join(topics.groupBy("cluster_id").agg(fn.count("*").alias("topics")), "cluster_id", "left")
+    store.replace("files", day, _one_file(named, "file", "status"))
+
+
+DIR_ORDER = ("cluster_id", "topic", "topic_key", "partition", "node_id", "log_dir", "name")
+PARTITION_ORDER = ("cluster_id", "topic", "topic_key", "partition")
+
+
+def _parts(files: DataFrame, count: str) -> int:
+    """Number of Parquet files: it follows from the rows alone, so that a repeat gives the same files."""
+    total = files.where(fn.col("status") == "taken").agg(fn.sum(count)).head()
+    rows = (total[0] if total else 0) or 0
+    return max(1, -(-int(rows) // ROWS_PER_FILE))
+
+
+def compacted(frame: DataFrame, parts: int, spread: str, order: tuple[str, ...]) -> DataFrame:
+    """`frame` in `parts` sorted files. Copies of one partition come to lie together, whatever host they are from.
+
+    Rows are placed by a hash of topic and partition block, so that one topic with a million partitions fills all files.
+    The order is total: neither executors nor input order show in the bytes.
+    """
+    block = fn.floor(fn.coalesce(fn.col(spread), fn.lit(0)) / 64)
+    placed = frame.repartition(parts, "cluster_id", "topic", block)
+    return placed.sortWithinPartitions(*order)
+
+
+def _one_file(frame: DataFrame, *order: str) -> DataFrame:
+    return frame.coalesce(1).sortWithinPartitions(*order)
+
+
+def _quarantine(files: DataFrame, snapshots: Reader, assignments: Reader) -> DataFrame:
+    """Every file that was not taken because of what is wrong with it, and its bad rows."""
+    wrong = files.where(fn.col("status").isin("rejected", "waiting")).withColumn("record", fn.lit(None).cast("string"))
+    first = Window.partitionBy("source").orderBy("record", "detail")
+    bad = snapshots.bad().unionByName(assignments.bad())
+    listed = bad.withColumn("nth", fn.row_number().over(first)).where(fn.col("nth") <= BAD_ROWS_KEPT)
+    owner = files.select(fn.col("path").alias("source"), "cluster_id", "node_id", "kind", "file")
+    records = listed.join(owner.withColumnRenamed("path", "source"), "source").withColumn("reason", fn.lit("bad-row"))
+    columns = ("cluster_id", "node_id", "kind", "file", "reason", "detail", "record")
+    return wrong.select(*columns).unionByName(records.select(*columns))

@@ -1,0 +1,124 @@
+"""The fleet store: tables below a path of any file system that Spark reads.
+
+`landing/` is written by the agents and only read here (and trimmed by `--keep-landing`); everything else is ours. Each table is
+partitioned by `dt`; a date is replaced as a whole, and `files` is its commit mark: removed first, written last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from logagent.errors import ServiceUnreachable
+from logagent.fleet.schema import STORE, shaped
+
+
+class Files:
+    """Hadoop's file system API, the part of it that is needed. Paths are URIs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+
+    def _at(self, uri: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        return path.getFileSystem(self._conf), path
+
+    def qualify(self, path: str) -> str:
+        """The URI of a path; one without scheme and without leading slash is taken from the working directory."""
+        if "://" not in path and not path.startswith(("/", "file:")):
+            path = str(Path(path).absolute())
+        system, parsed = self._at(path)
+        return str(system.makeQualified(parsed).toString()).rstrip("/")
+
+    def exists(self, uri: str) -> bool:
+        system, path = self._at(uri)
+        return bool(system.exists(path))
+
+    def names(self, uri: str) -> list[str]:
+        """Names of the entries of a directory, sorted; none for one that is not there."""
+        system, path = self._at(uri)
+        if not system.exists(path):
+            return []
+        return sorted(str(status.getPath().getName()) for status in system.listStatus(path))
+
+    def delete(self, uri: str) -> None:
+        """Removes a file or tree; one that is not there is fine."""
+        system, path = self._at(uri)
+        system.delete(path, True)
+
+    def move(self, source: str, target: str) -> None:
+        """Renames a file over `target`."""
+        system, path = self._at(target)
+        system.delete(path, True)
+        system.rename(self._at(source)[1], path)
+
+    def write(self, uri: str, content: bytes) -> None:
+        """Writes a file whole: below a temporary name first."""
+        system, path = self._at(uri + ".tmp")
+        stream = system.create(path, True)
+        try:
+            for start in range(0, len(content), 1 << 20):
+                stream.write(bytearray(content[start : start + (1 << 20)]))
+        finally:
+            stream.close()
+        self.move(uri + ".tmp", uri)
+
+
+@dataclass(frozen=True)
+class Store:
+    """One store. `uri` is qualified and has no slash at its end."""
+
+    spark: SparkSession
+    files: Files
+    uri: str
+
+    @classmethod
+    def open(cls, spark: SparkSession, path: str) -> Store:
+        """Raises `ServiceUnreachable` if there is nothing at `path`."""
+        files = Files(spark)
+        uri = files.qualify(path)
+        if not files.exists(uri):
+            raise ServiceUnreachable(f"there is no fleet store at {uri}", hint="check --store, and that it is mounted")
+        return cls(spark, files, uri)
+
+    @property
+    def landing(self) -> str:
+        return f"{self.uri}/landing"
+
+    def table(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+    def dates(self) -> list[date]:
+        """Dates that were ingested whole, oldest first."""
+        names = self.files.names(self.table("files"))
+        return [date.fromisoformat(name[3:]) for name in names if name.startswith("dt=")]
+
+    def read(self, name: str, dates: list[date]) -> DataFrame:
+        """Rows of `dates` with their `dt` (a date); dates that have no rows of this table give none."""
+        have = set(self.files.names(self.table(name)))
+        paths = [f"{self.table(name)}/dt={day}" for day in dates if f"dt={day}" in have]
+        ddl = f"{STORE[name]}, dt date"
+        if not paths:
+            return self.spark.createDataFrame([], ddl)
+        frame = self.spark.read.schema(ddl).option("basePath", self.table(name)).parquet(*paths)
+        return shaped(frame, ddl)
+
+    def replace(self, name: str, day: date, frame: DataFrame) -> None:
+        """Makes `frame` the table's whole content of `day`, also where it has no rows.
+
+        Dynamic overwrite only replaces partitions that the frame has rows for, so the old ones go first; what is
+        readable in between is settled by `uncommit`.
+        """
+        self.files.delete(f"{self.table(name)}/dt={day}")
+        placed = shaped(frame, STORE[name]).withColumn("dt", fn.lit(day.isoformat()).cast("date"))
+        placed.write.mode("overwrite").partitionBy("dt").parquet(self.table(name))
+
+    def uncommit(self, day: date) -> None:
+        """Before a date is written: from here to `files` being written again it counts as not ingested."""
+        self.files.delete(f"{self.table('files')}/dt={day}")
