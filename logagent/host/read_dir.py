@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from logagent.broker.partition_metadata import parse_partition_metadata
 from logagent.errors import UnreadableError
 from logagent.host.disk import OFFLINE_ERRNOS, OpenLogDir
-from logagent.host.nested import nested_usage
+from logagent.host.nested import Usage, nested_usage
 from logagent.model.records import PartitionDir
 
 PARTITION_METADATA = "partition.metadata"
 # Besides its .log, what Kafka changes of the newest segment without changing the directory's mtime.
 TAIL_SUFFIXES = ((1, ".index"), (2, ".timeindex"), (4, ".txnindex"))
+_TAIL_BITS = {".log": 0, ".index": 1, ".timeindex": 2, ".txnindex": 4}
 # An mtime younger than this when it was read may be that of a later change too.
 SETTLED_NS = 1_000_000_000
 
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _METADATA_LIMIT = 4096
 _REGULAR = stat.S_IFREG
-_SEGMENT_NAME = 24  # 20 digits and ".log"
+_ALL_SEGMENTS = re.compile(r"(?:[0-9]{20}\.log)*")
+_NO_SEGMENT = ""  # the first 20 characters of no name
 
 
 class Known:
@@ -42,13 +44,6 @@ class Known:
         self.tail_files = 0
 
 
-@dataclass(slots=True)
-class _Totals:
-    files: int = 0
-    bytes: int = 0
-    blocks: int = 0
-
-
 class PartitionReader:
     """Reads the partition directories of one log dir; equal topics and ids are stored once."""
 
@@ -61,7 +56,10 @@ class PartitionReader:
         return None if text is None else self._shared.setdefault(text, text)
 
     def read(self, fd: int, entry: PartitionDir, own_blocks: int) -> Known:
-        """Fill `entry` from the open directory `fd`, which has `own_blocks` blocks itself. Raises `OSError` only for errors of a failing disk."""
+        """Fill `entry` from the open directory `fd`, which has `own_blocks` blocks itself.
+
+        Raises `OSError` for the errors of a failing disk only; others end up in `entry.error`.
+        """
         known = Known(entry)
         known.settled = entry.mtime_ns < self._now_ns() - SETTLED_NS
         try:
@@ -76,63 +74,51 @@ class PartitionReader:
     def _count(self, fd: int, known: Known, blocks: int) -> None:
         entry = known.entry
         names = os.listdir(fd)
-        logs = [name for name in names if name.endswith(".log") and _is_segment(name)]
+        logs = _segments(names)
+        tail_base = _NO_SEGMENT
         if logs:
+            tail_base = max(logs)[:20]
             entry.segments = len(logs)
-            first, last = min(logs), max(logs)
-            entry.first_offset = int(first[:20])
-            entry.last_segment_offset = int(last[:20])
-            tail_base = last[:20]
-        else:
-            tail_base = "no segment"
-        files = total = 0
-        newest_log = newest_other = 0
+            entry.first_offset = int(min(logs)[:20])
+            entry.last_segment_offset = int(tail_base)
+        files = len(names)
+        total = newest = 0
+        lstat = os.stat
+        # As lean as it can be: this loop is where a full scan spends its time.
         for name in names:
             try:
-                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                found = lstat(name, dir_fd=fd, follow_symlinks=False)
             except FileNotFoundError:
                 known.settled = False
+                files -= 1
                 continue
-            mode = found.st_mode
-            if mode & 0o170000 != _REGULAR:
-                if stat.S_ISDIR(mode):
-                    known.settled = False
-                    inner = nested_usage(fd, name, entry.device)
-                    files += inner.files
-                    total += inner.bytes
-                    blocks += inner.allocated // 512
-                else:
-                    files += 1
-                    blocks += found.st_blocks
+            if found.st_mode & 0o170000 != _REGULAR:
+                inner = self._odd(fd, name, found, known)
+                files += inner.files - 1
+                total += inner.bytes
+                blocks += inner.allocated // 512
                 continue
-            size = found.st_size
-            files += 1
-            total += size
+            total += found.st_size
             blocks += found.st_blocks
-            mtime = found.st_mtime_ns
-            if name.endswith(".log"):
-                if mtime > newest_log:
-                    newest_log = mtime
-            elif mtime > newest_other:
-                newest_other = mtime
-            if name.startswith(tail_base):
-                self._note_tail(known, name[20:], found)
+            if (name[20:] == ".log" or not logs) and found.st_mtime_ns > newest:
+                newest = found.st_mtime_ns
+            if name[:20] == tail_base:
+                _note_tail(known, name[20:], found)
             elif name == PARTITION_METADATA:
                 self._read_topic_id(fd, entry)
         entry.files = files
         entry.bytes = total
         entry.allocated = blocks * 512
-        entry.newest_mtime_ns = newest_log or newest_other
+        entry.newest_mtime_ns = newest
 
     @staticmethod
-    def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:
-        if suffix != ".log":
-            bit = next((bit for bit, tail in TAIL_SUFFIXES if tail == suffix), 0)
-            if not bit:
-                return
-            known.tail_files |= bit
-        known.tail_bytes += found.st_size
-        known.tail_blocks += found.st_blocks
+    def _odd(fd: int, name: str, found: os.stat_result, known: Known) -> Usage:
+        """What is no regular file: a directory with all that is in it, or a symlink, socket, FIFO or device."""
+        if not stat.S_ISDIR(found.st_mode):
+            return Usage(files=1, allocated=found.st_blocks * 512)
+        # Changes further down do not show in this directory's mtime.
+        known.settled = False
+        return nested_usage(fd, name, known.entry.device)
 
     def _read_topic_id(self, fd: int, entry: PartitionDir) -> None:
         try:
@@ -143,12 +129,24 @@ class PartitionReader:
                 os.close(file)
             entry.topic_id = self.share(parse_partition_metadata(content))
         except UnreadableError as error:
-            entry.error = f"{PARTITION_METADATA}: {error}"
+            entry.error = str(error)
         except OSError as error:
             if error.errno in OFFLINE_ERRNOS:
                 raise
             entry.error = f"{PARTITION_METADATA} cannot be read: {error.strerror}"
 
 
-def _is_segment(name: str) -> bool:
-    return len(name) == _SEGMENT_NAME and name.isascii() and name[:20].isdigit()
+def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:
+    bit = _TAIL_BITS.get(suffix)
+    if bit is not None:
+        known.tail_files |= bit
+        known.tail_bytes += found.st_size
+        known.tail_blocks += found.st_blocks
+
+
+def _segments(names: list[str]) -> list[str]:
+    """The segments' `.log` names: 20 digits before the suffix, nothing else."""
+    logs = [name for name in names if name[20:] == ".log"]
+    if _ALL_SEGMENTS.fullmatch("".join(logs)) is None:
+        logs = [name for name in logs if _ALL_SEGMENTS.fullmatch(name)]
+    return logs
