@@ -74,7 +74,9 @@ def common(command: F) -> F:
     options = [
         click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
         click.option("--config", "config_file", metavar="FILE", help="logagent.toml to use."),
-        click.option("--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Log dir to use instead (repeatable)."),
+        click.option(
+            "--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Log dir to use instead (repeatable)."
+        ),
         click.option("--state-dir", metavar="DIR", help="Where the journal is kept."),
         click.option("--assignments", metavar="FILE", help="Exported assignments to use instead of the sources."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),

@@ -41,7 +41,7 @@ def human_ms(ms: int) -> str:
     seconds = abs(ms) // 1000
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s")]
     first = next((i for i, (n, _) in enumerate(parts) if n), 3)
-    text = " ".join(f"{n}{unit}" for n, unit in parts[first : first + 2] if n or unit == "s" and first == 3)
+    text = " ".join(f"{n}{unit}" for n, unit in parts[first : first + 2] if n or (unit == "s" and first == 3))
     return f"-{text}" if ms < 0 and seconds else text
 
 

@@ -162,13 +162,18 @@ class Journal:
         path = os.path.join(state_dir, FILE_NAME)
         with _as_journal_error(path):
             if not os.path.exists(path):
-                db = _connect(":memory:")
-                db.executescript(_SCHEMA)
-                return cls(db, path, read_only=True)
+                return cls.empty()
             db = _connect(f"file:{_uri_quoted(path)}?mode=ro")
             if _version(db, path) == 0:
                 raise JournalError(f"{path} holds no journal", hint="move the file away; a new one is made")
         return cls(db, path, read_only=True)
+
+    @classmethod
+    def empty(cls) -> Journal:
+        """A journal of nothing, in memory, for reading."""
+        db = _connect(":memory:")
+        db.executescript(_SCHEMA)
+        return cls(db, ":memory:", read_only=True)
 
     def close(self) -> None:
         with self._lock:
@@ -263,6 +268,12 @@ class Journal:
             " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
         return {(_text(log_dir), _text(name)) for log_dir, name in rows}
+
+    def of_plan(self, plan_id: str) -> list[Entry]:
+        """The finished renames that `plan_id` made to set directories aside or mark them."""
+        return self._entries(
+            "WHERE plan_id=? AND action IN ('mark', 'quarantine') AND outcome='done' ORDER BY id", (plan_id,)
+        )
 
     def since(self, at_ms: int) -> list[Entry]:
         """Actions that were begun at or after `at_ms`, oldest first (what the blast radius counts)."""

@@ -25,6 +25,7 @@ class LogDirFacts:
     directory_id: str | None = None
     open_by: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     open_files_unreadable: str | None = None
+    open_removed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

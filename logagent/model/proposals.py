@@ -196,13 +196,15 @@ def restorations(
     """
     proposals: list[Proposal] = []
     refusals: list[Refusal] = []
-    standing = {d.name: d for d in all_dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)}
-    incarnations = {(d.topic_id, d.partition): d for d in standing.values() if d.kind is Kind.CURRENT and d.topic_id}
+    current = [d for d in all_dirs if d.kind is Kind.CURRENT]
+    standing = {(d.topic, d.partition): d for d in current}
+    incarnations = {(d.topic_id, d.partition): d for d in current if d.topic_id}
     offline = [f for f in facts.log_dirs.values() if f.health is Health.OFFLINE]
     taken: set[str] = set()
     for d in chosen:
         key = (d.log_dir, d.name)
-        name = full_topic(d, marks.get(key)) or topic
+        mark = marks.get(key)
+        name = full_topic(d, mark) or topic
         refusal = _cannot_restore(d, name, begun=key in begun)
         if refusal is None and offline:
             fact = f"log dir {offline[0].path} is offline: the partition may be current there"
@@ -211,9 +213,10 @@ def restorations(
             refusals.append(refusal)
             continue
         assert name is not None and d.partition is not None
-        target = names.current_name(name, d.partition)
-        there = standing.get(target)
-        elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id else None
+        target = (mark.old_name if mark is not None else None) or names.current_name(name, d.partition)
+        becomes_current = names.classify(target).kind is Kind.CURRENT
+        there = standing.get((name, d.partition)) if becomes_current else None
+        elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id and becomes_current else None
         refusal = _collision(d, target, there, elsewhere, target in taken, replace=replace)
         if refusal is not None:
             refusals.append(refusal)

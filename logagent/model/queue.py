@@ -22,10 +22,14 @@ Owner = Literal["broker", "logagent"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the journal knows of a rename of ours: when (ms), and what the name no longer tells."""
+    """What the journal knows of a rename of ours: when (ms), and what the name no longer tells.
+
+    `old_name` is the name it had before, to the letter: `zzz-01` is partition 1 too, and goes back to `zzz-01`.
+    """
 
     at_ms: int
     full_topic: str | None
+    old_name: str | None = None
     approved: bool = False
     action_id: int | None = None
 

@@ -1,0 +1,25 @@
+"""The cleanup cycle: what is due on this host, as one plan. The CLI prints or executes it, the daemon runs it."""
+
+from __future__ import annotations
+
+from logagent.agent.session import Session, new_uuid
+from logagent.model.facts import Facts
+from logagent.model.plan import Plan
+from logagent.model.proposals import Ages, orphans, removals, strays
+from logagent.model.records import Kind
+
+
+def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None) -> Plan:
+    """Removals first (they free space), oldest first, then strays past their retention, then proven orphans."""
+    cleanup = session.settings.cleanup
+    marks, begun = session.marks(), session.begun()
+    marked, marked_waiting = removals(session.queue(), facts.now_ms)
+    stray, stray_waiting = strays(session.of_kind(Kind.STRAY), marks, begun, cleanup.stray_retention, facts.now_ms)
+    ages = Ages(cleanup.sightings, cleanup.min_age, cleanup.stray_retention)
+    orphan, orphan_waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
+    return session.plan(
+        [*marked, *stray, *orphan],
+        [*marked_waiting, *stray_waiting, *orphan_waiting],
+        facts=facts,
+        approve=approve,
+    )

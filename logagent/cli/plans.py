@@ -1,0 +1,107 @@
+"""Makes, shows and carries out the plan of an acting command: the same steps for cleanup, delete and restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logagent.agent.log_manager import Execution
+from logagent.agent.session import Session
+from logagent.cli.documents import NO_ASSIGNMENTS, plan_document
+from logagent.cli.host import Progress, Stopper, note_health, session_of, take_inventory
+from logagent.cli.options import Call
+from logagent.cli.render import dump, human_bytes, human_ms, short_name, table
+from logagent.errors import Exit
+from logagent.model.facts import Facts
+from logagent.model.plan import Plan
+from logagent.model.records import ActionKind, Outcome
+from logagent.model.times import rfc3339
+
+MakePlan = Callable[[Session, Facts], Plan]
+
+
+def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
+    """Look, plan, and with `execute` act; then print the plan with what came of it, and set the exit status."""
+    with session_of(call, act=execute) as session:
+        take_inventory(session, call)
+        facts = session.facts()
+        plan = make_plan(session, facts)
+        execution = _carry_out(session, plan, call) if execute else None
+        note_health(call, facts)
+        document = plan_document(
+            session, plan, call.host, NO_ASSIGNMENTS, mode="execute" if execute else "dry-run", execution=execution
+        )
+    _set_status(call, plan, execution)
+    if call.json:
+        dump(document)
+    else:
+        show_plan(call, document, plan, now_ms=plan.made_at_ms)
+
+
+def _carry_out(session: Session, plan: Plan, call: Call) -> Execution:
+    removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
+    with Stopper() as stop, Progress(call, "Removing", total=removing) as progress:
+        return session.log_manager(stop=stop, on_progress=progress.on_bytes).execute(plan)
+
+
+def _set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
+    if plan.needs_approval is not None:
+        call.came_to(Exit.APPROVAL)
+    if execution is None:
+        return
+    if any(r.outcome is Outcome.FAILED for r in execution.results.values()):
+        call.came_to(Exit.FAILED)
+    stopped = any(r.outcome in (Outcome.YIELDED, Outcome.SKIPPED) for r in execution.results.values())
+    if plan.refusals or execution.refusals or stopped:
+        call.came_to(Exit.REFUSED)
+
+
+def show_plan(call: Call, document: Mapping[str, Any], plan: Plan, *, now_ms: int) -> None:
+    """The plan as tables for a person."""
+    executed = document["mode"] == "execute" and plan.needs_approval is None
+    if document["actions"]:
+        columns = [("action", "left"), ("directory", "left"), ("becomes", "left"), ("why", "left"), ("size", "right")]
+        rows = [
+            [a["action"], f"{a['log_dir']}/{short_name(a['name'])}", short_name(a["new_name"] or ""), a["reason"],
+             human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+            for a in document["actions"]
+        ]  # fmt: skip
+        title = f"Plan {plan.plan_id}" + ("" if executed else " (nothing was done)")
+        table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
+    if document["waiting"]:
+        rows = [
+            [w["action"], f"{w['log_dir']}/{short_name(w['name'])}", w["reason"],
+             "" if p.until_ms is None else f"{rfc3339(p.until_ms)} (in {human_ms(p.until_ms - now_ms)})"]
+            for w, p in zip(document["waiting"], plan.waiting, strict=True)
+        ]  # fmt: skip
+        columns = [("action", "left"), ("directory", "left"), ("waits for", "left"), ("until", "left")]
+        table("Waiting", columns, rows, color=call.color)
+    if document["refusals"]:
+        rows = [
+            [
+                r["guard"],
+                f"{r['log_dir']}/{short_name(r['name'])}" if r["name"] else "the whole plan",
+                r["fact"],
+                r["hint"],
+            ]
+            for r in document["refusals"]
+        ]
+        columns = [("guard", "left"), ("directory", "left"), ("saw", "left"), ("what to do", "left")]
+        table("Refused", columns, rows, color=call.color)
+    for a in document["actions"]:
+        if a["error"]:
+            call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
+    _say_totals(call, document, executed=executed)
+
+
+def _say_totals(call: Call, document: Mapping[str, Any], *, executed: bool) -> None:
+    totals = document["totals"]
+    if not (totals["actions"] or totals["refusals"] or totals["waiting"]):
+        call.say("nothing to do")
+    elif executed:
+        done = sum(a["outcome"] == "done" for a in document["actions"])
+        freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
+        call.say(f"{done} of {totals['actions']} done{freed}; {totals['refusals']} refused")
+    elif totals["actions"]:
+        size = human_bytes(totals["bytes"])
+        call.say(f"{totals['actions']} directories, {size}: nothing was done yet; add --execute to do it")
