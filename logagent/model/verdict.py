@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from enum import StrEnum
 
+from logagent.errors import UnreadableError
 from logagent.model.facts import Ruling
+from logagent.model.reasons import Reason
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.topic_ids import ZERO_ID
 from logagent.model.topic_names import INTERNAL_TOPICS
@@ -16,29 +17,9 @@ CLOCK_TOLERANCE_MS = 60_000
 """How far an image's time may lie in the future (the controller's clock is not ours) before it is refused."""
 
 
-class Reason(StrEnum):
-    """Reasons of a verdict, as `logagent.scan/1` names them."""
-
-    TOPIC_ABSENT = "topic-absent"
-    TOPIC_RECREATED = "topic-recreated"
-    NOT_A_REPLICA = "not-a-replica"
-    WRONG_DIRECTORY = "wrong-directory"
-    NO_TOPIC_ID = "no-topic-id"
-    NO_ASSIGNMENTS = "no-assignments"
-    STALE_ASSIGNMENTS = "stale-assignments"
-    FOREIGN_CLUSTER = "foreign-cluster"
-    REASSIGNING = "reassigning"
-    INTERNAL = "internal"
-    UNCOMMITTED = "uncommitted"
-    SOURCES_DISAGREE = "sources-disagree"
-
-
-ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA})
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Who asks: this broker, and how old assignments may be. `directory_ids` maps log dir to its `directory.id`."""
+    """Who asks: this broker, by its `meta.properties`, and how old assignments may be (`assignments.max_age`)."""
 
     node_id: int | None
     cluster_id: str | None
@@ -114,6 +95,16 @@ def decide(
     else:
         ruling = _of_gone_topic(directory, topic_id, image, absent_by_id)
     return _held_back(directory, image, ruling) if ruling.verdict is Verdict.ORPHAN else ruling
+
+
+def require_usable(image: AssignmentImage, host: Host, *, now_ms: int) -> None:
+    """Raise `UnreadableError`, with the figure, if no verdict could come from this image on this host."""
+    problem = _image_problem(image, host, now_ms)
+    if problem is not None:
+        raise UnreadableError(
+            f"{image.origin or image.source}: {problem.detail}",
+            hint="export the assignments again, on a host of this cluster whose broker runs",
+        )
 
 
 def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
