@@ -161,6 +161,8 @@ def _node_id(reader: _Reader, *, in_kraft_mode: bool) -> int | None:
     given = reader.has("node.id") or reader.has("broker.id")
     if in_kraft_mode and (not given or (found is not None and found < 0)):
         reader.note("node.id", "must be set to 0 or more where process.roles is set (KRaft mode)")
+    elif found is not None and found < -1:
+        reader.note("broker.id" if node_id is None else "node.id", f"{found} is below -1")
     return None if found is None or found < 0 else found
 
 

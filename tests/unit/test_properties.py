@@ -165,6 +165,7 @@ def test_all_problems_are_told_at_once_each_with_its_line() -> None:
         ("node.id=1\nbroker.id=2", "differs from broker.id"),
         ("process.roles=broker", "must be set"),
         ("process.roles=broker\nnode.id=-1", "must be set"),
+        ("broker.id=-5", "-5 is below -1"),
         ("process.roles=broker,broker\nnode.id=1", "names a role twice"),
         ("process.roles=broker,\nnode.id=1", "'' is not one of"),
         ("log.segment.delete.delay.ms=-1", "below 0"),
