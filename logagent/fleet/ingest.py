@@ -54,7 +54,8 @@ def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:
         say(f"{day}: reading snapshots")
         snapshots.run()
         files = _files(checked, snapshots, assignments).persist()
-        counts = {row["status"]: row for row in files.groupBy("status").agg(*_COUNTS).collect()}
+        numbers = (fn.count("*").alias("n"), fn.sum("rows").alias("rows"))
+        counts = {row["status"]: row for row in files.groupBy("status").agg(*numbers).collect()}
         store.uncommit(day)
         say(f"{day}: writing {sum(row['n'] for row in counts.values())} files' worth")
         _write(store, day, files, snapshots, assignments)
@@ -64,12 +65,9 @@ def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:
         assignments.release()
         candidates.unpersist()
         checked.unpersist()
-    numbers = {name: int(counts[name]["n"]) for name in counts}
+    by_status = {name: int(row["n"]) for name, row in counts.items()}
     taken = counts.get("taken")
-    return Ingested(day, **numbers, rows=int(taken["rows"] or 0) if taken else 0)
-
-
-_COUNTS = (fn.count("*").alias("n"), fn.sum("rows").alias("rows"))
+    return Ingested(day, **by_status, rows=int(taken["rows"] or 0) if taken else 0)
 
 
 def _files(checked: DataFrame, snapshots: Reader, assignments: Reader) -> DataFrame:
@@ -142,10 +140,10 @@ def _one_file(frame: DataFrame, *order: str) -> DataFrame:
 def _quarantine(files: DataFrame, snapshots: Reader, assignments: Reader) -> DataFrame:
     """Every file that was not taken because of what is wrong with it, and its bad rows."""
     wrong = files.where(fn.col("status").isin("rejected", "waiting")).withColumn("record", fn.lit(None).cast("string"))
-    first = Window.partitionBy("source").orderBy("record", "detail")
+    first = Window.partitionBy("of_file").orderBy("record", "detail")
     bad = snapshots.bad().unionByName(assignments.bad())
     listed = bad.withColumn("nth", fn.row_number().over(first)).where(fn.col("nth") <= BAD_ROWS_KEPT)
-    owner = files.select(fn.col("path").alias("source"), "cluster_id", "node_id", "kind", "file")
-    records = listed.join(owner.withColumnRenamed("path", "source"), "source").withColumn("reason", fn.lit("bad-row"))
+    owner = files.select(fn.col("path").alias("of_file"), "cluster_id", "node_id", "kind", "file")
+    records = listed.join(owner, "of_file").withColumn("reason", fn.lit("bad-row"))
     columns = ("cluster_id", "node_id", "kind", "file", "reason", "detail", "record")
     return wrong.select(*columns).unionByName(records.select(*columns))

@@ -20,7 +20,7 @@ class Reader:
         self.store = store
         self.kind = kind
         self.candidates = candidates.where(fn.col("kind") == kind)
-        nothing = self._judge(store.spark.createDataFrame([], "value string, source string"))
+        nothing = self._judge(store.spark.createDataFrame([], "value string, of_file string"))
         self.judged: list[DataFrame] = [nothing]
         self.verdicts: list[DataFrame] = [self._verdicts(nothing, self.candidates.where(fn.lit(False)))]
 
@@ -49,8 +49,8 @@ class Reader:
 
     def _verdicts(self, judged: DataFrame, files: DataFrame) -> DataFrame:
         """`files` with what their rows say: counts, the header, and `inside`: what does not reconcile, or null."""
-        counted = files.withColumnRenamed("path", "source").join(rows.census(judged), "source", "left")
-        return counted.join(rows.headers(judged), "source", "left").withColumn("inside", _inside(self.kind))
+        counted = files.withColumnRenamed("path", "of_file").join(rows.census(judged), "of_file", "left")
+        return counted.join(rows.headers(judged), "of_file", "left").withColumn("inside", _inside(self.kind))
 
     def good(self) -> DataFrame:
         """Rows of the taken files, with `cluster_id` and `node_id` of their place."""
@@ -58,12 +58,8 @@ class Reader:
 
     def _of_taken(self, judged: DataFrame, verdicts: DataFrame) -> DataFrame:
         place = ["cluster_id", *(["node_id"] if self.kind == "snapshot" else [])]
-        taken = verdicts.where(fn.col("inside").isNull()).select("source", *place)
-        return (
-            judged.drop(*place)
-            .withColumnRenamed("source", "path_of_file")
-            .join(fn.broadcast(taken.withColumnRenamed("source", "path_of_file")), "path_of_file")
-        )
+        taken = verdicts.where(fn.col("inside").isNull()).select("of_file", *place)
+        return judged.drop(*place).join(fn.broadcast(taken), "of_file")
 
     def bad(self) -> DataFrame:
         """Every bad row that was met."""
@@ -74,13 +70,12 @@ class Reader:
         text, number = fn.lit(None).cast("string"), fn.lit(None).cast("bigint")
         if self.kind == "snapshot":
             own = [fn.col(f"header.{n}").alias(n) for n in ("host", "agent_version", "kafka_version")]
-            own += [text.alias("source_of"), number.alias("offset")]
+            own += [text.alias("source"), number.alias("offset")]
         else:
             own = [text.alias(n) for n in ("host", "agent_version", "kafka_version")]
-            own += [fn.col("header.source").alias("source_of"), fn.col("header.offset").alias("offset")]
-        counts = [fn.col("read").alias("rows"), "bad", "dirs", "log_dirs", "partitions"]
-        opened = union(self.verdicts).select("source", "inside", *own, *counts)
-        return opened.withColumnRenamed("source", "path").withColumnRenamed("source_of", "source")
+            own += [fn.col(f"header.{n}").alias(n) for n in ("source", "offset")]
+        counts = [fn.col("read").alias("rows"), *(fn.col(n) for n in ("dirs", "log_dirs", "partitions"))]
+        return union(self.verdicts).select(fn.col("of_file").alias("path"), "inside", *own, *counts)
 
     def release(self) -> None:
         """Gives the cached rows back."""

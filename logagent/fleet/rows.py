@@ -20,24 +20,24 @@ _LONE_SURROGATE = r"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u([dD]
 
 
 def lines(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """`value, source` of every line of the files.
+    """`value, of_file` of every line of the files.
 
     A file that breaks off gives the lines before the break: `census` counts them against the manifest.
     """
     reader = spark.read.option("lineSep", "\n").option("ignoreCorruptFiles", "true")
-    return reader.text(paths).select("value", fn.col("_metadata.file_path").alias("source"))
+    return reader.text(paths).select("value", fn.col("_metadata.file_path").alias("of_file"))
 
 
 def _parsed(frame: DataFrame, schema: str) -> DataFrame:
-    """`source, value, readable` and the fields of `schema`."""
+    """`of_file, value, readable` and the fields of `schema`."""
     escaped = fn.when(
         fn.col("value").contains("\\udc") | fn.col("value").contains("\\uDC"),
         fn.regexp_replace("value", _LONE_SURROGATE, r"$1\\\\u$2"),
     ).otherwise(fn.col("value"))
     fields = fn.from_json(escaped, schema, {"columnNameOfCorruptRecord": CORRUPT})
     readable = fn.col("f").isNotNull() & fn.col(f"f.{CORRUPT}").isNull()
-    flat = frame.select("source", "value", fields.alias("f")).select(
-        "source", "value", readable.alias("readable"), "f.*"
+    flat = frame.select("of_file", "value", fields.alias("f")).select(
+        "of_file", "value", readable.alias("readable"), "f.*"
     )
     return flat.drop(CORRUPT)
 
@@ -63,7 +63,7 @@ def _there(*names: str) -> list[Column]:
 
 
 def snapshot_rows(frame: DataFrame) -> DataFrame:
-    """Judged lines of snapshot files: `source, wrong, record` and the fields of `SNAPSHOT_LINE`."""
+    """Judged lines of snapshot files: `of_file, wrong, record` and the fields of `SNAPSHOT_LINE`."""
     in_use = fn.col("kind").isin("current", "future")
     required = {
         "snapshot": [
@@ -82,7 +82,7 @@ def snapshot_rows(frame: DataFrame) -> DataFrame:
 
 
 def assignment_rows(frame: DataFrame) -> DataFrame:
-    """Judged lines of assignment files: `source, wrong, record` and the fields of `ASSIGNMENTS_LINE`."""
+    """Judged lines of assignment files: `of_file, wrong, record` and the fields of `ASSIGNMENTS_LINE`."""
     required = {
         "assignments": [
             *_there("cluster_id"),
@@ -105,7 +105,7 @@ def census(judged: DataFrame) -> DataFrame:
     def count(*kinds: str) -> Column:
         return fn.count_if(good & fn.col("row").isin(*kinds))
 
-    return judged.groupBy("source").agg(
+    return judged.groupBy("of_file").agg(
         fn.count("*").alias("read"),
         fn.count_if(~good).alias("bad"),
         count("snapshot", "assignments").alias("headers"),
@@ -116,15 +116,15 @@ def census(judged: DataFrame) -> DataFrame:
 
 
 def headers(judged: DataFrame) -> DataFrame:
-    """`source, header`: the header row of each file (one of them where there are several: `census` counts)."""
+    """`of_file, header`: the header row of each file (one of them where there are several: `census` counts)."""
     found = judged.where(fn.col("wrong").isNull() & fn.col("row").isin("snapshot", "assignments"))
-    names = [name for name in found.columns if name not in ("source", "wrong", "record")]
-    return found.select("source", fn.struct(*names).alias("header")).dropDuplicates(["source"])
+    names = [name for name in found.columns if name not in ("of_file", "wrong", "record")]
+    return found.select("of_file", fn.struct(*names).alias("header")).dropDuplicates(["of_file"])
 
 
 def bad_rows(judged: DataFrame) -> DataFrame:
-    """`source, detail, record` of every bad row; `record` is cut."""
-    return judged.where(fn.col("wrong").isNotNull()).select("source", fn.col("wrong").alias("detail"), "record")
+    """`of_file, detail, record` of every bad row; `record` is cut."""
+    return judged.where(fn.col("wrong").isNotNull()).select("of_file", fn.col("wrong").alias("detail"), "record")
 
 
 def dirs(good: DataFrame) -> DataFrame:
