@@ -68,7 +68,9 @@ def look(dir_fd: int) -> LockLook:
     except FileNotFoundError:
         return _ABSENT
     except OSError as error:
-        return LockLook(held=False, pid=None, present=True, readable=False, errno=error.errno)
+        # A socket gives ENXIO like a dead disk does, so what stands there decides what the error means.
+        why = error.errno if _may_be_a_file(dir_fd) else None
+        return LockLook(held=False, pid=None, present=True, readable=False, errno=why)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return LockLook(held=False, pid=None, present=True, readable=False)
@@ -80,6 +82,13 @@ def look(dir_fd: int) -> LockLook:
     if kind == fcntl.F_UNLCK:
         return _FREE
     return LockLook(held=True, pid=pid if pid > 0 else None, present=True, readable=True)
+
+
+def _may_be_a_file(dir_fd: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(LOCK_FILE, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+    except OSError:
+        return True
 
 
 def _ask(fd: int) -> bytes:
@@ -147,7 +156,7 @@ class _Looker:
         raise NotImplementedError
 
     def _unreadable(self, seen: LockLook) -> NoReturn:
-        if seen.errno is not None and seen.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP):
+        if seen.errno is not None and seen.errno not in (errno.EACCES, errno.EPERM):
             # The disk, not the file: the wrapper around the action decides whether the log dir is offline.
             raise OSError(seen.errno, os.strerror(seen.errno), f"{self._log_dir}/{LOCK_FILE}")
         why = os.strerror(seen.errno) if seen.errno is not None else "it is no regular file"
