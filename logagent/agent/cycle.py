@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from logagent.agent.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.plan import Plan
+from logagent.model.plan import Plan, Waiting
 from logagent.model.proposals import Ages, orphans, removals, strays
 from logagent.model.records import Kind
 
 
 def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None) -> Plan:
-    """Removals first (they free space), oldest first, then strays past their retention, then proven orphans."""
+    """Removals first (they free space), oldest first, then strays past their retention, then proven orphans.
+
+    An acting session counts this inventory as a sighting of every orphan in it. Where a clock was set, nothing
+    is due.
+    """
     cleanup = session.settings.cleanup
+    clock_trouble = session.count_sightings(facts) if session.acting else None
     marks, begun = session.marks(), session.begun()
     marked, marked_waiting = removals(session.queue(), facts.now_ms)
     stray, stray_waiting = strays(session.of_kind(Kind.STRAY), marks, begun, cleanup.stray_retention, facts.now_ms)
     ages = Ages(cleanup.sightings, cleanup.min_age, cleanup.stray_retention)
     orphan, orphan_waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
+    proposals, waiting = [*marked, *stray, *orphan], [*marked_waiting, *stray_waiting, *orphan_waiting]
+    if clock_trouble is not None:
+        held = [Waiting(p.dir.log_dir, p.dir.name, p.action, clock_trouble, None, p.sightings) for p in proposals]
+        proposals, waiting = [], [*held, *waiting]
     return session.plan(
-        [*marked, *stray, *orphan],
-        [*marked_waiting, *stray_waiting, *orphan_waiting],
+        proposals,
+        waiting,
         facts=facts,
         approve=approve,
     )

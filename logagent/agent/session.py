@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
+from logagent.agent.assignments import Assignments, judge, load_assignments
 from logagent.agent.clock import Clock
 from logagent.agent.guard import GUARDS
 from logagent.agent.log_manager import LogManager
 from logagent.agent.recovery import recover
 from logagent.agent.sight import HostSight
 from logagent.agent.target import Target
+from logagent.broker.version import at_least, version_beside, version_of_process
 from logagent.errors import JournalError, KafkaStorageError
 from logagent.host.budget import ByteBudget
 from logagent.host.journal import Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
-from logagent.model.facts import Facts, RecentAction
+from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
 from logagent.model.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
 from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
-from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir, Verdict
+from logagent.model.serving import Serving, has_all_open, serving_now, with_settled_holder
+from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
+from logagent.model.verdict import Host
 from logagent.settings import DAY_MS, Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.
@@ -44,6 +50,7 @@ class Session:
     journal_problem: str | None = None
     inventories: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)
+    assignments: Assignments = field(default_factory=Assignments)
 
     def take_inventory(self, on_progress: Callable[[int], None] | None = None) -> None:
         """Scan every online log dir. One that fails meanwhile is offline from then on; the others go on."""
@@ -98,7 +105,7 @@ class Session:
             self.marks(),
             failures,
             self.begun(),
-            delay_ms=self.target.file_delete_delay_ms(self.settings),
+            delay_ms=self.file_delete_delay_ms(),
             leftover_grace_ms=self.settings.cleanup.leftover_grace,
         )
 
@@ -111,19 +118,108 @@ class Session:
             if e.intent.action in _TAKES_AWAY and e.outcome is not Outcome.SKIPPED
         )
 
+    # Assignments and verdicts
+
+    def read_assignments(self, sources: tuple[str, ...] | None = None) -> None:
+        """Read the sources of assignments. Before the inventory: a directory younger than they are proves nothing."""
+        settings = self.settings
+        if sources is not None:
+            settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
+        self.sight.log_dir_facts()
+        cluster = self.sight.cluster
+        self.assignments = load_assignments(
+            self.target,
+            settings,
+            cluster_id=cluster.cluster_id,
+            node_id=cluster.node_id,
+            now_ms=self.clock.now_ms(),
+        )
+
+    def read_delete_delay(self) -> None:
+        """Only what the queue needs of the sources: a dynamic `log.segment.delete.delay.ms`, unless we override it."""
+        if self.settings.delete.file_delete_delay_ms is None:
+            self.read_assignments(("kraft-log",))
+
+    def file_delete_delay_ms(self) -> int:
+        """Ours where it is set, else the broker's dynamic one, else the one in its configuration."""
+        configured = self.settings.delete.file_delete_delay_ms
+        if configured is not None:
+            return configured
+        dynamic = self.assignments.delete_delay_ms
+        return dynamic if dynamic is not None else self.target.server.file_delete_delay_ms
+
+    def count_sightings(self, facts: Facts) -> str | None:
+        """Count the orphans of this inventory; returns why ages cannot be trusted (then nothing counts and is due)."""
+        clocks = Clocks(boot_id(), self.clock.now_ms(), int(self.clock.boottime() * 1000))
+        problem = clock_problem(self.journal.last_clocks(), clocks)
+        self.journal.note_clocks(clocks)
+        complete = frozenset(self.inventories) if self.assignments.usable and problem is None else frozenset()
+        known = self.journal.sightings()
+        counted = count_sightings(known, orphans_seen(self.dirs, facts), complete, facts.now_ms)
+        if counted != known:
+            self.journal.replace_sightings(counted.values())
+        return problem
+
     # Facts and plans
 
-    def facts(self) -> Facts:
-        """Everything that guards and blast radius look at, gathered now."""
+    def facts(self, dirs: Sequence[PartitionDir] | None = None) -> Facts:
+        """Everything that guards and blast radius look at, gathered now; verdicts for `dirs` (default: all)."""
+        now = self.clock.now_ms()
+        log_dirs = self._with_serving(self.sight.log_dir_facts(), now)
+        cluster = self.sight.cluster
+        host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
+        rulings = judge(self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now)
         partition_dirs = self.of_kind(Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
         return replace(
-            self.sight.facts(),
+            self.sight.facts(log_dirs),
+            rulings=rulings,
+            kafka_version=self._kafka_version(log_dirs),
+            quarantine_dirs=quarantine_dirs_by_log_dir(self.settings, log_dirs),
             journal_problem=self.journal_problem,
             recent=self.recent() if self.journal_problem is None else (),
             partition_dirs=len(partition_dirs),
             partition_bytes=sum(d.bytes for d in partition_dirs),
-            assigned_dirs=frozenset((d.log_dir, d.name) for d in self.of_kind(Kind.CURRENT)),
+            assigned_dirs=self._assigned(rulings) if dirs is None else frozenset(),
         )
+
+    def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> frozenset[tuple[str, str]]:
+        """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""
+        if self.assignments.usable:
+            return frozenset(key for key, ruling in rulings.items() if ruling.verdict is not Verdict.ORPHAN)
+        return frozenset((d.log_dir, d.name) for d in self.of_kind(Kind.CURRENT))
+
+    def _with_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
+        """Tell brokers that serve from those that may still be starting, and remember since when we know."""
+        if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
+            return log_dirs
+        known = self.journal.serving()
+        noted: dict[str, Serving] = {}
+        for path, f in log_dirs.items():
+            serving = serving_now(f, known.get(path), seen=self._seen_serving(f), now_ms=now_ms)
+            if serving is None:
+                continue
+            noted[path] = serving
+            log_dirs[path] = with_settled_holder(f, serving, self.settings.guard.settle, now_ms)
+        if self.acting and noted != known:
+            self.journal.note_serving(noted)
+        return log_dirs
+
+    def _seen_serving(self, where: LogDirFacts) -> bool:
+        inventory = self.inventories.get(where.path)
+        if inventory is not None and has_all_open(where, inventory.dirs):
+            return True
+        reader, node_id = self.assignments.reader, self.sight.cluster.node_id
+        return reader is not None and node_id is not None and reader.log_dir_served(node_id, where.path) is True
+
+    def _kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> tuple[int, ...] | None:
+        """Configured, else of the running broker's jars, else of the jars beside its configuration, else at least."""
+        if self.target.kafka_version is not None:
+            return self.target.kafka_version
+        for f in log_dirs.values():
+            if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
+                return version
+        image = self.assignments.first
+        return version_beside(self.target.config) or at_least(image.metadata_version if image is not None else None)
 
     def plan(
         self,
@@ -139,19 +235,48 @@ class Session:
         return assemble(proposals, waiting, facts, GUARDS, limits, approve=approve, refusals=refusals)
 
     def log_manager(
-        self, *, stop: Callable[[], bool], on_progress: Callable[[int, int], None] | None = None
+        self, plan: Plan, *, stop: Callable[[], bool], on_progress: Callable[[int, int], None] | None = None
     ) -> LogManager:
         rate = self.settings.delete.bytes_per_second
         return LogManager(
             log_dirs=self.sight.log_dirs,
             journal=self.journal,
             clock=self.clock,
-            look=self.facts,
+            look=lambda: self.facts([p.dir for p in plan.actions]),
             actor=self.actor,
             budget=ByteBudget(rate) if rate is not None else None,
             on_progress=on_progress,
             stop=stop,
         )
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot: ages over a reboot are compared by the wall clock alone."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def quarantine_dirs_by_log_dir(settings: Settings, log_dirs: Mapping[str, LogDirFacts]) -> dict[str, str]:
+    """For each log dir the configured quarantine directory on its file system, where there is a usable one.
+
+    Usable: an existing directory, outside every log dir, same device, owned by us.
+    """
+    found: dict[str, str] = {}
+    for directory in settings.cleanup.quarantine_dirs:
+        try:
+            real, seen = os.path.realpath(directory), os.stat(directory)
+        except OSError:
+            continue
+        inside = any((real + "/").startswith(os.path.realpath(path) + "/") for path in log_dirs)
+        if inside or not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+            continue
+        for path, f in log_dirs.items():
+            if f.identity is not None and f.identity.device == seen.st_dev:
+                found.setdefault(path, directory)
+    return found
 
 
 def new_uuid() -> str:
@@ -195,4 +320,6 @@ def open_session(
         sight = stack.enter_context(HostSight(target, clock))
         if act:
             recover(journal, sight.online(), clock.now_ms())
-        yield Session(target, settings, clock, sight, journal, act, actor, problem)
+        session = Session(target, settings, clock, sight, journal, act, actor, problem)
+        stack.callback(lambda: session.assignments.close())
+        yield session

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logagent.broker.properties import ServerProperties, parse_server_properties, read_server_properties
+from logagent.broker.version import apache_version
 from logagent.config import find_server_properties
 from logagent.errors import ConfigError
 from logagent.settings import Settings
@@ -23,11 +24,6 @@ class Target:
     server: ServerProperties
     log_dirs: tuple[str, ...]
     kafka_version: tuple[int, ...] | None
-
-    def file_delete_delay_ms(self, settings: Settings) -> int:
-        """`file.delete.delay.ms`: ours where it is set, else what the broker is configured with."""
-        configured = settings.delete.file_delete_delay_ms
-        return self.server.file_delete_delay_ms if configured is None else configured
 
 
 def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
@@ -54,9 +50,12 @@ def _unique(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """(3, 9, 1) of `3.9.1`; a suffix after a dash (`7.6.0-ccs`) is dropped. Raises ConfigError."""
+    """(3, 9, 1) of `3.9.1`, (3, 6, 0) of Confluent's `7.6.0-ccs`. Raises ConfigError."""
     numbers = text.split("-", 1)[0].split(".")
     if len(numbers) < 2 or not all(n.isascii() and n.isdigit() for n in numbers):
-        problem = f"kafka.version: {text!r} is no version of Apache Kafka"
-        raise ConfigError(problem, problems=(problem,), hint="write it such as 3.9.1")
-    return tuple(int(n) for n in numbers)
+        problem = f"kafka.version: {text!r} is no version of Kafka"
+        raise ConfigError(
+            problem, problems=(problem,), hint="write it such as 3.9.1 (Confluent's numbers are known too)"
+        )
+    major, minor, patch = (int(n) for n in (*numbers, "0")[:3])
+    return apache_version(major, minor, patch)

@@ -17,14 +17,11 @@ from logagent.model.records import Kind, PartitionDir
 from logagent.model.sightings import Sighting
 from logagent.model.times import rfc3339, rfc3339_or_none
 
-NO_ASSIGNMENTS: dict[str, Any] = {
-    "source": "none", "cluster_id": None, "at": None, "offset": None, "age_seconds": None, "topics": 0, "partitions": 0,
-}  # fmt: skip
 _HAS_VERDICT = (Kind.CURRENT, Kind.FUTURE)
 _IS_MARKED = (Kind.STRAY, Kind.DELETE)
 
 
-def scan_head(session: Session, facts: Facts, host: str, assignments: Mapping[str, Any]) -> dict[str, Any]:
+def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
     """`logagent.scan/1` without its `dirs`, which are many."""
     version = facts.kafka_version
     return {
@@ -35,7 +32,7 @@ def scan_head(session: Session, facts: Facts, host: str, assignments: Mapping[st
         "cluster_id": session.sight.cluster.cluster_id,
         "node_id": session.sight.cluster.node_id,
         "kafka_version": ".".join(map(str, version)) if version else None,
-        "assignments": assignments,
+        "assignments": session.assignments.document(facts.now_ms),
         "log_dirs": [log_dir_row(f, session.inventories.get(path)) for path, f in facts.log_dirs.items()],
     }
 
@@ -125,7 +122,6 @@ def plan_document(
     session: Session,
     plan: Plan,
     host: str,
-    assignments: Mapping[str, Any],
     *,
     mode: str,
     execution: Execution | None = None,
@@ -141,7 +137,7 @@ def plan_document(
         "node_id": session.sight.cluster.node_id,
         "plan_id": plan.plan_id,
         "mode": mode,
-        "assignments": assignments,
+        "assignments": session.assignments.document(plan.made_at_ms),
         "actions": actions,
         "refusals": [_refusal_row(r) for r in refusals],
         "waiting": [

@@ -51,6 +51,13 @@ def take_inventory(session: Session, call: Call) -> None:
         session.take_inventory(progress.set_count)
 
 
+def read_assignments(session: Session, call: Call) -> None:
+    """Read the sources; why one cannot be used is said where it leaves us without verdicts, else only with -v."""
+    session.read_assignments()
+    for problem in session.assignments.problems:
+        (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
+
+
 def note_health(call: Call, facts: Facts) -> None:
     """Offline log dirs are part of the exit status of whatever looked at them."""
     for f in facts.log_dirs.values():

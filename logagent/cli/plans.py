@@ -7,8 +7,8 @@ from typing import Any
 
 from logagent.agent.log_manager import Execution
 from logagent.agent.session import Session
-from logagent.cli.documents import NO_ASSIGNMENTS, plan_document
-from logagent.cli.host import Progress, Stopper, note_health, session_of, take_inventory
+from logagent.cli.documents import plan_document
+from logagent.cli.host import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, human_ms, short_name, table
 from logagent.errors import Exit
@@ -23,13 +23,14 @@ MakePlan = Callable[[Session, Facts], Plan]
 def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
     """Look, plan, and with `execute` act; then print the plan with what came of it, and set the exit status."""
     with session_of(call, act=execute) as session:
+        read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
         plan = make_plan(session, facts)
         execution = _carry_out(session, plan, call) if execute else None
         note_health(call, facts)
         document = plan_document(
-            session, plan, call.host, NO_ASSIGNMENTS, mode="execute" if execute else "dry-run", execution=execution
+            session, plan, call.host, mode="execute" if execute else "dry-run", execution=execution
         )
     _set_status(call, plan, execution)
     if call.json:
@@ -41,7 +42,7 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
 def _carry_out(session: Session, plan: Plan, call: Call) -> Execution:
     removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
     with Stopper() as stop, Progress(call, "Removing", total=removing) as progress:
-        return session.log_manager(stop=stop, on_progress=progress.on_bytes).execute(plan)
+        return session.log_manager(plan, stop=stop, on_progress=progress.on_bytes).execute(plan)
 
 
 def _set_status(call: Call, plan: Plan, execution: Execution | None) -> None:

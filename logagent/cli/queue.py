@@ -16,12 +16,13 @@ from logagent.model.times import rfc3339
 def queue(call: Call) -> None:
     """Show what is marked for deletion and when it falls due (file.delete.delay.ms after it was marked)."""
     with session_of(call) as session:
+        session.read_delete_delay()
         take_inventory(session, call)
         note_health(call, session.facts())
         if session.journal_problem is not None:
             call.say(f"times and names may be missing: {session.journal_problem}")
         entries = session.queue()
-        delay = session.target.file_delete_delay_ms(session.settings)
+        delay = session.file_delete_delay_ms()
         now = session.clock.now_ms()
     if call.json:
         dump(queue_document(entries, now, delay))

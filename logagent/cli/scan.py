@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from logagent.cli.documents import NO_ASSIGNMENTS, dir_rows, scan_head
-from logagent.cli.host import note_health, session_of, take_inventory
+from logagent.cli.documents import dir_rows, scan_head
+from logagent.cli.host import note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump_line, human_bytes, short_name, table
 
@@ -26,12 +26,13 @@ SHOWN = 40
 def scan(call: Call, jsonl: bool, show_all: bool) -> None:
     """Show every log dir and every directory in it, with the bytes that no tool which asks the broker can see."""
     with session_of(call) as session:
+        read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"full topic names may be missing: {session.journal_problem}")
-        head = scan_head(session, facts, call.host, NO_ASSIGNMENTS)
+        head = scan_head(session, facts, call.host)
         rows = dir_rows(session.dirs, facts, session.marks(), session.journal.sightings())
         if jsonl:
             dump_line({"row": "scan", **head})

@@ -12,14 +12,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from logagent.errors import JournalError
 from logagent.model.records import ActionKind, Identity, Outcome
-from logagent.model.sightings import Sighting
+from logagent.model.serving import Serving
+from logagent.model.sightings import Clocks, Sighting
 
 FILE_NAME = "journal.db"
 SCHEMA_VERSION = 1
@@ -79,6 +80,18 @@ CREATE TABLE sightings (
   last_ms INTEGER NOT NULL,
   PRIMARY KEY (log_dir, name)
 ) WITHOUT ROWID;
+CREATE TABLE serving (
+  log_dir TEXT PRIMARY KEY,
+  pid INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE last_cycle (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  boot_id TEXT NOT NULL,
+  wall_ms INTEGER NOT NULL,
+  boottime_ms INTEGER NOT NULL
+);
 """
 
 
@@ -344,6 +357,28 @@ class Journal:
         with self._transaction() as db:
             db.execute("DELETE FROM sightings")
             db.executemany("INSERT INTO sightings VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+
+    # Brokers seen serving, and clocks
+
+    def serving(self) -> dict[str, Serving]:
+        rows = self._rows("SELECT log_dir, pid, started_ms, since_ms FROM serving")
+        return {_text(r[0]): Serving(r[1], r[2], r[3]) for r in rows}
+
+    def note_serving(self, seen: Mapping[str, Serving]) -> None:
+        """Make exactly these the brokers that were seen serving, by log dir."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM serving")
+            rows = [(_put(log_dir), s.pid, s.started_ms, s.since_ms) for log_dir, s in seen.items()]
+            db.executemany("INSERT INTO serving VALUES (?,?,?,?)", rows)
+
+    def last_clocks(self) -> Clocks | None:
+        rows = self._rows("SELECT boot_id, wall_ms, boottime_ms FROM last_cycle")
+        return Clocks(*rows[0]) if rows else None
+
+    def note_clocks(self, clocks: Clocks) -> None:
+        with self._transaction() as db:
+            values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
+            db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

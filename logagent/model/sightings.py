@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from logagent.model.records import Identity
+from logagent.model.facts import Facts
+from logagent.model.records import Identity, PartitionDir, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,53 @@ class Sighting:
             and self.newest_mtime_ns == other.newest_mtime_ns
             and self.reason == other.reason
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The two clocks at one moment (ms): the wall clock can be set, the one since boot cannot."""
+
+    boot_id: str
+    wall_ms: int
+    boottime_ms: int
+
+
+MOST_DRIFT_MS = 3_600_000
+
+
+def clock_problem(last: Clocks | None, now: Clocks) -> str | None:
+    """Why ages cannot be trusted now; then nothing is due. None where they can, or where nothing is known yet."""
+    if last is None:
+        return None
+    if last.wall_ms > now.wall_ms + MOST_DRIFT_MS:
+        return f"the wall clock is {(last.wall_ms - now.wall_ms) // 60_000} minutes behind the last cycle"
+    if last.boot_id != now.boot_id:
+        return None
+    drift = (now.wall_ms - last.wall_ms) - (now.boottime_ms - last.boottime_ms)
+    if abs(drift) > MOST_DRIFT_MS:
+        return f"the wall clock was set by {drift // 60_000} minutes since the last cycle"
+    return None
+
+
+def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
+    """The orphans of one inventory, as sightings whose count and times are still to be filled in."""
+    return [
+        Sighting(
+            d.log_dir,
+            d.name,
+            d.identity,
+            d.topic_id,
+            d.newest_mtime_ns,
+            ruling.reason or "",
+            0,
+            facts.now_ms,
+            facts.now_ms,
+        )
+        for d in dirs
+        if d.error is None
+        and (ruling := facts.rulings.get((d.log_dir, d.name))) is not None
+        and ruling.verdict is Verdict.ORPHAN
+    ]
 
 
 def count_sightings(

@@ -1,0 +1,83 @@
+"""Which version of Kafka a broker is: from its jars, or at least from the cluster's `metadata.version`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+_JAR = re.compile(
+    r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-clients|-storage)-(\d+)\.(\d+)\.(\d+)(?:[-.][\w.]+)?\.jar$"
+)
+
+# metadata.version feature levels (`MetadataVersion.java`): from this level on at least that release.
+_LEVELS = (
+    (25, (4, 0, 0)),
+    (21, (3, 9, 0)),
+    (20, (3, 8, 0)),
+    (15, (3, 7, 0)),
+    (12, (3, 6, 0)),
+    (9, (3, 5, 0)),
+    (8, (3, 4, 0)),
+    (1, (3, 0, 0)),
+)
+
+# Where a server.properties and the jars beside it lie, relative to its directory, and the distributions' places.
+_BESIDE = ("../libs", "../../libs", "libs")
+_PLACES = ("/opt/kafka/libs", "/usr/share/java/kafka", "/usr/local/kafka/libs", "/usr/lib/kafka/libs")
+
+
+def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
+    """The one version that Kafka's own jars among `names` (paths or file names) agree on, else None."""
+    found = {apache_version(int(m[1]), int(m[2]), int(m[3])) for name in names if (m := _JAR.search(name))}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def apache_version(major: int, minor: int, patch: int) -> tuple[int, int, int]:
+    """Confluent numbers its builds from 5.0 on: 7.6.x is Apache 3.6, of which the oldest patch is assumed."""
+    if major < 5:
+        return major, minor, patch
+    if major == 5:
+        return 2, minor, 0
+    return (2, 6 + minor, 0) if major == 6 else (major - 4, minor, 0)
+
+
+def version_beside(config: str | None) -> tuple[int, int, int] | None:
+    """The version of the installation that `server.properties` belongs to, else of the only usual place with jars."""
+    if config is not None:
+        here = os.path.dirname(os.path.realpath(config))
+        for place in _BESIDE:
+            version = _version_in(os.path.join(here, place))
+            if version is not None:
+                return version
+    versions = {v for place in _PLACES if (v := _version_in(place)) is not None}
+    return next(iter(versions)) if len(versions) == 1 else None
+
+
+def version_of_process(pid: int) -> tuple[int, int, int] | None:
+    """The version of a running broker, from the jars that it has open; None where that cannot be read."""
+    directory = f"/proc/{pid}/fd"
+    names = []
+    try:
+        for number in os.listdir(directory):
+            try:
+                names.append(os.readlink(f"{directory}/{number}"))
+            except OSError:
+                continue
+    except OSError:
+        return None
+    return version_of_jars(names)
+
+
+def at_least(metadata_version: int | None) -> tuple[int, int, int] | None:
+    """The oldest release that every broker of a cluster with this `metadata.version` feature level can be."""
+    if metadata_version is None:
+        return None
+    return next((release for level, release in _LEVELS if metadata_version >= level), None)
+
+
+def _version_in(directory: str) -> tuple[int, int, int] | None:
+    try:
+        return version_of_jars(os.listdir(directory))
+    except OSError:
+        return None

@@ -1,0 +1,50 @@
+"""`logagent demo`: the whole story on a temporary host that is made from a real broker's disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from contextlib import chdir
+
+import click
+
+
+@click.command()
+@click.option("--dir", "wanted", metavar="DIR", help="Where to lay the host out (absent or empty).")
+@click.option("--keep/--no-keep", default=True, help="Keep the directory afterwards to look at (the default), or not.")
+@click.option("--no-color", is_flag=True, help="No colours (NO_COLOR does the same).")
+def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
+    """Show it all on a temporary host: scan, plan, delete, restore, queue, removal, and what each changes on disk.
+
+    The host is the disk of a real Kafka 3.9.1 broker that comes with this package. Everything that is printed was
+    done by the real commands, and checked: the exit status is 0 only if every step did what it should. No broker, no
+    root and no network are needed, and nothing outside the directory is touched.
+    """
+    from logagent.cli.main import run
+    from logagent.demo.host import lay_out, make_folder
+    from logagent.demo.stage import Stage, own_environment
+    from logagent.demo.story import tell
+
+    began = time.monotonic()
+    color = not no_color and "NO_COLOR" not in os.environ and sys.stdout.isatty()
+    folder = make_folder(wanted)
+    lay_out(folder)
+    stage = Stage(folder, run, color)
+    try:
+        with own_environment(color=color), chdir(folder):
+            stage.tell(f"A Kafka host for trying things out, in {folder} (all commands below are run there):")
+            click.echo(f"\n$ cd {folder}")
+            tell(stage)
+    finally:
+        if not keep:
+            shutil.rmtree(folder)
+    seconds = time.monotonic() - began
+    click.echo(f"\n{stage.checks} checks in {seconds:.1f} s, {len(stage.failures)} failed.")
+    if keep:
+        click.echo(f"Look around in {folder}: log dirs d1 and d2, the journal in state/. Remove it when you are done.")
+    if stage.failures:
+        for failure in stage.failures:
+            click.echo(f"not as it should be: {failure}", err=True)
+        click.get_current_context().exit(1)

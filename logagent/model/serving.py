@@ -1,0 +1,61 @@
+"""When does a broker that holds a log dir count as serving, so that its strays may be removed under it?
+
+A holder is `starting` until it was positively seen serving: its own node id answers DescribeLogDirs for this log dir
+without error, or it has every current, future, delete and stray directory open. Age alone never ends `starting` (a
+recovery can take hours), and `guard.settle` is waited in addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from logagent.model.facts import LogDirFacts
+from logagent.model.records import HolderState, Kind, PartitionDir
+
+# A process's start time is computed from the boot time, which the kernel rounds to seconds.
+SAME_START_MS = 2_000
+_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A process (PID and start time) that was seen serving, and since when we know (ms)."""
+
+    pid: int
+    started_ms: int
+    since_ms: int
+
+    def is_process(self, pid: int, started_ms: int) -> bool:
+        return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
+
+
+def has_all_open(where: LogDirFacts, dirs: Iterable[PartitionDir]) -> bool:
+    """Whether the holder has a file of every loaded directory of this log dir open. Never true for an empty log dir."""
+    pid = where.holder.pid
+    loaded = [d for d in dirs if d.kind in _LOADED and d.log_dir == where.path]
+    return pid is not None and bool(loaded) and all(pid in where.open_by.get(d.name, ()) for d in loaded)
+
+
+def serving_now(where: LogDirFacts, known: Serving | None, *, seen: bool, now_ms: int) -> Serving | None:
+    """What is known after a look that did (`seen`) or did not see the holder serve.
+
+    A process once seen serving stays so while it holds the lock; another process starts over. A `since` in the
+    future (a clock was set back) starts over too.
+    """
+    holder = where.holder
+    if holder.state is not HolderState.STARTING or holder.pid is None or holder.start_time_ms is None:
+        return None
+    if known is not None and known.is_process(holder.pid, holder.start_time_ms) and known.since_ms <= now_ms:
+        return known
+    return Serving(holder.pid, holder.start_time_ms, now_ms) if seen else None
+
+
+def with_settled_holder(where: LogDirFacts, serving: Serving, settle_ms: int, now_ms: int) -> LogDirFacts:
+    """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then it says
+    how long it was seen."""
+    seen_ms = now_ms - serving.since_ms
+    if seen_ms >= settle_ms:
+        return replace(where, holder=replace(where.holder, state=HolderState.HELD))
+    detail = f"seen serving for {seen_ms // 1000} s, guard.settle is {settle_ms // 1000} s"
+    return replace(where, holder=replace(where.holder, detail=detail))
