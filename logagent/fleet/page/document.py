@@ -1,0 +1,137 @@
+"""Puts the page together: head with its policy, summary, one section a table with its chart, and how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from logagent.fleet.contract import PageTable
+from logagent.fleet.page import bars, growth, shell, summary, topics
+from logagent.fleet.page.cells import Show
+from logagent.fleet.page.columns import LAYOUT
+from logagent.fleet.page.tables import Grid, cut_html, fit, grid, rest_of, table_html
+from logagent.fleet.page.text import esc
+from logagent.fleet.page.units import exact
+from logagent.fleet.page.words import NAVIGATION, WORDS
+
+MOST_BYTES = 3_000_000
+"""The page is never larger, however many hosts, orphans and long names there are."""
+
+# What the rows of all tables may take of it; charts, styles and sentences are bounded far below the rest.
+_ROW_BYTES = 2_300_000
+
+_UNKNOWN_COLUMNS = (
+    Show("node_id", "Node", "id", link="log_dir_health", by=("cluster_id", "node_id")),
+    Show("cluster_id", "Cluster", mono=True, pick=True),
+    Show("why", "Why", pick=True),
+)
+
+
+def render(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> str:
+    """The whole page, as `logagent.fleet.contract` defines what goes in.
+
+    Guarantees: the text encodes as UTF-8 and has at most `MOST_BYTES` bytes; it loads nothing from anywhere; no text
+    from `report` or `tables` reaches the markup unescaped; what is left out of a table is counted, with the place where
+    it is. The same input gives the same page. Raises `KeyError` where a table or a total of the contract is missing.
+    """
+    grids = _grids(report, tables)
+    fit(list(grids.values()), _ROW_BYTES)
+    colours = {str(cluster["cluster_id"]): number for number, cluster in enumerate(report["clusters"])}
+    sections = "".join(
+        _section(name, report, tables, grids[name], _chart(name, tables, colours)) for name, _ in NAVIGATION
+    )
+    unknown = grids["unknown_hosts"]
+    attention = summary.attention_html(report, table_html(unknown), cut_html(unknown))
+    main = (
+        f'<section id="summary" aria-label="Summary">{summary.tiles_html(report, tables)}</section>'
+        '<section id="attention" aria-labelledby="h-attention"><h2 id="h-attention">Before you read on</h2>'
+        f"{attention}</section>{sections}{shell.reading()}"
+    )
+    return (
+        f'{shell.head(report)}<body><a class="skip" href="#main">Skip to the report</a>{shell.header(report)}'
+        f'{shell.navigation(tables)}<main id="main" tabindex="-1">{main}</main>{shell.footer(report)}'
+        f'<p id="status" class="vh" role="status"></p><script>{shell.script()}</script></body></html>\n'
+    )
+
+
+def _grids(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> dict[str, Grid]:
+    many_clusters = len(report["clusters"]) > 1
+    grids = {}
+    for name, _ in NAVIGATION:
+        columns = [c for c in LAYOUT[name] if many_clusters or c.key != "cluster_id" or name == "usage_clusters"]
+        table = _with_verdicts(report, tables[name]) if name == "usage_clusters" else tables[name]
+        words = WORDS[name]
+        grids[name] = grid(name, words.title, table, columns, order=words.order, rest=rest_of(report, name))
+    unknown: PageTable = {
+        "columns": [column.key for column in _UNKNOWN_COLUMNS],
+        "rows": list(report["hosts"]["unknown"]),
+        "total": summary.unknown_total(report),
+    }
+    health = rest_of(report, "log_dir_health")
+    grids["unknown_hosts"] = grid(
+        "unknown_hosts", "Unknown hosts", unknown, _UNKNOWN_COLUMNS, order="by cluster and node", rest=health
+    )
+    return grids
+
+
+def _with_verdicts(report: Mapping[str, Any], table: PageTable) -> PageTable:
+    """The table of clusters, with what the report says of their assignments."""
+    known = {cluster["cluster_id"]: cluster for cluster in report["clusters"]}
+    rows = []
+    for row in table["rows"]:
+        cluster = known.get(row.get("cluster_id"), {})
+        rows.append({**row, "verdicts": cluster.get("verdicts"), "assignments_age": summary.assignments_age(cluster)})
+    return {**table, "rows": rows}
+
+
+def _chart(name: str, tables: Mapping[str, PageTable], colours: Mapping[str, int]) -> str:
+    rows = tables[name]["rows"]
+    if name == "usage_topics":
+        return topics.treemap_html(tables["chart_topics"]["rows"], colours)
+    if name == "growth":
+        return growth.growth_html(tables["chart_growth"]["rows"])
+    if not rows:
+        return ""
+    if name == "usage_hosts":
+        return bars.legend_html() + bars.ledger_bars(rows, is_shared_scale=True, link=name, named_by=("host",))
+    if name == "usage_log_dirs":
+        drawn = bars.ledger_bars(rows, is_shared_scale=False, link=name, named_by=("host", "log_dir"))
+        return bars.legend_html() + drawn
+    if name == "deletion_progress":
+        return bars.progress_bars(rows)
+    return ""
+
+
+def _section(name: str, report: Mapping[str, Any], tables: Mapping[str, PageTable], item: Grid, chart: str) -> str:
+    words = WORDS[name]
+    count = f' <span class="count">{exact(item.total)}</span>'
+    table = f"{table_html(item)}{cut_html(item)}" if item.total else f'<p class="empty">{_empty(name, report)}</p>'
+    note = _growth_note(tables) if name == "growth" and item.total else ""
+    return (
+        f'<section id="{name}" aria-labelledby="h-{name}"><h2 id="h-{name}">{esc(words.title)}{count}</h2>'
+        f'<p class="lead">{esc(words.lead)}{note}</p>{chart}{table}</section>'
+    )
+
+
+def _empty(name: str, report: Mapping[str, Any]) -> str:
+    """Why there are no rows: "none found" is only said where somebody could look."""
+    unknown, undecided = summary.unknown_total(report), summary.undecided_clusters(report)
+    sentence = WORDS[name].empty
+    if name in ("orphans", "missing_replicas") and undecided:
+        count = summary.plural(len(undecided), "cluster")
+        if len(undecided) == len(report["clusters"]):
+            return (
+                f"Nothing is listed because no verdict could be made ({count}, see <a href=#attention>above</a>). "
+                "That is not the same as none."
+            )
+        sentence += f" No verdict could be made for {count}."
+    if unknown and name not in ("growth", "usage_clusters"):
+        sentence += f" {summary.plural(unknown, 'unknown host')} could not be asked."
+    return sentence
+
+
+def _growth_note(tables: Mapping[str, PageTable]) -> str:
+    rows = tables["growth"]["rows"]
+    if rows and all(row.get("days_to_full") is None for row in rows):
+        return " No number of days where growth is zero or less: nothing here is growing towards full."
+    return ""

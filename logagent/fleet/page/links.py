@@ -1,0 +1,19 @@
+"""Links from one part of the page to rows of a table: an ordinary `#anchor`, and what to filter that table by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from logagent.fleet.page.text import esc, visible
+
+
+def query(wanted: Mapping[str, Any]) -> str:
+    """Columns and the text that their cells show, in the form of a URL query, escaped for an attribute."""
+    return esc(urlencode({key: visible(str(value)) for key, value in wanted.items() if value is not None}))
+
+
+def link_html(table: str, wanted: Mapping[str, Any], content: str, *, attributes: str = "") -> str:
+    """A link with the HTML `content`; with JavaScript the table it leads to shows only the rows `wanted`."""
+    return f'<a href="#{table}" data-q="{query(wanted)}"{attributes}>{content}</a>'

@@ -1,0 +1,103 @@
+"""The treemap of the largest topics, drawn twice: wide and narrow, because text in an SVG must not shrink with it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+from logagent.fleet.page.cells import Row
+from logagent.fleet.page.links import link_html
+from logagent.fleet.page.text import esc, visible
+from logagent.fleet.page.treemap import Box, squarify
+from logagent.fleet.page.units import exact, percent, size
+
+# (class, smallest width in px at which the browser shows it, height in px); page.css switches at 48rem.
+_SHAPES = (("wide", 700, 420), ("narrow", 320, 520))
+_GAP = 1
+_LETTER = 6.7
+_LINE = 16
+COLOURS = 6
+
+
+def treemap_html(rows: Sequence[Row], colours: Mapping[str, int]) -> str:
+    """Both drawings. `colours` gives each cluster the number of its colour."""
+    topics = [row for row in rows if row.get("topic") is not None and (row.get("bytes") or 0) > 0]
+    if not topics:
+        return ""
+    total = sum(row.get("bytes") or 0 for row in rows)
+    drawings = "".join(_drawing(topics, total, colours, *shape) for shape in _SHAPES)
+    return f'{_coverage(rows, topics, total)}{drawings}<p class="said" aria-hidden="true" hidden></p>'
+
+
+def _coverage(rows: Sequence[Row], topics: Sequence[Row], total: int) -> str:
+    """How much of the fleet the map shows, so that it is not taken for all."""
+    drawn = sum(row["bytes"] for row in topics)
+    others = [row for row in rows if row.get("topic") is None]
+    smaller = sum(row.get("topics") or 0 for row in others)
+    if not smaller:
+        return f'<p class="lead">All {exact(len(topics))} topics, {size(drawn)}. Area is bytes.</p>'
+    share = drawn / total
+    return (
+        f'<p class="lead">The {exact(len(topics))} largest topics hold {size(drawn)}, {percent(share)} of all; '
+        f"the other {exact(smaller)} hold {size(total - drawn)} and are not drawn. Area is bytes.</p>"
+        '<svg class="bar share" width="100%" height="6" aria-hidden="true"><rect class="s-free" width="100%" height="6"/>'
+        f'<rect class="s-current" width="{share * 100:.2f}%" height="6"/></svg>'
+    )
+
+
+def _drawing(topics: Sequence[Row], total: int, colours: Mapping[str, int], shape: str, width: int, height: int) -> str:
+    boxes = squarify([row["bytes"] for row in topics], width, height)
+    cells = "".join(_cell(box, topics[box.number], total, colours, width) for box in boxes)
+    label = "Treemap of the largest topics; the table below has the same figures"
+    drawing = f'<svg role="group" aria-label="{label}" width="100%" height="{height}">{cells}</svg>'
+    return f'<div class="map {shape}">{drawing}</div>'
+
+
+def _cell(box: Box, row: Row, total: int, colours: Mapping[str, int], width: int) -> str:
+    """One topic: x and width in percent so that the map grows with the page, y and height in pixels."""
+    name, number = str(row["topic"]), row["bytes"]
+    cluster = row.get("cluster_id")
+    facts = f"{size(number)}, {percent(number / total)} of all, {exact(row.get('partitions') or 0)} partitions"
+    orphaned = row.get("orphan_bytes") or 0
+    if orphaned:
+        facts += f", {size(orphaned)} orphaned"
+    across, down = max(box.width - _GAP, 0.2), max(box.height - _GAP, 0.2)
+    x, share = box.x / width * 100, across / width * 100
+    content = (
+        f'<svg x="{x:.3f}%" y="{box.y:.1f}" width="{share:.3f}%" height="{down:.1f}">'
+        f"<title>{esc(name)}: {esc(facts)}</title>"
+        f'<rect class="c{colours.get(str(cluster), 0) % COLOURS}" width="100%" height="100%"/>'
+        f"{_orphan_strip(orphaned / number, down)}{_label(name, number, box)}</svg>"
+    )
+    words = esc(f"{name}: {facts}")
+    return link_html(
+        "usage_topics", {"cluster_id": cluster, "topic": name}, content, attributes=f' aria-label="{words}"'
+    )
+
+
+def _orphan_strip(share: float, down: float) -> str:
+    if share <= 0 or down < 8:
+        return ""
+    return f'<rect class="s-delete" y="{down - 4:.1f}" width="{min(share, 1) * 100:.2f}%" height="4"/>'
+
+
+def _label(name: str, number: int, box: Box) -> str:
+    """Name and bytes where there is room for them; a cell without text has its title and the table."""
+    room = int((box.width - 10) / _LETTER)
+    if room < 4 or box.height < _LINE + 6:
+        return ""
+    lines = f'<text x="6" y="{_LINE}">{esc(cut(visible(name), room))}</text>'
+    bytes_text = size(number)
+    if box.height >= 2 * _LINE + 6 and len(bytes_text) <= room:
+        lines += f'<text class="small" x="6" y="{2 * _LINE}">{bytes_text}</text>'
+    return lines
+
+
+def cut(text: str, room: int) -> str:
+    """`text` cut to `room` letters of ordinary width; wide letters (CJK) count twice."""
+    used = 0
+    for index, char in enumerate(text):
+        used += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if used > room:
+            return text[: max(index - 1, 0)] + "…"
+    return text

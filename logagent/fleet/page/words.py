@@ -1,0 +1,156 @@
+"""The page's own sentences: what each table is, how its rows are ordered, and why it is empty when it is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Words(NamedTuple):
+    """`title` heads the section, `lead` says what it shows, `order` completes "All 12 rows, …", `empty` says why there
+    are none."""
+
+    title: str
+    lead: str
+    order: str
+    empty: str
+
+
+WORDS: dict[str, Words] = {
+    "log_dir_health": Words(
+        "Log dirs, hosts and agents that need a look",
+        "Offline, read-only and full log dirs; hosts not heard from; agents that are too old, whose clock "
+        "is off, or whose verdicts differ from this report's.",
+        "by finding",
+        "Every host that reported has its log dirs online and writable, a current agent and a clock in step.",
+    ),
+    "usage_clusters": Words(
+        "Clusters",
+        "What the disks of each cluster hold. Verdicts are “unknown” where no complete, current assignment "
+        "file of the cluster was there to decide by.",
+        "largest first",
+        "No cluster has a snapshot that counts.",
+    ),
+    "usage_hosts": Words(
+        "Hosts",
+        "Bars are to one scale: a longer bar is a larger host. Hidden bytes are those that no broker "
+        "reports of itself.",
+        "largest first",
+        "No host has a snapshot that counts.",
+    ),
+    "usage_log_dirs": Words(
+        "Log dirs",
+        "The fullest log dirs, each to its own size. Everything used is accounted for; what remains is "
+        "called unexplained.",
+        "fullest first",
+        "No host has a snapshot that counts.",
+    ),
+    "usage_topics": Words(
+        "Topics",
+        "All copies of all partitions of a topic, on every host that reported.",
+        "largest first",
+        "No partition directory was seen on any host that reported.",
+    ),
+    "growth": Words(
+        "Growth and days until full",
+        "From the stored figures of at least two dates. Hosts that were silent on a date are missing from "
+        "its sum: that is no shrinkage.",
+        "soonest full first",
+        "No figure yet: growth needs snapshots of at least two dates of the same log dir or topic.",
+    ),
+    "orphans": Words(
+        "Orphaned directories",
+        "Directories whose topic is gone, was created anew, or has no replica on this broker, by the newest"
+        " assignments of their cluster. "
+        "A copy that is the only or the longest one left in the fleet is marked: removing it may lose "
+        "records.",
+        "largest first",
+        "No orphaned directory was found on the hosts that reported.",
+    ),
+    "leftovers": Words(
+        "Leftovers",
+        "Strays that a broker or the agent set aside, deletions that are overdue, moves that were "
+        "abandoned. They take space until somebody removes them.",
+        "largest first",
+        "No stray, no overdue deletion and no abandoned move on the hosts that reported.",
+    ),
+    "missing_replicas": Words(
+        "Missing replicas",
+        "Assigned to a broker, and on none of its disks. Only hosts whose log dirs could all be read are asked.",
+        "by topic and partition",
+        "Every assigned replica was found on the disks of its broker, on the hosts that could be asked.",
+    ),
+    "duplicates": Words(
+        "Duplicates",
+        "The same partition in two log dirs of one host: older brokers refuse to start with it.",
+        "largest first",
+        "No partition lies in two log dirs of one host.",
+    ),
+    "deletion_progress": Words(
+        "Deletion progress",
+        "Directories marked for deletion and those since removed, by topic.",
+        "least done first",
+        "No deletion in progress: on the hosts that reported, no directory is marked for deletion and none "
+        "was since the last date.",
+    ),
+    "quarantined_input": Words(
+        "Input that was not taken",
+        "Files and rows of the landing area that were set aside at ingest, and why. A host with such input "
+        "counts as unknown until it delivers a whole snapshot.",
+        "by cluster and node",
+        "Everything that the agents delivered was taken.",
+    ),
+}
+
+# The order of the sections, and the short names that lead to them.
+NAVIGATION: tuple[tuple[str, str], ...] = (
+    ("log_dir_health", "Health"),
+    ("usage_clusters", "Clusters"),
+    ("usage_hosts", "Hosts"),
+    ("usage_log_dirs", "Log dirs"),
+    ("usage_topics", "Topics"),
+    ("growth", "Growth"),
+    ("orphans", "Orphans"),
+    ("leftovers", "Leftovers"),
+    ("missing_replicas", "Missing"),
+    ("duplicates", "Duplicates"),
+    ("deletion_progress", "Deletion"),
+    ("quarantined_input", "Input"),
+)
+
+READING: tuple[tuple[str, str], ...] = (
+    (
+        "Bytes and allocated",
+        "Bytes are the sum of file sizes, allocated is the space the file system gave them. Point at a "
+        "figure for the exact one.",
+    ),
+    (
+        "Unknown host",
+        "A host whose newest snapshot is missing, incomplete, damaged or too old. It is listed, and left "
+        "out of every verdict that would need it.",
+    ),
+    (
+        "Orphan",
+        "topic-absent: the topic id is not in the cluster. topic-recreated: the name is, with another id. "
+        "not-a-replica: this broker holds none of its replicas. "
+        "__cluster_metadata and caches are never orphans.",
+    ),
+    (
+        "Only copy, longest copy",
+        "Among all directories of the same topic id and partition in the fleet, by largest last segment "
+        "offset, then newest write. Never remove one without knowing why.",
+    ),
+    (
+        "Age",
+        "Taken on the host's own clock at the time of its snapshot, so a wrong clock does not make anything look old.",
+    ),
+    (
+        "Hidden bytes",
+        "Strays, marked deletions, other files, removed files still open, and what nothing explains. "
+        "DescribeLogDirs counts current and future logs only.",
+    ),
+    (
+        "Days until full",
+        "Free bytes at the pace between the first and the last stored date. There is no number where growth"
+        " is zero or less.",
+    ),
+)
