@@ -1,0 +1,119 @@
+"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as a real broker left them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from logagent.errors import LogAgentError, UsageError
+
+# Node 3 of a three-node KRaft cluster of Kafka 3.9.1, killed with SIGKILL: current, -delete, -stray and -future dirs.
+DISK = "node3-killed.tar.xz"
+LOG_DIRS = ("d1", "d2")
+CONFIG = "logagent.toml"
+STATE_DIR = "state"
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint")
+_LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What must not change of a file that nobody was asked to change."""
+
+    size: int
+    mtime_ns: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The log dirs at one moment. Keys: paths relative to the host's folder (`d1/orders-1/…`)."""
+
+    dirs: Mapping[str, Mapping[str, FileState]]
+    ctimes: Mapping[str, int]
+    checkpoints: Mapping[str, frozenset[str]]
+
+    def bytes_of(self, directory: str) -> int:
+        return sum(f.size for f in self.dirs[directory].values())
+
+
+def lay_out(folder: Path) -> None:
+    """Extract the disk into `folder` (which must be there) and write the two configuration files.
+
+    Modification times are the broker's; ctimes (the times of marking where no journal knows better) are now.
+    Raises LogAgentError where the file system cannot take names of 255 bytes.
+    """
+    if os.pathconf(folder, "PC_NAME_MAX") < _LONGEST_NAME:
+        raise LogAgentError(
+            f"the file system of {folder} does not take names of {_LONGEST_NAME} bytes, as Kafka's can be",
+            hint="name a folder on another file system with --dir",
+        )
+    with as_file(files("logagent.demo") / "data" / DISK) as archive, tarfile.open(archive) as tar:
+        # Pythons before 3.11.4 have no filters; the owner is set to us so that all of them do the same.
+        tar.extraction_filter = getattr(tarfile, "data_filter", tar.extraction_filter)
+        for member in tar:
+            member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+            tar.extract(member, folder)
+    properties = folder / "server.properties"
+    properties.write_text(properties.read_text(encoding="latin-1").replace("@ROOT@", str(folder)), encoding="latin-1")
+    (folder / CONFIG).write_text(f'[kafka]\nconfig = "{properties}"\nversion = "3.9.1"\n', encoding="utf-8")
+
+
+def make_folder(wanted: str | None) -> Path:
+    """The folder to work in: a new temporary one, or `wanted`, which must be absent or empty."""
+    if wanted is None:
+        import tempfile
+
+        return Path(tempfile.mkdtemp(prefix="logagent-demo-"))
+    folder = Path(wanted).absolute()
+    if any(c in str(folder) for c in '\n\r"\\,=:#!') or str(folder) != str(folder).strip():
+        raise UsageError(f"{str(folder)!r} cannot stand in a server.properties as it is", hint="use a plainer path")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        empty = not any(folder.iterdir())
+    except OSError as e:
+        raise UsageError(f"{folder}: {e.strerror}", hint="name a folder that can be made") from e
+    if not empty:
+        raise UsageError(f"{folder} is not empty", hint="name a new folder; the demo overwrites nothing")
+    return folder
+
+
+def look(folder: Path) -> Tree:
+    """Every partition dir with its files, and the checkpoints' entries (their order means nothing)."""
+    dirs: dict[str, dict[str, FileState]] = {}
+    ctimes: dict[str, int] = {}
+    checkpoints: dict[str, frozenset[str]] = {}
+    for log_dir in LOG_DIRS:
+        for entry in sorted(os.scandir(folder / log_dir), key=lambda e: e.name):
+            where = f"{log_dir}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                dirs[where] = dict(_files(Path(entry.path)))
+                ctimes[where] = entry.stat(follow_symlinks=False).st_ctime_ns
+            elif entry.name in CHECKPOINTS:
+                checkpoints[where] = frozenset(Path(entry.path).read_text().splitlines()[2:])
+    return Tree(dirs, ctimes, checkpoints)
+
+
+def _files(directory: Path) -> Iterator[tuple[str, FileState]]:
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            found = path.stat()
+            digest = hashlib.sha256(path.read_bytes()).digest()
+            yield str(path.relative_to(directory)), FileState(found.st_size, found.st_mtime_ns, digest)
+
+
+def differences(before: Tree, after: Tree) -> list[str]:
+    """What changed on disk, one line per directory and per checkpoint entry, as `diff` would mark it."""
+    lines = [f"- {name}/" for name in before.dirs if name not in after.dirs]
+    lines += [f"+ {name}/" for name in after.dirs if name not in before.dirs]
+    lines += [f"! {name}/" for name, state in after.dirs.items() if before.dirs.get(name, state) != state]
+    for file in sorted({*before.checkpoints, *after.checkpoints}):
+        old, new = before.checkpoints.get(file, frozenset()), after.checkpoints.get(file, frozenset())
+        lines += [f"- {file}: {entry}" for entry in sorted(old - new)]
+        lines += [f"+ {file}: {entry}" for entry in sorted(new - old)]
+    return lines

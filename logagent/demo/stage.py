@@ -1,0 +1,103 @@
+"""Runs the real commands in this process, shows each as a person would type it, and keeps count of what was checked."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from logagent.cli.render import short_name
+from logagent.config import ENV_PREFIX
+from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, look
+
+_COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)
+_WIDTH = 100
+
+
+@dataclass(slots=True)
+class Stage:
+    """`run` is the entry point of the command line: arguments to exit status."""
+
+    folder: Path
+    run: Callable[[Sequence[str]], int]
+    color: bool
+    checks: int = 0
+    failures: list[str] = field(default_factory=list)
+    _chapter: int = 0
+
+    def chapter(self, title: str, text: str) -> None:
+        self._chapter += 1
+        self._say(f"\n{self._chapter}. {title}", bold=True)
+        self.tell(text)
+
+    def tell(self, text: str) -> None:
+        for line in textwrap.wrap(" ".join(text.split()), _WIDTH):
+            self._say(line)
+
+    def command(self, *arguments: str, expect: int = 0) -> None:
+        """Show `logagent ARGUMENTS`, run it for the eyes of the reader, and check its exit status."""
+        typed = [arguments[0], *_COMMON, *arguments[1:]]
+        self._say(f"\n$ logagent {shlex.join(typed)}", fg="cyan", bold=True)
+        status = self.run(typed)
+        self.check(status == expect, f"exit status {status}", f"exit status {status} and not {expect}")
+
+    def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """Run a command with --json out of sight; its exit status and document."""
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(io.StringIO()):
+            status = self.run([arguments[0], *_COMMON, "--json", *arguments[1:]])
+        document = json.loads(out.getvalue() or "{}")
+        assert isinstance(document, dict)
+        return status, document
+
+    def check(self, holds: bool, says: str, otherwise: str | None = None) -> None:
+        """A fact that the demo must have brought about; one that does not hold fails the demo."""
+        self.checks += 1
+        if holds:
+            self._say(f"  ✓ {says}", fg="green")
+        else:
+            self.failures.append(otherwise or says)
+            self._say(f"  ✗ NOT SO: {otherwise or says}", fg="red", bold=True)
+
+    @contextmanager
+    def watching(self) -> Iterator[Callable[[], Tree]]:
+        """Show what changed on disk while this was open. The value gives the tree as it was before."""
+        before = look(self.folder)
+        yield lambda: before
+        lines = differences(before, look(self.folder))
+        self._say("\nWhat changed on disk:" if lines else "\nNothing changed on disk.")
+        for line in lines:
+            self._say("  " + _shortened(line), fg={"-": "red", "+": "green", "!": "yellow"}[line[0]])
+
+    def _say(self, line: str, *, fg: str | None = None, bold: bool = False) -> None:
+        # Through the buffer's end at once: the commands' messages go to stderr and must not overtake.
+        click.echo(click.style(line, fg=fg, bold=bold) if self.color and (fg or bold) else line, color=self.color)
+
+
+def _shortened(line: str) -> str:
+    return "/".join(short_name(part, 70) for part in line.split("/"))
+
+
+@contextmanager
+def own_environment(*, color: bool) -> Iterator[None]:
+    """Without the reader's own LOGAGENT_… settings: the demo's configuration alone is in force."""
+    kept = dict(os.environ)
+    for name in kept:
+        if name.startswith(ENV_PREFIX):
+            del os.environ[name]
+    if not color:
+        os.environ["NO_COLOR"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
