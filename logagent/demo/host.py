@@ -5,20 +5,35 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from logagent.broker.assignments_file import write_assignments
+from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.broker.metadata_log import read_metadata_log
 from logagent.errors import LogAgentError, UsageError
 
-# Node 3 of a three-node KRaft cluster of Kafka 3.9.1, killed with SIGKILL: current, -delete, -stray and -future dirs.
-DISK = "node3-killed.tar.xz"
+# Node 3 of a three-node KRaft cluster of Kafka 3.9.1, whose second log dir came back after an outage: topics were
+# deleted, created again and moved away meanwhile, so it holds orphans beside current, -delete, -stray and -future dirs.
+DISK = "node3-dir-returned.tar.xz"
 LOG_DIRS = ("d1", "d2")
 CONFIG = "logagent.toml"
+ASSIGNMENTS = "assignments.json"
 STATE_DIR = "state"
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint")
 _LONGEST_NAME = 255
+_CONFIG = """[kafka]
+config = "{properties}"
+version = "3.9.1"
+
+[assignments]
+sources = ["file"]
+file = "{assignments}"
+max_age = "365d"  # on a real host 15m: what is older proves nothing. Here you may look around as long as you like.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +58,11 @@ class Tree:
 
 
 def lay_out(folder: Path) -> None:
-    """Extract the disk into `folder` (which must be there) and write the two configuration files.
+    """Extract the disk into `folder` (which must be there), and write the configuration and the assignments.
 
-    Modification times are the broker's; ctimes (the times of marking where no journal knows better) are now.
-    Raises LogAgentError where the file system cannot take names of 255 bytes.
+    Modification times are the broker's; ctimes (the times of marking where no journal knows better) are now. The
+    assignments are those of the metadata log on this disk, dated to now: whenever the demo runs, it runs at the
+    moment at which the broker stopped. Raises LogAgentError where the file system cannot take names of 255 bytes.
     """
     if os.pathconf(folder, "PC_NAME_MAX") < _LONGEST_NAME:
         raise LogAgentError(
@@ -56,12 +72,30 @@ def lay_out(folder: Path) -> None:
     with as_file(files("logagent.demo") / "data" / DISK) as archive, tarfile.open(archive) as tar:
         # Pythons before 3.11.4 have no filters; the owner is set to us so that all of them do the same.
         tar.extraction_filter = getattr(tarfile, "data_filter", tar.extraction_filter)
-        for member in tar:
+        members = tar.getmembers()
+        # On a machine whose clock is behind this disk's, the disk is put into the past: nothing is from the future.
+        ahead = max(0.0, max(member.mtime for member in members) - time.time())
+        for member in members:
             member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+            member.mtime -= ahead
             tar.extract(member, folder)
     properties = folder / "server.properties"
     properties.write_text(properties.read_text(encoding="latin-1").replace("@ROOT@", str(folder)), encoding="latin-1")
-    (folder / CONFIG).write_text(f'[kafka]\nconfig = "{properties}"\nversion = "3.9.1"\n', encoding="utf-8")
+    _export_assignments(folder, time.time_ns() // 1_000_000)
+    config = _CONFIG.format(properties=properties, assignments=folder / ASSIGNMENTS)
+    (folder / CONFIG).write_text(config, encoding="utf-8")
+
+
+def _export_assignments(folder: Path, now_ms: int) -> None:
+    meta = parse_meta_properties((folder / "meta" / META_PROPERTIES).read_bytes())
+    log = read_metadata_log(
+        str(folder / "meta" / "__cluster_metadata-0"),
+        node_id=meta.node_id,
+        cluster_id=meta.cluster_id,
+        now_ms=now_ms,
+        configured_voters=1,
+    )
+    write_assignments(str(folder / ASSIGNMENTS), replace(log.assignments, at_ms=now_ms))
 
 
 def make_folder(wanted: str | None) -> Path:
