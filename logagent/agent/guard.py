@@ -12,7 +12,7 @@ from collections.abc import Callable
 from logagent.model import names
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.plan import GuardName, Proposal, Refusal
-from logagent.model.records import ActionKind, Health, HolderState, Kind, Verdict
+from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
 _RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
 STRAY_SINCE = (3, 6, 1)
@@ -37,19 +37,21 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
 
 def cluster(p: Proposal, facts: Facts) -> Refusal | None:
     """The log dir is formatted, and all log dirs and the broker's configuration agree on cluster and node."""
-    problem = facts.cluster_problems.get(p.dir.log_dir)
-    if problem is None:
-        return None
-    return _refuse(p, "cluster", problem, "check that --kafka-config belongs to the broker that wrote these log dirs")
+    for where in _places(p, facts):
+        problem = facts.cluster_problems.get(where.path)
+        if problem is not None:
+            hint = "check that --kafka-config belongs to the broker that wrote these log dirs"
+            return _refuse(p, "cluster", problem, hint)
+    return None
 
 
 def online(p: Proposal, facts: Facts) -> Refusal | None:
     """The log dir is not offline and can be written to. A full one is not offline: deleting is the cure."""
-    where = _where(p, facts)
-    if where.health in (Health.ONLINE, Health.FULL):
-        return None
-    fact = f"{p.dir.log_dir} is {where.health.value}: {where.health_reason or 'no reason was recorded'}"
-    return _refuse(p, "online", fact, "mend the disk or remount it; logagent check shows its health")
+    for where in _places(p, facts):
+        if where.health not in (Health.ONLINE, Health.FULL):
+            fact = f"{where.path} is {where.health.value}: {where.health_reason or 'no reason was recorded'}"
+            return _refuse(p, "online", fact, "mend the disk or remount it; logagent check shows its health")
+    return None
 
 
 def in_use(p: Proposal, facts: Facts) -> Refusal | None:
@@ -57,7 +59,7 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
 
     Exception: removing a stray whose only opener is the serving holder (Kafka keeps strays open and never writes them).
     """
-    where = _where(p, facts)
+    where = _where(p.dir.log_dir, facts)
     if where.open_files_unreadable is not None:
         hint = "run as the broker's own user (or as root, which switches to it)"
         return _refuse(p, "in-use", where.open_files_unreadable, hint)
@@ -88,30 +90,35 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
 
 def lock(p: Proposal, facts: Facts) -> Refusal | None:
     """It can be told who holds the log dir, and nobody hides. (Held in the open: see `window`.)"""
-    holder = _where(p, facts).holder
-    if holder.state not in (HolderState.HIDDEN, HolderState.UNREADABLE):
-        return None
-    detail = f": {holder.detail}" if holder.detail else ""
-    if holder.state is HolderState.HIDDEN:
-        fact = f"nobody holds .lock, but process {holder.pid} uses the log dir{detail}"
-        return _refuse(
-            p, "lock", fact, "stop that process; a broker that gave the dir up keeps files open until it stops"
-        )
-    return _refuse(p, "lock", f"who holds .lock cannot be told{detail}", "run as the broker's own user")
+    for where in _places(p, facts):
+        holder = where.holder
+        detail = f": {holder.detail}" if holder.detail else ""
+        if holder.state is HolderState.HIDDEN:
+            fact = f"nobody holds .lock, but process {holder.pid} uses the log dir{detail}"
+            hint = "stop that process; a broker that gave the dir up may keep files open until it stops"
+            return _refuse(p, "lock", fact, hint)
+        if holder.state is HolderState.UNREADABLE:
+            fact = f"who holds .lock cannot be told{detail}"
+            return _refuse(p, "lock", fact, "run as the broker's own user")
+    return None
 
 
 def window(p: Proposal, facts: Facts) -> Refusal | None:
     """What a live or starting broker forbids (table of windows in the README)."""
-    holder = _where(p, facts).holder
-    if holder.state not in (HolderState.HELD, HolderState.STARTING):
-        return None
-    if p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and holder.state is HolderState.HELD:
-        return None
-    state = "is live" if holder.state is HolderState.HELD else "is starting"
-    fact = f"the broker (process {holder.pid}) {state} and holds the log dir"
-    if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
-        return _refuse(p, "window", fact, "nothing to do: the broker removes what is marked for deletion itself")
-    return _refuse(p, "window", fact, "stop the broker first, or let `logagent prestart` act between stop and start")
+    for where in _places(p, facts):
+        holder = where.holder
+        if holder.state not in (HolderState.HELD, HolderState.STARTING):
+            continue
+        if p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and holder.state is HolderState.HELD:
+            continue
+        state = "is live" if holder.state is HolderState.HELD else "may still be starting"
+        detail = f" ({holder.detail})" if holder.detail else ""
+        fact = f"the broker (process {holder.pid}) {state} and holds the log dir{detail}"
+        if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
+            return _refuse(p, "window", fact, "nothing to do: the broker removes what is marked for deletion itself")
+        hint = "stop the broker first, or let `logagent prestart` act between its stop and its start"
+        return _refuse(p, "window", fact, hint)
+    return None
 
 
 def version(p: Proposal, facts: Facts) -> Refusal | None:
@@ -171,14 +178,18 @@ def _stray_of_serving_holder(p: Proposal, where: LogDirFacts, pids: tuple[int, .
     )
 
 
-def _where(p: Proposal, facts: Facts) -> LogDirFacts:
+def _places(p: Proposal, facts: Facts) -> tuple[LogDirFacts, ...]:
+    """The log dirs that an action touches: where the directory lies, and where it goes if that is another one."""
+    here = _where(p.dir.log_dir, facts)
+    return (here,) if p.new_dir is None else (here, _where(p.new_dir, facts))
+
+
+def _where(path: str, facts: Facts) -> LogDirFacts:
     """The log dir's facts. One that is not among them counts as offline, so that a missing fact never permits."""
-    known = facts.log_dirs.get(p.dir.log_dir)
+    known = facts.log_dirs.get(path)
     if known is not None:
         return known
-    from logagent.model.records import Holder
-
-    return LogDirFacts(p.dir.log_dir, None, Health.OFFLINE, "it was not looked at", Holder(HolderState.UNREADABLE))
+    return LogDirFacts(path, None, Health.OFFLINE, "it was not looked at", Holder(HolderState.UNREADABLE))
 
 
 def _refuse(p: Proposal, guard: GuardName, fact: str, hint: str) -> Refusal:

@@ -91,14 +91,17 @@ class LogManager:
         return None if found is None else self.execute(make_plan([propose(found)]))
 
     def _rename(self, proposals: Sequence[Proposal], plan: Plan, execution: Execution) -> None:
-        for log_dir, batch in groupby(proposals, key=lambda p: p.dir.log_dir):
+        for (source, target), batch in groupby(proposals, key=lambda p: (p.dir.log_dir, p.new_dir or p.dir.log_dir)):
             facts = self.look()
             permitted = [p for p in batch if self._passes(p, facts, execution)]
-            opened = self.log_dirs.get(log_dir)
-            if not permitted or opened is None:
+            if not permitted:
                 continue
+            # The one of the two that a broker locks: the other is a quarantine directory.
+            opened = self.log_dirs[target if facts.log_dirs[source].quarantine else source]
             run = RenameBatch(
                 log_dir=opened,
+                source=self.log_dirs[source],
+                target=self.log_dirs[target],
                 journal=self.journal,
                 interlock=Interlock(opened.fd, opened.path),
                 now_ms=self.clock.now_ms,

@@ -29,11 +29,11 @@ def recover(journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int) -
     settled: list[Entry] = []
     outcomes: list[tuple[int, Outcome, str | None]] = []
     for entry in journal.unsettled():
-        log_dir = log_dirs.get(entry.intent.log_dir)
-        if log_dir is None:
+        log_dir, target = log_dirs.get(entry.intent.log_dir), log_dirs.get(entry.intent.ends_in)
+        if log_dir is None or target is None:
             continue
         try:
-            outcome, error = _settle(journal.with_checkpoint_entries(entry), log_dir)
+            outcome, error = _settle(journal.with_checkpoint_entries(entry), log_dir, target)
         except LogAgentError:
             continue
         outcomes.append((entry.id, outcome, error))
@@ -43,19 +43,19 @@ def recover(journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int) -
     return settled
 
 
-def _settle(entry: Entry, log_dir: OpenLogDir) -> tuple[Outcome, str | None]:
+def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir) -> tuple[Outcome, str | None]:
     intent = entry.intent
     with log_dir.acting("look", intent.name):
         at_old_name = _is(log_dir, intent.name, intent.identity)
-        at_new_name = intent.new_name is not None and _is(log_dir, intent.new_name, intent.identity)
+        at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
     if intent.action is ActionKind.REMOVE:
         if at_old_name:
             return Outcome.YIELDED, "interrupted: the rest stays queued"
         return Outcome.DONE, None
     if at_new_name:
-        log_dir.fsync()
+        target.fsync()
         if intent.action is ActionKind.RESTORE:
-            _put_back(entry, log_dir)
+            _put_back(entry, target)
         return Outcome.DONE, None
     if at_old_name:
         if intent.action is not ActionKind.RESTORE:

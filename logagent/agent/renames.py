@@ -30,9 +30,17 @@ _AFTER_RENAME = (RECOVERY_POINT,)
 
 @dataclass(slots=True)
 class RenameBatch:
-    """One batch in one open log dir. `run` never raises for a single directory; JournalError stops everything."""
+    """One batch of one log dir, whose lock and checkpoints count.
+
+    `run` never raises for a single directory; JournalError stops everything.
+
+    `source` and `target` are where the directories lie and go to: the log dir itself, but for a quarantine directory
+    (brokers before 3.6.1) or the way back from there.
+    """
 
     log_dir: OpenLogDir
+    source: OpenLogDir
+    target: OpenLogDir
     journal: Journal
     interlock: Interlock
     now_ms: Callable[[], int]
@@ -78,6 +86,7 @@ class RenameBatch:
             actor=self.actor,
             approved=p.approved,
             checkpoint_entries=entries,
+            new_dir=p.new_dir,
         )
 
     # Checkpoints
@@ -165,7 +174,7 @@ class RenameBatch:
         """The result of this one, and what ends the batch (None: go on)."""
         assert p.new_name is not None
         try:
-            self.log_dir.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock)
+            self.source.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock, self.target)
         except BrokerHoldsLogDir as e:
             yielded = ActionResult(Outcome.YIELDED, str(e))
             return yielded, yielded
@@ -185,7 +194,8 @@ class RenameBatch:
 
     def _fsync(self, proposals: Sequence[Proposal]) -> None:
         try:
-            self.log_dir.fsync()
+            for directory in {self.target.path: self.target, self.source.path: self.source}.values():
+                directory.fsync()
         except LogAgentError as e:
             # Renamed, but perhaps not durably. The name on disk stays the truth at the next start.
             for p in proposals:

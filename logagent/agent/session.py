@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -56,7 +55,7 @@ class Session:
         """Scan every online log dir. One that fails meanwhile is offline from then on; the others go on."""
         self.dirs = []
         done = 0
-        for path, log_dir in self.sight.online().items():
+        for path, log_dir in self.sight.opened().items():
             base = done
 
             def tell(count: int, base: int = base) -> None:
@@ -85,13 +84,14 @@ class Session:
             entry = renames.get((d.log_dir, d.name))
             if entry is not None and entry.intent.identity == d.identity:
                 i = entry.intent
-                found[d.log_dir, d.name] = Mark(entry.at_ms, i.topic, i.name, i.approved, entry.id)
+                came_from = i.log_dir if i.new_dir is not None else None
+                found[d.log_dir, d.name] = Mark(entry.at_ms, i.topic, i.name, i.approved, entry.id, came_from)
         return found
 
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
         """(log dir, present name) of what the plan renamed away and what still stands there."""
         marks = self.marks()
-        mine = {(e.intent.log_dir, e.intent.new_name) for e in self.journal.of_plan(plan_id)}
+        mine = {(e.intent.ends_in, e.intent.new_name) for e in self.journal.of_plan(plan_id)}
         return [key for key in marks if key in mine]
 
     def begun(self) -> frozenset[tuple[str, str]]:
@@ -153,7 +153,11 @@ class Session:
         clocks = Clocks(boot_id(), self.clock.now_ms(), int(self.clock.boottime() * 1000))
         problem = clock_problem(self.journal.last_clocks(), clocks)
         self.journal.note_clocks(clocks)
-        complete = frozenset(self.inventories) if self.assignments.usable and problem is None else frozenset()
+        complete = (
+            frozenset(self.sight.online()) & self.inventories.keys()
+            if self.assignments.usable and problem is None
+            else frozenset()
+        )
         known = self.journal.sightings()
         counted = count_sightings(known, orphans_seen(self.dirs, facts), complete, facts.now_ms)
         if counted != known:
@@ -174,7 +178,7 @@ class Session:
             self.sight.facts(log_dirs),
             rulings=rulings,
             kafka_version=self._kafka_version(log_dirs),
-            quarantine_dirs=quarantine_dirs_by_log_dir(self.settings, log_dirs),
+            quarantine_dirs=self.sight.quarantine_by_log_dir(),
             journal_problem=self.journal_problem,
             recent=self.recent() if self.journal_problem is None else (),
             partition_dirs=len(partition_dirs),
@@ -239,7 +243,7 @@ class Session:
     ) -> LogManager:
         rate = self.settings.delete.bytes_per_second
         return LogManager(
-            log_dirs=self.sight.log_dirs,
+            log_dirs=self.sight.log_dirs | self.sight.quarantine,
             journal=self.journal,
             clock=self.clock,
             look=lambda: self.facts([p.dir for p in plan.actions]),
@@ -257,26 +261,6 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return "unknown"
-
-
-def quarantine_dirs_by_log_dir(settings: Settings, log_dirs: Mapping[str, LogDirFacts]) -> dict[str, str]:
-    """For each log dir the configured quarantine directory on its file system, where there is a usable one.
-
-    Usable: an existing directory, outside every log dir, same device, owned by us.
-    """
-    found: dict[str, str] = {}
-    for directory in settings.cleanup.quarantine_dirs:
-        try:
-            real, seen = os.path.realpath(directory), os.stat(directory)
-        except OSError:
-            continue
-        inside = any((real + "/").startswith(os.path.realpath(path) + "/") for path in log_dirs)
-        if inside or not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
-            continue
-        for path, f in log_dirs.items():
-            if f.identity is not None and f.identity.device == seen.st_dev:
-                found.setdefault(path, directory)
-    return found
 
 
 def new_uuid() -> str:
@@ -317,9 +301,9 @@ def open_session(
             except JournalError as e:
                 problem = str(e)
                 journal = stack.enter_context(Journal.empty())
-        sight = stack.enter_context(HostSight(target, clock))
+        sight = stack.enter_context(HostSight(target, clock, quarantine_dirs=settings.cleanup.quarantine_dirs))
         if act:
-            recover(journal, sight.online(), clock.now_ms())
+            recover(journal, sight.opened(), clock.now_ms())
         session = Session(target, settings, clock, sight, journal, act, actor, problem)
         stack.callback(lambda: session.assignments.close())
         yield session

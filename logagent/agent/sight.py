@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -28,11 +29,19 @@ class HostSight:
     One that cannot be opened is offline with its reason; that never stops the others.
     """
 
-    def __init__(self, target: Target, clock: Clock, failures: LogDirFailures | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        clock: Clock,
+        failures: LogDirFailures | None = None,
+        quarantine_dirs: Sequence[str] = (),
+    ) -> None:
         self.target = target
         self.clock = clock
         self.failures = failures if failures is not None else LogDirFailures()
         self.log_dirs: dict[str, OpenLogDir] = {}
+        self._quarantine_dirs = quarantine_dirs
+        self.quarantine: dict[str, OpenLogDir] = {}
         self.cluster = ClusterView(None, None)
         self._stack = ExitStack()
 
@@ -44,6 +53,10 @@ class HostSight:
                 continue
             except LogAgentError as e:
                 self.failures.mark_offline(path, str(e))
+        for path in self._quarantine_dirs:
+            if is_usable_quarantine(path, self.target.log_dirs):
+                with suppress(LogAgentError):
+                    self.quarantine[path] = self._stack.enter_context(OpenLogDir(path, self.failures))
         return self
 
     def __exit__(
@@ -55,6 +68,20 @@ class HostSight:
         """The open log dirs that have not failed since."""
         return {path: d for path, d in self.log_dirs.items() if self.failures.reason(path) is None}
 
+    def opened(self) -> dict[str, OpenLogDir]:
+        """Log dirs and quarantine directories that are open and have not failed since."""
+        quarantine = {path: d for path, d in self.quarantine.items() if self.failures.reason(path) is None}
+        return self.online() | quarantine
+
+    def quarantine_by_log_dir(self) -> dict[str, str]:
+        """For each log dir the quarantine directory on its file system, where there is one."""
+        return {
+            path: directory
+            for directory, opened in reversed(self.quarantine.items())
+            for path, log_dir in self.online().items()
+            if log_dir.identity.device == opened.identity.device
+        }
+
     def log_dir_facts(self) -> dict[str, LogDirFacts]:
         """Health, holder, ids and open files of every log dir, looked at now."""
         metas: dict[str, MetaSeen] = {}
@@ -65,11 +92,24 @@ class HostSight:
                 continue
         self.cluster = agree(metas, self.target.server.node_id)
         online = self.online()
-        open_files, unreadable = self._open_files(list(online.values()))
-        return {
+        open_files, unreadable = self._open_files(list(self.opened().values()))
+        found = {
             path: self._one(path, online.get(path), metas.get(path), open_files, unreadable)
             for path in self.target.log_dirs
         }
+        for path, directory in self.quarantine.items():
+            children = open_files.dir_pids.get(path, {})
+            found[path] = LogDirFacts(
+                path,
+                directory.identity,
+                Health.ONLINE,
+                None,
+                Holder(HolderState.FREE),
+                open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
+                open_files_unreadable=unreadable,
+                quarantine=True,
+            )
+        return found
 
     def _one(
         self,
@@ -114,6 +154,16 @@ class HostSight:
             delete_topic_enable=self.target.server.delete_topic_enable,
             kafka_version=self.target.kafka_version,
         )
+
+
+def is_usable_quarantine(path: str, log_dirs: Sequence[str]) -> bool:
+    """An existing directory of ours, outside every log dir (that it is on the same file system is seen later)."""
+    try:
+        real, found = os.path.realpath(path), os.stat(path)
+    except OSError:
+        return False
+    outside = not any((real + "/").startswith(os.path.realpath(d) + "/") for d in log_dirs)
+    return outside and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:

@@ -77,9 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Messages go to stderr."""
     try:
-        status = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        # Not `cli.main`: it would answer a closed pipe and Ctrl-C in its own way.
+        with cli.make_context("logagent", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            cli.invoke(context)
         sys.stdout.flush()
-        return status if isinstance(status, int) else int(Exit.OK)
+        return int(Exit.OK)
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:

@@ -14,6 +14,7 @@ import click
 from logagent import config
 from logagent.config import Loaded
 from logagent.errors import Exit, worst
+from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +34,7 @@ class Call:
     status: Exit = Exit.OK
     loaded_settings: Loaded | None = None
 
-    def settings(self) -> config.Settings:
+    def settings(self) -> Settings:
         """The validated settings, with `--assignments` and `--kafka-config` over them. Raises ConfigError."""
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)

@@ -228,8 +228,13 @@ class OpenLogDir:
         if found.st_dev != self.identity.device or mount_id(fd) != self.mount_id:
             raise NotAsPlanned(f"{path} is a mount point", hint="those are never touched; unmount it first")
 
-    def rename(self, name: str, new_name: str, expect: Identity, interlock: Watch) -> None:
+    def rename(
+        self, name: str, new_name: str, expect: Identity, interlock: Watch, into: OpenLogDir | None = None
+    ) -> None:
         """Rename the directory `name` to `new_name` in this log dir, if it is `expect`, replacing nothing.
+
+        `into`: the directory that it moves to where that is another one on the same file system (a quarantine
+        directory, for brokers that do not start with a `-stray` dir in a log dir, or the way back from there).
 
         Mirrors the rename of `LogManager.asyncDelete`; deviations: never a non-atomic fallback, never a copy (EXDEV is
         an error), no fsync (the caller does one `fsync()` for the batch). `interlock.before()` is asked last before
@@ -245,20 +250,21 @@ class OpenLogDir:
         with self.acting("rename", name):
             os.close(self.open_child(name, expect))
             interlock.before()
-            rename_noreplace(self.fd, name, new_name)
-            self._check_renamed(name, new_name, expect, interlock)
+            target = self if into is None else into
+            rename_noreplace(self.fd, name, new_name, target.fd)
+            self._check_renamed(name, new_name, expect, interlock, target)
 
-    def _check_renamed(self, name: str, new_name: str, expect: Identity, interlock: Watch) -> None:
+    def _check_renamed(self, name: str, new_name: str, expect: Identity, interlock: Watch, target: OpenLogDir) -> None:
         try:
-            found = os.stat(new_name, dir_fd=self.fd, follow_symlinks=False)
+            found = os.stat(new_name, dir_fd=target.fd, follow_symlinks=False)
         except FileNotFoundError as error:
-            raise NotAsPlanned(f"{self.path}/{new_name} was moved away the moment it got its name") from error
+            raise NotAsPlanned(f"{target.path}/{new_name} was moved away the moment it got its name") from error
         if (found.st_dev, found.st_ino) == (expect.device, expect.inode) and stat.S_ISDIR(found.st_mode):
             return
         swapped = f"{self.path}/{name} was swapped for something else while it was renamed"
         try:
             interlock.before()
-            rename_noreplace(self.fd, new_name, name)
+            rename_noreplace(target.fd, new_name, name, self.fd)
         except Exception as error:
             raise NotAsPlanned(
                 f"{swapped}, and could not be put back ({error}): it is now {new_name}",

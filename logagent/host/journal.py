@@ -34,6 +34,7 @@ CREATE TABLE actions (
   log_dir TEXT NOT NULL,
   name TEXT NOT NULL,
   new_name TEXT,
+  new_dir TEXT,
   topic TEXT,
   partition INTEGER,
   topic_id TEXT,
@@ -48,7 +49,7 @@ CREATE TABLE actions (
   error TEXT
 );
 CREATE INDEX actions_unsettled ON actions (id) WHERE outcome IS NULL;
-CREATE INDEX actions_by_new_name ON actions (log_dir, new_name) WHERE new_name IS NOT NULL;
+CREATE INDEX actions_by_new_name ON actions (new_name) WHERE new_name IS NOT NULL;
 CREATE INDEX actions_by_name ON actions (log_dir, name);
 CREATE INDEX actions_by_time ON actions (at_ms);
 CREATE TABLE checkpoint_entries (
@@ -107,7 +108,10 @@ class CheckpointEntry:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An action about to happen. `topic` is the full name, also where `name` or `new_name` is cut."""
+    """An action about to happen. `topic` is the full name, also where `name` or `new_name` is cut.
+
+    `new_dir` is the directory that a rename moves it to where that is not `log_dir` (quarantine before 3.6.1).
+    """
 
     action: ActionKind
     log_dir: str
@@ -122,6 +126,12 @@ class Intent:
     actor: str
     approved: bool = False
     checkpoint_entries: tuple[CheckpointEntry, ...] = ()
+    new_dir: str | None = None
+
+    @property
+    def ends_in(self) -> str:
+        """The directory that it lies in after a rename."""
+        return self.log_dir if self.new_dir is None else self.new_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +234,12 @@ class Journal:
         with self._transaction() as db:
             for i in intents:
                 cursor = db.execute(
-                    "INSERT INTO actions (at_ms, action, log_dir, name, new_name, topic, partition, topic_id, device,"
-                    " inode, bytes, plan_id, actor, approved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
+                    " device, inode, bytes, plan_id, actor, approved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
-                        now_ms, i.action.value, _put(i.log_dir), _put(i.name), _put(i.new_name), _put(i.topic),
-                        i.partition, i.topic_id, i.identity.device, i.identity.inode, i.bytes, i.plan_id, i.actor,
-                        int(i.approved),
+                        now_ms, i.action.value, _put(i.log_dir), _put(i.name), _put(i.new_name), _put(i.new_dir),
+                        _put(i.topic), i.partition, i.topic_id, i.identity.device, i.identity.inode, i.bytes,
+                        i.plan_id, i.actor, int(i.approved),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -261,18 +271,19 @@ class Journal:
         """Intents without an outcome, oldest first: what a crash (or another process at work) left behind."""
         return self._entries("WHERE outcome IS NULL ORDER BY id")
 
-    def renamed_to(self, log_dir: str, name: str, identity: Identity) -> Entry | None:
-        """The newest finished rename of ours that gave this directory its present name."""
+    def renamed_to(self, directory: str, name: str, identity: Identity) -> Entry | None:
+        """The newest finished rename of ours that gave this directory its present name and place."""
         found = self._entries(
-            "WHERE log_dir=? AND new_name=? AND device=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
-            (_put(log_dir), _put(name), identity.device, identity.inode),
+            "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND device=? AND inode=? AND outcome='done'"
+            " ORDER BY id DESC LIMIT 1",
+            (_put(directory), _put(name), identity.device, identity.inode),
         )
         return found[0] if found else None
 
     def renames(self) -> dict[tuple[str, str], Entry]:
-        """(log dir, present name) → the newest finished rename of ours to that name, for whole listings."""
+        """(present directory, present name) → the newest finished rename of ours to that name, for whole listings."""
         entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
-        return {(e.intent.log_dir, e.intent.new_name or ""): e for e in entries}
+        return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
 
     def removals_begun(self) -> set[tuple[str, str]]:
         """(log dir, name) of every removal that was ever begun and did not end with the directory gone."""
@@ -301,7 +312,7 @@ class Journal:
     def _entries(self, where: str, values: Sequence[Any] = ()) -> list[Entry]:
         rows = self._rows(
             "SELECT id, at_ms, action, log_dir, name, new_name, topic, partition, topic_id, device, inode, bytes,"
-            f" plan_id, actor, approved, outcome, finished_at_ms, error FROM actions {where}",
+            f" plan_id, actor, approved, outcome, finished_at_ms, error, new_dir FROM actions {where}",
             values,
         )
         return [_entry(row) for row in rows]
@@ -395,6 +406,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         plan_id=row[12],
         actor=row[13],
         approved=bool(row[14]),
+        new_dir=_text_or_none(row[18]),
     )
     outcome = Outcome(row[15]) if row[15] is not None else None
     return Entry(row[0], row[1], intent, outcome, row[16], _text_or_none(row[17]))

@@ -39,8 +39,8 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     return call
 
 
-def rename_noreplace(dir_fd: int, name: str, new_name: str) -> None:
-    """Rename within one directory, atomically, or not at all; what stands at `new_name` is never replaced.
+def rename_noreplace(dir_fd: int, name: str, new_name: str, new_dir_fd: int) -> None:
+    """Rename within one file system, atomically, or not at all; what stands at `new_name` is never replaced.
 
     Raises `OSError`: EEXIST if `new_name` is taken (plain `rename` would silently replace an empty directory), EINVAL
     if the file system lacks the flag, ENOSYS if the system lacks the call. There is no fallback.
@@ -48,7 +48,7 @@ def rename_noreplace(dir_fd: int, name: str, new_name: str) -> None:
     rename = _renameat2()
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
-    number = rename(dir_fd, os.fsencode(name), dir_fd, os.fsencode(new_name), _RENAME_NOREPLACE)
+    number = rename(dir_fd, os.fsencode(name), new_dir_fd, os.fsencode(new_name), _RENAME_NOREPLACE)
     if number:
         raise OSError(number, os.strerror(number), name, None, new_name)
 

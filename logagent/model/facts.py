@@ -12,6 +12,7 @@ from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdi
 class LogDirFacts:
     """One log dir. `open_by` maps the name of a direct child to the PIDs that have something below it open or mapped.
 
+    `quarantine`: it is no log dir but a quarantine directory (brokers before 3.6.1); no broker ever opens it.
     `open_files_unreadable` says why that map cannot be trusted, None where it can.
     """
 
@@ -26,6 +27,7 @@ class LogDirFacts:
     open_by: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     open_files_unreadable: str | None = None
     open_removed_bytes: int = 0
+    quarantine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

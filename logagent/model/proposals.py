@@ -205,7 +205,8 @@ def restorations(
         key = (d.log_dir, d.name)
         mark = marks.get(key)
         name = full_topic(d, mark) or topic
-        refusal = _cannot_restore(d, name, begun=key in begun)
+        came_from = mark.came_from if mark is not None else None
+        refusal = _cannot_restore(d, name, begun=key in begun) or _homeless(d, came_from, facts)
         if refusal is None and offline:
             fact = f"log dir {offline[0].path} is offline: the partition may be current there"
             refusal = Refusal(d.log_dir, d.name, "online", fact, "mend that log dir first", d.bytes)
@@ -217,7 +218,7 @@ def restorations(
         becomes_current = names.classify(target).kind is Kind.CURRENT
         there = standing.get((name, d.partition)) if becomes_current else None
         elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id and becomes_current else None
-        refusal = _collision(d, target, there, elsewhere, target in taken, replace=replace)
+        refusal = _collision(d, target, there, elsewhere, target in taken, home=came_from or d.log_dir, replace=replace)
         if refusal is not None:
             refusals.append(refusal)
             continue
@@ -234,7 +235,9 @@ def restorations(
                     flags=flags,
                 )
             )
-        proposals.append(Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, full_topic=name))
+        proposals.append(
+            Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, new_dir=came_from, full_topic=name)
+        )
     return proposals, refusals
 
 
@@ -259,6 +262,14 @@ def _cannot_restore(d: PartitionDir, name: str | None, *, begun: bool) -> Refusa
     return None
 
 
+def _homeless(d: PartitionDir, came_from: str | None, facts: Facts) -> Refusal | None:
+    where = facts.log_dirs.get(d.log_dir)
+    if where is None or not where.quarantine or came_from is not None:
+        return None
+    fact = "the journal does not know which log dir it was quarantined from"
+    return Refusal(d.log_dir, d.name, "journal", fact, "move it back by hand while the broker is stopped", d.bytes)
+
+
 def _collision(
     d: PartitionDir,
     target: str,
@@ -266,6 +277,7 @@ def _collision(
     elsewhere: PartitionDir | None,
     taken: bool,
     *,
+    home: str,
     replace: bool,
 ) -> Refusal | None:
     if taken:
@@ -276,7 +288,7 @@ def _collision(
         return Refusal(d.log_dir, d.name, "policy", fact, "a broker does not start with one partition twice", d.bytes)
     if there is None:
         return None
-    if there.log_dir != d.log_dir:
+    if there.log_dir != home:
         fact = f"{target} exists in {there.log_dir}"
         return Refusal(d.log_dir, d.name, "policy", fact, "a broker does not start with one partition twice", d.bytes)
     if not replace:
