@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from logagent.fleet.contract import MANIFEST_SCHEMA
@@ -30,7 +30,7 @@ class Claim:
 
 def rfc3339(at: datetime) -> str:
     """RFC 3339 in UTC with milliseconds. `at` must be aware."""
-    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def place(store: Path, claim: Claim) -> Path:

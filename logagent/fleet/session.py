@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -52,6 +53,8 @@ def build_session(
     settings = {**_launch_defaults(master, progress), **TUNING, **chosen}
     for key, value in settings.items():
         builder = builder.config(key, value)
+    # It writes every failed analysis to stderr as JSON, before anybody has caught it.
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True
     with explained("Spark cannot be started"):
         spark = builder.getOrCreate()
         for key, value in SQL_CONF.items():

@@ -1,0 +1,145 @@
+"""The two jobs, whole: `ingest_dates` and `report`. Everything below works on DataFrames; what is small is collected here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from logagent import __version__
+from logagent.errors import LogAgentError, UnreadableError
+from logagent.fleet import growth, partitions, replicas, reports, verdicts
+from logagent.fleet.contract import GROWTH_DATES, TREEMAP_TOPICS
+from logagent.fleet.output import Output
+from logagent.fleet.scope import Asked, Scope, check_keys, scope
+from logagent.fleet.store import Store
+from logagent.fleet.summary import document, totals, warnings_of
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """How a report is made; `now` is aware."""
+
+    store: Store
+    out: str
+    now: datetime
+    day: date | None = None
+    max_age: timedelta = timedelta(hours=26)
+    say: Say = lambda _: None
+
+
+def asked(job: Job) -> Asked:
+    """The date and the moment of a report.
+
+    Without `day` it is the newest date of the store, seen from now; a day of the past is seen from its end. Raises `LogAgentError`
+    if nothing was ingested.
+    """
+    known = job.store.dates()
+    if job.day is not None:
+        end = datetime.combine(job.day + timedelta(days=1), time(), UTC)
+        return Asked(job.day, min(job.now, end), job.max_age)
+    past = [day for day in known if day <= job.now.date()]
+    if not past:
+        raise LogAgentError(
+            f"nothing was ingested into {job.store.uri}", hint="run `logagent fleet ingest` with the same --store first"
+        )
+    return Asked(past[-1], job.now, job.max_age)
+
+
+def report(job: Job) -> dict[str, Any]:
+    """Computes and writes every table, `report.json` and `index.html`; returns what `report.json` holds."""
+    question = asked(job)
+    job.say(f"{question.day}: choosing snapshots and assignments")
+    chosen = scope(job.store, question)
+    check_keys(chosen.topics)
+    output = Output(job.store.spark, job.store.files, job.store.files.qualify(job.out))
+    warnings = _tables(job, chosen, output)
+    job.say("writing the page")
+    content = document(job.now, question, chosen, output, totals(output), warnings)
+    _write(job, output, content)
+    for frame in (chosen.hosts, chosen.clusters):
+        frame.unpersist()
+    return content
+
+
+def _tables(job: Job, chosen: Scope, output: Output) -> list[str]:
+    """Writes the tables in an order in which each is made from those before it; the warnings they gave."""
+    say, store = job.say, job.store
+    say("partitions against assignments")
+    by_partition = output.table("usage_partitions", partitions.usage(chosen))
+    keys = partitions.anomalies(by_partition).persist()
+    large = keys.count() > verdicts.BROADCAST_KEYS
+    say("orphans, missing replicas, duplicates")
+    found = verdicts.candidates(chosen, keys, large=large).persist()
+    judged = verdicts.judge(chosen, found).persist()
+    doubted = {row.cluster_id: row.asDict() for row in verdicts.doubted(chosen, judged).collect()}
+    believed, odd = (
+        frame.where(~fn.col("cluster_id").isin(*doubted)) if doubted else frame for frame in (judged, keys)
+    )
+    orphans = output.table("orphans", verdicts.orphans(chosen, believed, large=large))
+    output.table("missing_replicas", replicas.missing(chosen, odd, found, large=large))
+    output.table("duplicates", replicas.duplicates(chosen, found))
+    say("usage")
+    by_log_dir = output.table("usage_log_dirs", reports.log_dirs(chosen, orphans))
+    by_host = output.table("usage_hosts", reports.hosts(chosen, by_log_dir))
+    _reconcile(chosen, by_host)
+    output.table("usage_clusters", reports.clusters(chosen, by_host))
+    topics = output.table("usage_topics", reports.topics(chosen, by_partition, orphans))
+    output.chart("chart_topics", _largest(topics), TREEMAP_TOPICS + 1)
+    say("leftovers, health, growth, deletion progress")
+    output.table("leftovers", reports.leftovers(chosen, believed))
+    output.table("log_dir_health", reports.health(chosen, believed, __version__))
+    _over_time(store, chosen, output)
+    warnings = warnings_of(chosen, judged, doubted, output, large=large)
+    for frame in (judged, found, keys):
+        frame.unpersist()
+    return warnings
+
+
+def _over_time(store: Store, chosen: Scope, output: Output) -> None:
+    days = [day for day in store.dates() if day <= chosen.asked.day][-GROWTH_DATES:]
+    output.table("growth", growth.growth(store, chosen, days))
+    output.chart("chart_growth", growth.by_date(store, days), GROWTH_DATES * 1000)
+    output.table("deletion_progress", growth.deletion_progress(store, chosen, days))
+    input_of = store.read("quarantine", chosen.asked.window).withColumn("date", fn.col("dt"))
+    output.table("quarantined_input", input_of.where(fn.col("dt") <= fn.lit(chosen.asked.day)))
+
+
+def _largest(topics: DataFrame) -> DataFrame:
+    """`chart_topics`: the largest topics by name, and one row for all the rest."""
+    by_name = topics.groupBy("cluster_id", "topic").agg(
+        *(fn.sum(name).alias(name) for name in ("bytes", "partitions", "orphan_bytes")), fn.lit(1).alias("topics")
+    )
+    order = (fn.col("bytes").desc(), fn.col("cluster_id"), fn.col("topic"))
+    largest = by_name.orderBy(*order).limit(TREEMAP_TOPICS)
+    rest = by_name.join(largest.select("cluster_id", "topic"), ["cluster_id", "topic"], "left_anti")
+    sums = rest.agg(*(fn.sum(name).alias(name) for name in ("bytes", "partitions", "orphan_bytes", "topics")))
+    empty = fn.lit(None).cast("string")
+    return largest.unionByName(sums.where(fn.col("topics") > 0).withColumns({"cluster_id": empty, "topic": empty}))
+
+
+def _reconcile(chosen: Scope, by_host: DataFrame) -> None:
+    """The store has every row that ingest counted; raises `UnreadableError` with the first host where it has not."""
+    counted = chosen.hosts.where("counts").select("cluster_id", "node_id", fn.col("dirs").alias("ingested"), "dt")
+    wrong = by_host.join(counted, ["cluster_id", "node_id"]).where(fn.col("dirs") != fn.col("ingested"))
+    first = wrong.orderBy("cluster_id", "node_id").first()
+    if first is not None:
+        raise UnreadableError(
+            f"the store has {first.dirs} of {first.ingested} directories of node {first.node_id} of {first.cluster_id}",
+            hint=f"run `logagent fleet ingest --date {first.dt}` again",
+        )
+
+
+def _write(job: Job, output: Output, content: dict[str, Any]) -> None:
+    from logagent.fleet.page import render
+
+    files = job.store.files
+    files.write(f"{output.uri}/index.html", render(content, output.page).encode("utf-8", "backslashreplace"))
+    files.write(f"{output.uri}/report.json", (json.dumps(content, indent=2) + "\n").encode())

@@ -1,0 +1,100 @@
+"""Where a report goes: per table Parquet and CSV, and `report.json` and the page beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from logagent.fleet.contract import CHARTS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
+from logagent.fleet.schema import rfc3339
+from logagent.fleet.store import Files
+
+_TYPES = {
+    "text": "string",
+    "int": "bigint",
+    "bytes": "bigint",
+    "seconds": "double",
+    "days": "double",
+    "share": "double",
+    "ratio": "double",
+    "time": "timestamp",
+    "date": "date",
+    "bool": "boolean",
+}
+
+
+@dataclass
+class Output:
+    """One report directory. `tables` and `page` fill up as tables are written."""
+
+    spark: SparkSession
+    files: Files
+    uri: str
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    page: dict[str, PageTable] = field(default_factory=dict)
+
+    def table(self, name: str, frame: DataFrame) -> DataFrame:
+        """Writes one table of the contract; what was written, to go on from. Raises what Spark raises."""
+        table = TABLES[name]
+        parquet = f"parquet/{name}"
+        shaped = frame.select(*(_typed(table, column) for column in table.names))
+        placed = shaped if name in NO_CSV else shaped.orderBy(*ordering(table))
+        placed.write.mode("overwrite").parquet(f"{self.uri}/{parquet}")
+        written = self.spark.read.schema(shaped.schema).parquet(f"{self.uri}/{parquet}")
+        total = written.count()
+        entry = {"rows": total, "csv": None, "parquet": parquet, "shown": 0}
+        if name not in NO_CSV:
+            rows = self.first(table, written, PAGE_ROWS)
+            self.page[name] = {"columns": table.names, "rows": rows, "total": total}
+            self._csv(name, table, written)
+            entry |= {"csv": f"{name}.csv", "shown": len(rows)}
+        self.tables[name] = entry
+        return written
+
+    def chart(self, name: str, frame: DataFrame, limit: int) -> None:
+        """Keeps a chart's rows (not more than `limit`, which the contract bounds) for the page."""
+        table = CHARTS[name]
+        shaped = frame.select(*(_typed(table, column) for column in table.names))
+        rows = self.first(table, shaped, limit)
+        self.page[name] = {"columns": table.names, "rows": rows, "total": len(rows)}
+
+    def first(self, table: Table, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
+        """The first rows in the table's order, as plain values."""
+        shown = frame.orderBy(*ordering(table)).limit(limit)
+        return [row.asDict() for row in shown.select(*(_plain(table, n) for n in table.names)).collect()]
+
+    def _csv(self, name: str, table: Table, written: DataFrame) -> None:
+        """One CSV file with a header, RFC 4180 quoting, an empty field for null."""
+        folder = f"{self.uri}/.csv-{name}"
+        text = written.orderBy(*ordering(table)).select(
+            *(_plain(table, n).cast("string").alias(n) for n in table.names)
+        )
+        options = {"header": "true", "escape": '"', "emptyValue": "", "nullValue": "", "lineSep": "\n"}
+        keep = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+        text.coalesce(1).write.mode("overwrite").options(**options, **keep).csv(folder)
+        part = next(n for n in self.files.names(folder) if n.startswith("part-"))
+        self.files.move(f"{folder}/{part}", f"{self.uri}/{name}.csv")
+        self.files.delete(folder)
+
+
+def _typed(table: Table, name: str) -> Column:
+    unit = next(column.unit for column in table.columns if column.name == name)
+    return fn.col(name).cast(_TYPES[unit]).alias(name)
+
+
+def _plain(table: Table, name: str) -> Column:
+    unit = next(column.unit for column in table.columns if column.name == name)
+    if unit == "time":
+        return rfc3339(name).alias(name)
+    return fn.col(name).cast("string").alias(name) if unit == "date" else fn.col(name)
+
+
+def ordering(table: Table) -> list[Column]:
+    """The table's order; unknown values come last either way."""
+    return [
+        fn.col(name[1:]).desc_nulls_last() if name.startswith("-") else fn.col(name).asc_nulls_last()
+        for name in table.order
+    ]

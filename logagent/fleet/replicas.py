@@ -1,0 +1,70 @@
+"""Replicas that are nowhere, and partitions that are in two places of one host."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from logagent.fleet.scope import Scope
+from logagent.fleet.verdicts import HOST
+
+REPLICA = [*HOST, "topic", "topic_id", "partition"]
+
+
+def missing(scope: Scope, keys: DataFrame, found: DataFrame, *, large: bool) -> DataFrame:
+    """The `missing_replicas` table: assigned to a host that counts, and in none of its log dirs that can be read.
+
+    `found` are the directories of the odd partitions. Left out, because it may be there after all: a replica whose log dir may be
+    an offline one, and one of whose topic and partition a directory without topic id is on that host.
+    """
+    wanted = keys if large else fn.broadcast(keys)
+    rows = scope.assignments.join(wanted.select("topic_key", "partition"), ["topic_key", "partition"], "left_semi")
+    at = fn.transform(
+        "replicas", lambda node, n: fn.struct(node.alias("node_id"), fn.get("directories", n).alias("id"))
+    )
+    replicas = rows.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
+    known = scope.hosts.where("counts").select(*HOST, "host", "at")
+    here = replicas.join(fn.broadcast(known), HOST)
+    by_id = found.select(*HOST, "topic_id", "partition").distinct()
+    nameless = found.where(fn.col("topic_id").isNull()).select(*HOST, "topic", "partition").distinct()
+    lost = here.join(by_id, [*HOST, "topic_id", "partition"], "left_anti")
+    lost = lost.join(nameless, [*HOST, "topic", "partition"], "left_anti").transform(lambda f: _provable(scope, f))
+    copies = wanted.select("topic_key", "partition", fn.col("copies").alias("copies_elsewhere"))
+    counted = lost.join(copies, ["topic_key", "partition"], "left")
+    return counted.withColumns(
+        {
+            "in_isr": fn.when(fn.size("isr") > 0, fn.array_contains("isr", fn.col("node_id"))),
+            "adding": fn.array_contains("adding", fn.col("node_id")),
+            "copies_elsewhere": fn.coalesce("copies_elsewhere", fn.lit(0)),
+        }
+    )
+
+
+def _provable(scope: Scope, lost: DataFrame) -> DataFrame:
+    """Only replicas that cannot lie in a log dir which the host could not read."""
+    unreadable = scope.log_dirs.where(fn.col("health").isin("offline", "unformatted"))
+    doubtful = unreadable.select(*HOST, fn.lit(True).alias("doubtful")).distinct()
+    online = scope.log_dirs.where(~fn.col("health").isin("offline", "unformatted") & fn.col("directory_id").isNotNull())
+    readable = online.select(*HOST, fn.col("directory_id").alias("id"), fn.lit(True).alias("readable")).distinct()
+    placed = lost.join(fn.broadcast(doubtful), HOST, "left").join(fn.broadcast(readable), [*HOST, "id"], "left")
+    return placed.where(fn.col("doubtful").isNull() | fn.col("readable")).drop("doubtful", "readable")
+
+
+def duplicates(scope: Scope, found: DataFrame) -> DataFrame:
+    """The `duplicates` table: one topic id and partition current in more than one log dir of a host.
+
+    In clusters with verdicts only odd partitions (`found`) can be; in the others all have to be looked at.
+    """
+    undecided = fn.broadcast(scope.clusters.where(~fn.col("decided")).select("cluster_id"))
+    rest = scope.dirs.join(undecided, "cluster_id", "left_semi").where(fn.col("topic_key").isNotNull())
+    columns = [*REPLICA, "log_dir", "bytes", "allocated"]
+    rows = found.where(fn.col("kind") == "current").select(*columns)
+    rows = rows.unionByName(rest.where(fn.col("kind") == "current").select(*columns))
+    places = fn.sort_array(fn.collect_set("log_dir"))
+    grouped = rows.groupBy(*REPLICA).agg(
+        places.alias("places"), fn.sum("bytes").alias("bytes"), fn.sum("allocated").alias("allocated")
+    )
+    twice = grouped.where(fn.size("places") > 1)
+    hosts = scope.hosts.select(*HOST, "host")
+    named = twice.join(fn.broadcast(hosts), HOST)
+    return named.withColumns({"copies": fn.size("places"), "log_dirs": fn.array_join("places", ", ")})
