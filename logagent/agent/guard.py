@@ -71,8 +71,11 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def assigned(p: Proposal, facts: Facts) -> Refusal | None:
-    """Only proven orphans are renamed away, unless the operator takes the responsibility in words."""
-    if p.action not in _RENAMES_AWAY:
+    """Only proven orphans are renamed away, unless the operator takes the responsibility in words.
+
+    A stray past its retention has been judged when it was set aside; its next step, `-delete`, asks no more.
+    """
+    if p.action not in _RENAMES_AWAY or p.dir.kind is Kind.STRAY:
         return None
     ruling = facts.ruling(p.dir)
     if ruling.verdict is Verdict.ORPHAN:

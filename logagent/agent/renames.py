@@ -110,9 +110,7 @@ class RenameBatch:
                 found[action_id(p)] = (*found.get(action_id(p), ()), entry)
         for p in proposals:
             if p.action is ActionKind.RESTORE:
-                mark = self.journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity)
-                if mark is not None:
-                    found[action_id(p)] = self.journal.with_checkpoint_entries(mark).intent.checkpoint_entries
+                found[action_id(p)] = self.journal.saved_checkpoint_entries(p.dir.log_dir, p.dir.name, p.dir.identity)
         return found
 
     def _settle_checkpoints(self, proposals: Sequence[Proposal], intents: Sequence[Intent]) -> None:

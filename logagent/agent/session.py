@@ -18,7 +18,7 @@ from logagent.agent.target import Target
 from logagent.broker.version import at_least, version_beside, version_of_process
 from logagent.errors import JournalError, KafkaStorageError
 from logagent.host.budget import ByteBudget
-from logagent.host.journal import Journal
+from logagent.host.journal import Entry, Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
 from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
@@ -83,10 +83,24 @@ class Session:
         for d in self.dirs:
             entry = renames.get((d.log_dir, d.name))
             if entry is not None and entry.intent.identity == d.identity:
-                i = entry.intent
+                first = self._first_rename(entry, renames)
+                i = first.intent
                 came_from = i.log_dir if i.new_dir is not None else None
-                found[d.log_dir, d.name] = Mark(entry.at_ms, i.topic, i.name, i.approved, entry.id, came_from)
+                found[d.log_dir, d.name] = Mark(
+                    entry.at_ms, i.topic, i.name, entry.intent.approved, entry.id, came_from
+                )
         return found
+
+    @staticmethod
+    def _first_rename(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Entry:
+        """Back over our renames of one directory (current → stray → delete) to the one that took its name away."""
+        seen = {entry.id}
+        while True:
+            before = renames.get((entry.intent.log_dir, entry.intent.name))
+            if before is None or before.id in seen or before.intent.identity != entry.intent.identity:
+                return entry
+            seen.add(before.id)
+            entry = before
 
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
         """(log dir, present name) of what the plan renamed away and what still stands there."""

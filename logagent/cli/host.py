@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session import Session, open_session
+from logagent.agent.session import EXECUTOR_WAIT_SECONDS, Session, open_session
 from logagent.agent.target import Target, resolve_target
 from logagent.cli.options import Call
 from logagent.errors import Exit
@@ -29,11 +29,17 @@ def target_of(call: Call) -> Target:
 
 
 @contextmanager
-def session_of(call: Call, *, act: bool = False) -> Iterator[Session]:
+def session_of(call: Call, *, act: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS) -> Iterator[Session]:
     """Open the session of one command: to look, or (with `act`) to act under the executor lock."""
     target = target_of(call)
     with open_session(
-        target, call.settings(), SystemClock(), state_dir=call.state_dir, act=act, actor=f"cli:{_user()}"
+        target,
+        call.settings(),
+        SystemClock(),
+        state_dir=call.state_dir,
+        act=act,
+        actor=f"cli:{_user()}",
+        wait_seconds=wait_seconds,
     ) as session:
         yield session
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "delete": ("delete", "delete", "Mark partitions for deletion, as LogManager.asyncDelete does."),
     "restore": ("restore", "restore", "Give marked and stray directories their names back."),
     "history": ("history", "history", "Show the journal: what was done, by whom, and what came of it."),
+    "prestart": ("prestart", "prestart", "Rename what is due between a broker's stop and its start."),
     "assignments": ("assignments", "assignments", "Show or export which replicas the cluster has."),
     "explain": ("explain", "explain", "Say what Kafka reads in a directory name."),
     "config": ("config", "config", "Check or show the configuration."),

@@ -32,7 +32,7 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         document = plan_document(
             session, plan, call.host, mode="execute" if execute else "dry-run", execution=execution
         )
-    _set_status(call, plan, execution)
+    set_status(call, plan, execution)
     if call.json:
         dump(document)
     else:
@@ -45,7 +45,7 @@ def _carry_out(session: Session, plan: Plan, call: Call) -> Execution:
         return session.log_manager(plan, stop=stop, on_progress=progress.on_bytes).execute(plan)
 
 
-def _set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
+def set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
     if plan.needs_approval is not None:
         call.came_to(Exit.APPROVAL)
     if execution is None:

@@ -325,6 +325,17 @@ class Journal:
         saved = tuple(CheckpointEntry(file, _text(topic), partition, offset) for file, topic, partition, offset in rows)
         return replace(entry, intent=replace(entry.intent, checkpoint_entries=saved))
 
+    def saved_checkpoint_entries(self, directory: str, name: str, identity: Identity) -> tuple[CheckpointEntry, ...]:
+        """What our renames of this directory, back to its current name, took out of the checkpoints."""
+        saved: dict[str, CheckpointEntry] = {}
+        entry = self.renamed_to(directory, name, identity)
+        while entry is not None:
+            for e in self.with_checkpoint_entries(entry).intent.checkpoint_entries:
+                saved.setdefault(e.file, e)
+            before = self.renamed_to(entry.intent.log_dir, entry.intent.name, identity)
+            entry = before if before is not None and before.id < entry.id else None
+        return tuple(saved.values())
+
     # Failed removals
 
     def record_failure(self, log_dir: str, name: str, error: str, now_ms: int) -> None:

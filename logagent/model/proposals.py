@@ -214,7 +214,7 @@ def restorations(
             refusals.append(refusal)
             continue
         assert name is not None and d.partition is not None
-        target = (mark.old_name if mark is not None else None) or names.current_name(name, d.partition)
+        target = _name_before(mark) or names.current_name(name, d.partition)
         becomes_current = names.classify(target).kind is Kind.CURRENT
         there = standing.get((name, d.partition)) if becomes_current else None
         elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id and becomes_current else None
@@ -239,6 +239,13 @@ def restorations(
             Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, new_dir=came_from, full_topic=name)
         )
     return proposals, refusals
+
+
+def _name_before(mark: Mark | None) -> str | None:
+    """The current or future name that a directory of ours had before it was marked or set aside."""
+    if mark is None or mark.old_name is None:
+        return None
+    return mark.old_name if names.classify(mark.old_name).kind in (Kind.CURRENT, Kind.FUTURE) else None
 
 
 def _cannot_restore(d: PartitionDir, name: str | None, *, begun: bool) -> Refusal | None:
