@@ -116,13 +116,24 @@ class BatchFile:
             length -= len(piece)
         return b"".join(pieces)
 
-    def batches(self, first_offset: int, min_epoch: int) -> Iterator[Batch]:
-        """Every batch from the start of the file, which must continue at `first_offset`.
+    def offset_at(self, position: int) -> int | None:
+        """Base offset of the batch at `position`; None unless a whole, correct one stands there."""
+        left = self.size - position
+        if not position >= 0 or left < HEADER_SIZE:
+            return None
+        length = int.from_bytes(self.bytes_at(position + 8, 4), "big", signed=True) + LOG_OVERHEAD
+        if not HEADER_SIZE <= length <= min(left, MAX_BATCH):
+            return None
+        batch = record_batch_class()(self.bytes_at(position, length))
+        return batch.base_offset if batch.magic == MAGIC and batch.validate_crc() else None
+
+    def batches(self, first_offset: int, min_epoch: int, position: int = 0) -> Iterator[Batch]:
+        """Every batch from `position` on, where the one with `first_offset` must stand.
 
         Raises `BatchDefect` at the first place that holds no whole batch that continues the one before.
         """
         record_batch = record_batch_class()
-        position, expected, epoch = 0, first_offset, min_epoch
+        expected, epoch = first_offset, min_epoch
         while position < self.size:
             header = self._header(position, expected, epoch)
             raw = record_batch(self.bytes_at(position, header))

@@ -76,10 +76,10 @@ def _partition(reader: Reader, version: int) -> MetadataRecord:
     leader = reader.int32()
     reader.take(8)  # LeaderEpoch, PartitionEpoch
     directories = reader.uuids() if version >= 1 else ()
-    tags = reader.tags(range(3) if version >= 2 else range(1))
-    field(tags, 0, Reader.int8, 0)  # LeaderRecoveryState
-    field(tags, 1, Reader.nullable_int32s, None)  # EligibleLeaderReplicas
-    field(tags, 2, Reader.nullable_int32s, None)  # LastKnownElr
+    if tags := reader.tags(range(3) if version >= 2 else range(1)):
+        field(tags, 0, Reader.int8, 0)  # LeaderRecoveryState
+        field(tags, 1, Reader.nullable_int32s, None)  # EligibleLeaderReplicas
+        field(tags, 2, Reader.nullable_int32s, None)  # LastKnownElr
     if directories and len(directories) != len(replicas):
         raise UnreadableError(f"partition {partition} has {len(replicas)} replicas and {len(directories)} dirs")
     return PartitionRecord(partition, topic_id, replicas, isr, removing, adding, leader, directories)

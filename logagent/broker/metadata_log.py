@@ -12,20 +12,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from logagent.broker.metadata_batches import Batch, BatchDefect, BatchFile, FileShrank
-from logagent.broker.metadata_quorum import (
-    ControlType,
-    QuorumState,
-    VoterCount,
-    control_type,
-    parse_quorum_state,
-    snapshot_time_ms,
-)
-from logagent.broker.metadata_replay import Replay
+from logagent.broker.metadata_batches import BatchDefect, FileShrank
+from logagent.broker.metadata_quorum import QuorumState, parse_quorum_state
+from logagent.broker.metadata_reading import LogState, open_file, read_segments, read_snapshot
 from logagent.errors import UnreadableError
-from logagent.model.commitment import BatchTimes, committed_offset
+from logagent.model.commitment import committed_offset
 from logagent.model.topics import AssignmentImage, Source, make_image
 
 ATTEMPTS = 5
@@ -52,33 +45,6 @@ class MetadataImage:
     def delete_delay_ms(self, node_id: int) -> int | None:
         """The dynamic setting of this node, else of all nodes; None where none is set dynamically."""
         return self.delete_delays.get(str(node_id), self.delete_delays.get(""))
-
-
-@dataclass(slots=True)
-class _State:
-    """What one reading has gathered."""
-
-    replay: Replay = field(default_factory=Replay)
-    voters: VoterCount = field(default_factory=VoterCount)
-    times: BatchTimes = field(default_factory=BatchTimes)
-    snapshot: str | None = None
-    snapshot_end: int = 0
-    end: int = 0
-    epoch: int = 0
-    at_ms: int | None = None
-    torn_bytes: int = 0
-
-    def apply(self, batch: Batch) -> None:
-        """Apply a batch of the log, or the part of it behind the snapshot."""
-        for offset, key, value in batch.records():
-            if offset < self.snapshot_end:
-                continue
-            if batch.control:
-                self.voters.see(control_type(key), value)
-            else:
-                self.replay.add(offset, value or b"")
-        self.times.append(batch.next_offset, batch.time_ms)
-        self.end, self.at_ms = batch.next_offset, batch.time_ms
 
 
 def read_metadata_log(
@@ -129,36 +95,27 @@ def _opened(directory: str | int) -> Iterator[int]:
         os.close(fd)
 
 
-@contextmanager
-def _file(dir_fd: int, name: str) -> Iterator[BatchFile]:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
-        yield BatchFile(fd, name)
-    finally:
-        os.close(fd)
-
-
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     """Contents of `leader-epoch-checkpoint` and `quorum-state`; None for a file that is not there."""
     found: list[bytes | None] = []
     for name in ("leader-epoch-checkpoint", "quorum-state"):
         try:
-            with _file(dir_fd, name) as file:
+            with open_file(dir_fd, name) as file:
                 found.append(file.bytes_at(0, min(file.size, 1 << 20)) if file.size else b"")
         except (FileNotFoundError, FileShrank):
             found.append(None)
     return found[0], found[1]
 
 
-def _read_once(dir_fd: int, names: list[str]) -> _State:
+def _read_once(dir_fd: int, names: list[str]) -> LogState:
     segments = sorted(int(m[1]) for m in map(_SEGMENT.fullmatch, names) if m)
     snapshots = sorted((m[0] for m in map(_SNAPSHOT.fullmatch, names) if m), reverse=True)
     if not segments and not snapshots:
         raise UnreadableError("there is neither a log nor a snapshot of it")
-    state, refused = _State(), list[str]()
+    state, refused = LogState(), list[str]()
     for name in snapshots:
         try:
-            state = _read_snapshot(dir_fd, name)
+            state = read_snapshot(dir_fd, name)
             break
         except (UnreadableError, BatchDefect) as error:
             if isinstance(error, FileShrank):
@@ -173,7 +130,7 @@ def _read_once(dir_fd: int, names: list[str]) -> _State:
     if start is None and state.snapshot is None:
         raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
     needed = [base for base in segments if start is not None and base >= start]
-    _read_segments(dir_fd, state, needed)
+    read_segments(dir_fd, state, needed)
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
     if longest > state.end and not state.torn_bytes:
         # A producer snapshot is named after the end of the log at that time: more was here once.
@@ -181,66 +138,8 @@ def _read_once(dir_fd: int, names: list[str]) -> _State:
     return state
 
 
-def _read_snapshot(dir_fd: int, name: str) -> _State:
-    """Replay one snapshot; `BatchDefect` or `UnreadableError` unless it is complete from header to footer."""
-    state = _State(snapshot=name, snapshot_end=int(name[:20]), end=int(name[:20]))
-    footer = False
-    with _file(dir_fd, name) as file:
-        for batch in file.batches(0, 0):
-            for offset, key, value in batch.records():
-                if footer:
-                    raise UnreadableError("records follow its footer")
-                if not batch.control:
-                    state.replay.add(offset, value or b"")
-                    continue
-                kind = control_type(key)
-                if (offset == 0) != (kind == ControlType.SNAPSHOT_HEADER):
-                    raise UnreadableError("it does not begin with its header")
-                if kind == ControlType.SNAPSHOT_HEADER:
-                    state.at_ms = snapshot_time_ms(value)
-                footer = kind == ControlType.SNAPSHOT_FOOTER
-                state.voters.see(kind, value)
-            if state.at_ms is None:
-                raise UnreadableError("it does not begin with its header")
-    if not footer:
-        raise UnreadableError("it has no footer: it was not written to its end")
-    if state.replay.open_transaction:
-        raise UnreadableError("it ends within a transaction")
-    state.replay.removals.clear()
-    return state
-
-
-def _read_segments(dir_fd: int, state: _State, bases: list[int]) -> None:
-    expected, epoch = (bases[0] if bases else 0), 0
-    for base in bases:
-        name = f"{base:020}.log"
-        if base != expected:
-            raise UnreadableError(f"{name}: the log before it ends at offset {expected}")
-        with _file(dir_fd, name) as file:
-            try:
-                for batch in file.batches(expected, epoch):
-                    if batch.next_offset > state.snapshot_end:
-                        state.apply(batch)
-                    expected, epoch = batch.next_offset, batch.epoch
-            except BatchDefect as defect:
-                if base != bases[-1]:
-                    raise UnreadableError(f"{name}: byte {defect.position}: {defect}") from defect
-                _accept_torn_tail(file, defect, expected)
-                state.torn_bytes = file.size - defect.position
-            except UnreadableError as error:
-                raise type(error)(f"{name}: {error}", hint=error.hint) from error
-
-
-def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> None:
-    later = file.batch_after(defect.position, expected)
-    if later is not None:
-        raise UnreadableError(
-            f"byte {defect.position}: {defect}, but records go on at byte {later}: the file is damaged"
-        )
-
-
 def _image(
-    state: _State,
+    state: LogState,
     marks: tuple[bytes | None, bytes | None],
     label: str,
     node_id: int | None,

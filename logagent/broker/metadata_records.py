@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from logagent.errors import UnreadableError
@@ -126,6 +127,10 @@ MetadataRecord = (
 )
 
 
+# Ids come again and again (a topic's with each partition, a directory's with each replica).
+_shared_text = lru_cache(maxsize=16_384)(to_text)
+
+
 class Reader:
     """Reads one message in flexible encoding; every step checks that the bytes are there."""
 
@@ -144,6 +149,10 @@ class Reader:
         return piece
 
     def unsigned_varint(self) -> int:
+        pos = self.pos
+        if pos < len(self.data) and self.data[pos] < 0x80:  # nearly all of them
+            self.pos = pos + 1
+            return self.data[pos]
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -173,7 +182,7 @@ class Reader:
         return int.from_bytes(self.take(8), "big", signed=True)
 
     def uuid(self) -> str:
-        return to_text(self.take(16))
+        return _shared_text(self.take(16))
 
     def nullable_string(self) -> str | None:
         length = self.unsigned_varint()
@@ -199,8 +208,9 @@ class Reader:
 
     def int32s(self) -> tuple[int, ...]:
         count = self.length()
-        raw = self.take(4 * count)
-        return struct.unpack(f">{count}i", raw)
+        if count == 0:
+            return ()
+        return struct.unpack(f">{count}i", self.take(4 * count))
 
     def nullable_int32s(self) -> tuple[int, ...] | None:
         if self.pos < len(self.data) and self.data[self.pos] == 0:
@@ -211,7 +221,7 @@ class Reader:
     def uuids(self) -> tuple[str, ...]:
         count = self.length()
         raw = self.take(16 * count)
-        return tuple(to_text(raw[start : start + 16]) for start in range(0, 16 * count, 16))
+        return tuple([_shared_text(raw[start : start + 16]) for start in range(0, 16 * count, 16)])
 
     def nullable_uuids(self) -> tuple[str, ...] | None:
         if self.pos < len(self.data) and self.data[self.pos] == 0:

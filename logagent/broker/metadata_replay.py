@@ -32,6 +32,7 @@ from logagent.model.topics import BrokerRegistration, PartitionAssignment, Topic
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
 _BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default of all brokers
+_TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
 _ZK_MIGRATING = frozenset({1, 2})  # 3.4 and 3.5 swapped what the two numbers mean; neither is done
 
 
@@ -63,21 +64,25 @@ class Replay:
         record = decode_record(value)
         if record is None:
             return
-        if isinstance(record, BeginTransaction):
-            if self._transaction is not None:
-                raise UnreadableError(f"offset {offset} begins a transaction within another")
-            self._transaction = []
-        elif isinstance(record, EndTransaction | AbortTransaction):
-            if self._transaction is None:
-                raise UnreadableError(f"offset {offset} ends a transaction that was not begun")
-            held, self._transaction = self._transaction, None
-            if isinstance(record, EndTransaction):
-                for one in held:
-                    self._apply(offset, one)
+        if type(record) in _TRANSACTION_MARKS:
+            self._transaction_mark(offset, record)
         elif self._transaction is not None:
             self._transaction.append(record)
         else:
             self._apply(offset, record)
+
+    def _transaction_mark(self, offset: int, record: MetadataRecord) -> None:
+        if isinstance(record, BeginTransaction):
+            if self._transaction is not None:
+                raise UnreadableError(f"offset {offset} begins a transaction within another")
+            self._transaction = []
+            return
+        if self._transaction is None:
+            raise UnreadableError(f"offset {offset} ends a transaction that was not begun")
+        held, self._transaction = self._transaction, None
+        if isinstance(record, EndTransaction):
+            for one in held:
+                self._apply(offset, one)
 
     @property
     def open_transaction(self) -> bool:
