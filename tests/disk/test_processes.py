@@ -235,12 +235,15 @@ with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
     open_files = scan_open_files([log_dir])
     holder = holder_of(log_dir.fd, log_dir.path, open_files)
     print("ready", flush=True)
-    print(sorted(open_files.doubtful[log_dir.path]), holder.state.value, holder.pid, flush=True)
+    print(*open_files.doubtful[log_dir.path], flush=True)
+    print(holder.state.value, flush=True)
     print(os.getppid() in open_files.unreadable, os.getppid() in open_files.read, flush=True)
 """,
         tmp_path,
     )
-    assert onlooker.line() == f"[{hidden.pid}] unreadable {hidden.pid}"
+    # A Java process of root, should one run here, is doubtful too.
+    assert str(hidden.pid) in onlooker.line().split()
+    assert onlooker.line() == "unreadable"
     assert onlooker.line() == "True False"
 
 
