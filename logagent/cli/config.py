@@ -50,4 +50,4 @@ def show(call: Call) -> None:
         for section, values in document.items()
         for key, value in values.items()
     ]
-    table("Settings", [("key", "left"), ("value", "left")], rows, color=call.color)
+    table("Settings", [("key", "left"), ("value", "text")], rows, color=call.color)

@@ -9,7 +9,7 @@ import click
 
 from logagent.cli.documents import history_row
 from logagent.cli.options import Call, common
-from logagent.cli.render import dump, dump_line, human_bytes, short_name, table
+from logagent.cli.render import dump, dump_line, human_bytes, human_time, table
 from logagent.errors import UsageError
 from logagent.host.journal import Journal
 from logagent.host.state_dir import default_state_dir
@@ -42,10 +42,10 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool) -> No
     elif not entries:
         call.say(f"the journal in {directory} has no entries")
     else:
-        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "left"), ("size", "right")]
+        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path"), ("size", "right")]
         columns += [("outcome", "left"), ("by", "left"), ("plan", "left")]
         rows = [
-            [str(e.id), rfc3339(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{short_name(e.intent.name)}",
+            [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
              human_bytes(e.intent.bytes), e.outcome.value if e.outcome else "unsettled", e.intent.actor,
              e.intent.plan_id]
             for e in entries

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -72,6 +73,10 @@ def note_health(call: Call, facts: Facts) -> None:
             call.say(f"log dir {f.path} is offline: {f.health_reason}")
 
 
+# Work that is done sooner shows no progress bar: it would only flicker.
+_PATIENCE_SECONDS = 0.5
+
+
 class Stopper:
     """SIGINT and SIGTERM set a flag: work stops between two files and the journal learns of it."""
 
@@ -98,11 +103,12 @@ class Stopper:
 
 
 class Progress:
-    """A progress bar on stderr where that is a terminal; otherwise nothing at all."""
+    """A progress bar on stderr where that is a terminal and the work takes long enough to be waited for."""
 
     def __init__(self, call: Call, what: str, total: int | None) -> None:
         self._bar: Any = None
         self._task: Any = None
+        self._shown_from = time.monotonic() + _PATIENCE_SECONDS
         if call.progress:
             from rich.console import Console
             from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -116,8 +122,6 @@ class Progress:
             self._task = self._bar.add_task(what, total=total)
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
         return self
 
     def __exit__(
@@ -129,10 +133,16 @@ class Progress:
     def set_count(self, count: int) -> None:
         if self._bar is not None:
             self._bar.update(self._task, completed=count)
+            self._show()
 
     def advance_bytes(self, files: int, count: int) -> None:
         if self._bar is not None:
             self._bar.advance(self._task, count)
+            self._show()
+
+    def _show(self) -> None:
+        if not self._bar.live.is_started and time.monotonic() >= self._shown_from:
+            self._bar.start()
 
     @property
     def on_bytes(self) -> Callable[[int, int], None] | None:

@@ -10,12 +10,11 @@ from logagent.agent.session import Session
 from logagent.cli.documents import plan_document
 from logagent.cli.host import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call
-from logagent.cli.render import dump, human_bytes, human_ms, short_name, table
+from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit
 from logagent.model.facts import Facts
 from logagent.model.plan import Plan
 from logagent.model.records import ActionKind, Outcome
-from logagent.model.times import rfc3339
 
 MakePlan = Callable[[Session, Facts], Plan]
 
@@ -61,9 +60,9 @@ def show_plan(call: Call, document: Mapping[str, Any], plan: Plan, *, now_ms: in
     """The plan as tables for a person."""
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "left"), ("becomes", "left"), ("why", "left"), ("size", "right")]
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path"), ("why", "left"), ("size", "right")]
         rows = [
-            [a["action"], f"{a['log_dir']}/{short_name(a['name'])}", short_name(a["new_name"] or ""), a["reason"],
+            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
              human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
         ]  # fmt: skip
@@ -71,23 +70,23 @@ def show_plan(call: Call, document: Mapping[str, Any], plan: Plan, *, now_ms: in
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
     if document["waiting"]:
         rows = [
-            [w["action"], f"{w['log_dir']}/{short_name(w['name'])}", w["reason"],
-             "" if p.until_ms is None else f"{rfc3339(p.until_ms)} (in {human_ms(p.until_ms - now_ms)})"]
+            [w["action"], f"{w['log_dir']}/{w['name']}", w["reason"],
+             "" if p.until_ms is None else f"{human_time(p.until_ms)} (in {human_ms(p.until_ms - now_ms)})"]
             for w, p in zip(document["waiting"], plan.waiting, strict=True)
         ]  # fmt: skip
-        columns = [("action", "left"), ("directory", "left"), ("waits for", "left"), ("until", "left")]
+        columns = [("action", "left"), ("directory", "path"), ("waits for", "text"), ("until", "left")]
         table("Waiting", columns, rows, color=call.color)
     if document["refusals"]:
         rows = [
             [
                 r["guard"],
-                f"{r['log_dir']}/{short_name(r['name'])}" if r["name"] else "the whole plan",
+                f"{r['log_dir']}/{r['name']}" if r["name"] else "the whole plan",
                 r["fact"],
                 r["hint"],
             ]
             for r in document["refusals"]
         ]
-        columns = [("guard", "left"), ("directory", "left"), ("saw", "left"), ("what to do", "left")]
+        columns = [("guard", "left"), ("directory", "path"), ("saw", "text"), ("what to do", "text")]
         table("Refused", columns, rows, color=call.color)
     for a in document["actions"]:
         if a["error"]:

@@ -7,8 +7,7 @@ import click
 from logagent.cli.documents import queue_document
 from logagent.cli.host import note_health, session_of, take_inventory
 from logagent.cli.options import Call, common
-from logagent.cli.render import dump, human_bytes, human_ms, short_name, table
-from logagent.model.times import rfc3339
+from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 
 
 @click.command()
@@ -32,16 +31,16 @@ def queue(call: Call) -> None:
         return
     rows = [
         [
-            f"{e.dir.log_dir}/{short_name(e.dir.name)}",
-            short_name(e.full_topic or f"{e.dir.topic}…", 40),
+            f"{e.dir.log_dir}/{e.dir.name}",
+            e.full_topic or f"{e.dir.topic}…",
             human_bytes(e.dir.bytes),
-            rfc3339(e.marked_at_ms),
+            human_time(e.marked_at_ms),
             "now" if e.due_at_ms <= now else f"in {human_ms(e.due_at_ms - now)}",
             e.owner,
             f"{e.attempts.count}: {e.attempts.last_error}" if e.attempts is not None else "",
         ]
         for e in entries
     ]
-    columns = [("directory", "left"), ("topic", "left"), ("size", "right"), ("marked at", "left"), ("due", "left")]
-    columns += [("marked by", "left"), ("failed attempts", "left")]
+    columns = [("directory", "path"), ("topic", "path"), ("size", "right"), ("marked at", "left"), ("due", "left")]
+    columns += [("marked by", "left"), ("failed attempts", "text")]
     table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)

@@ -13,7 +13,7 @@ import click
 from logagent.cli.documents import dir_rows, scan_head
 from logagent.cli.host import note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call, common
-from logagent.cli.render import dump_line, human_bytes, short_name, table
+from logagent.cli.render import dump_line, human_bytes, table
 
 # A person reads so many rows; --all, --json and --jsonl give every one.
 SHOWN = 40
@@ -54,7 +54,7 @@ def _stream(head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _show(call: Call, head: Mapping[str, Any], rows: list[dict[str, Any]], *, show_all: bool) -> None:
-    columns = [("log dir", "left"), ("health", "left"), ("holder", "left")]
+    columns = [("log dir", "path"), ("health", "left"), ("holder", "left")]
     kinds = ("current", "future", "stray", "delete", "other", "unexplained", "free")
     ledgers = [
         [
@@ -72,18 +72,18 @@ def _show(call: Call, head: Mapping[str, Any], rows: list[dict[str, Any]], *, sh
     shown = rows if show_all else rows[:SHOWN]
     lines = [
         [
-            f"{row['log_dir']}/{short_name(row['name'])}",
+            f"{row['log_dir']}/{row['name']}",
             row["kind"],
             human_bytes(row["allocated"]),
             str(row["segments"]),
-            row["newest_mtime"] or "",
+            f"{row['newest_mtime'][:19].replace('T', ' ')}Z" if row["newest_mtime"] else "",
             "in use" if row["in_use"] else "",
             " ".join(filter(None, (row["verdict"], row["reason"], row["error"]))),
         ]
         for row in shown
     ]
-    headings = [("directory", "left"), ("kind", "left"), ("allocated", "right"), ("segments", "right")]
-    headings += [("newest write", "left"), ("", "left"), ("verdict", "left")]
+    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("segments", "right")]
+    headings += [("newest write", "left"), ("", "left"), ("verdict", "text")]
     table("Directories", headings, lines, color=call.color)
     if len(shown) < len(rows):
         call.say(f"the {len(shown)} largest of {len(rows)} are shown; --all shows every one")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -96,6 +97,8 @@ def own_environment(*, color: bool) -> Iterator[None]:
             del os.environ[name]
     if not color:
         os.environ["NO_COLOR"] = "1"
+    if not sys.stdout.isatty():
+        os.environ.setdefault("COLUMNS", str(_WIDTH + 40))
     try:
         yield
     finally:
