@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.broker.process import wait_until
 
 REQUEST_TIMEOUT_MS = 30_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,23 @@ class KafkaClient:
         finally:
             client.close()
 
+    def ask(self, question: Callable[[Any], T], timeout: float = 30) -> T:
+        """What `question` returns for an admin client; asked again while a broker that just died is still listed.
+
+        kafka-python sends to any broker of its list (the "controller" of a KRaft cluster is one of them too).
+        """
+        from kafka.errors import KafkaConnectionError, NodeNotReadyError
+
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                with self.admin() as admin:
+                    return question(admin)
+            except (KafkaConnectionError, NodeNotReadyError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def create_topic(
         self,
         name: str,
@@ -70,34 +89,58 @@ class KafkaClient:
         config: Mapping[str, str] | None = None,
         assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """Create a topic and wait until every partition has a leader; `assignments` names the replicas by hand."""
+        """Create a topic and wait until every partition has a leader and every live replica its directory.
+
+        `assignments` names the replicas by hand.
+        """
         topic: dict[str, Any] = {"configs": dict(config or {})}
         if assignments:
             topic["assignments"] = {p: list(replicas) for p, replicas in assignments.items()}
         else:
             topic.update(num_partitions=partitions, replication_factor=rf)
-        with self.admin() as admin:
-            admin.create_topics({name: topic})
-            admin.wait_for_topics([name], timeout_ms=REQUEST_TIMEOUT_MS)
+        self.ask(lambda admin: admin.create_topics({name: topic}))
+        self.ask(lambda admin: admin.wait_for_topics([name], timeout_ms=REQUEST_TIMEOUT_MS))
+        (described,) = self.ask(lambda admin: admin.describe_topics([name]))
+        wanted = {(node, p["partition_index"]) for p in described["partitions"] for node in p["replica_nodes"]}
+
+        def made() -> bool:
+            logs = self._logs_of(name)
+            return all((node, partition) in logs[node] for node, partition in wanted if node in logs)
+
+        wait_until(made, 30, f"the brokers make the directories of {name}", interval=0.05)
 
     def delete_topic(self, name: str, timeout: float = 30) -> None:
-        """Delete a topic and wait until the brokers no longer list it (its directories are then renamed, not gone)."""
-        with self.admin() as admin:
-            admin.delete_topics([name])
-            deadline = time.monotonic() + timeout
-            while name in admin.list_topics():
-                if time.monotonic() > deadline:
-                    raise AssertionError(f"topic {name} is still listed {timeout:g} s after its deletion")
-                time.sleep(0.05)
+        """Delete a topic and wait until no live broker has it any more (its directories are then marked, not gone)."""
+        self.ask(lambda admin: admin.delete_topics([name]))
+        wait_until(
+            lambda: name not in self.topics() and not any(self._logs_of(name).values()),
+            timeout,
+            f"the brokers forget {name}",
+            interval=0.05,
+        )
+
+    def _logs_of(self, topic: str) -> dict[int, set[tuple[int, int]]]:
+        """(node, partition) of every log of a topic, by node; nodes that do not answer are left out."""
+        from kafka.errors import KafkaError
+
+        logs: dict[int, set[tuple[int, int]]] = {}
+        for node in self.live_nodes():
+            with contextlib.suppress(KafkaError):
+                states = self.log_dirs_of(node).values()
+                logs[node] = {(node, p) for state in states for name, p in state.replicas if name == topic}
+        return logs
+
+    def live_nodes(self) -> set[int]:
+        """The brokers that the cluster lists as alive."""
+        described = self.ask(lambda admin: admin._manager.run(admin._get_cluster_metadata, []))
+        return {broker["node_id"] for broker in described["brokers"]}
 
     def topics(self) -> list[str]:
-        with self.admin() as admin:
-            return sorted(admin.list_topics())
+        return sorted(self.ask(lambda admin: admin.list_topics()))
 
     def topic_id(self, name: str) -> uuid.UUID | None:
         """The topic's id (None where the broker is older than topic ids)."""
-        with self.admin() as admin:
-            (topic,) = admin.describe_topics([name])
+        (topic,) = self.ask(lambda admin: admin.describe_topics([name]))
         return uuid.UUID(str(topic["topic_id"])) if topic.get("topic_id") else None
 
     def produce(
@@ -163,15 +206,14 @@ class KafkaClient:
         from kafka import TopicPartition
 
         wanted = {TopicPartition(topic, p): list(r) if r else None for p, r in replicas.items()}
-        with self.admin() as admin:
-            answers = admin.alter_partition_reassignments(wanted)
+        answers = self.ask(lambda admin: admin.alter_partition_reassignments(wanted))
         refused = {str(where): error for where, error in answers.items() if error is not None}
         assert not refused, refused
 
     def reassignments(self) -> dict[tuple[str, int], dict[str, list[int]]]:
         """Reassignments under way."""
-        with self.admin() as admin:
-            return {(tp.topic, tp.partition): moving for tp, moving in admin.list_partition_reassignments().items()}
+        moving = self.ask(lambda admin: admin.list_partition_reassignments())
+        return {(where.topic, where.partition): how for where, how in moving.items()}
 
     def move_replica(self, topic: str, partition: int, node_id: int, log_dir: str) -> None:
         """Start moving a replica to another log dir of the same node."""

@@ -81,11 +81,6 @@ class KafkaCluster(KafkaClient):
         wait_until(lambda: self.live_nodes() >= expected, timeout, f"the controller knows the nodes {expected}")
         return self
 
-    def live_nodes(self) -> set[int]:
-        """The brokers that node 1 lists as alive."""
-        with self.admin() as admin:
-            return {broker["node_id"] for broker in admin._manager.run(admin._get_cluster_metadata, [])["brokers"]}
-
     def stop(self) -> None:
         """Stop every running node, the controller last (the others hand over their partitions through it)."""
         for node in reversed(self.nodes):
@@ -100,8 +95,7 @@ class KafkaCluster(KafkaClient):
         """Every replica of the topic is in its partition's ISR."""
 
         def in_sync() -> bool:
-            with self.admin() as admin:
-                (described,) = admin.describe_topics([topic])
+            (described,) = self.ask(lambda admin: admin.describe_topics([topic]))
             return all(set(p["isr_nodes"]) == set(p["replica_nodes"]) for p in described["partitions"])
 
         wait_until(in_sync, timeout, f"all replicas of {topic} are in sync", interval=0.2)

@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
     # And it forgets to close a socket on which it could not connect (brokers are down here on purpose).
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <(socket|ssl):ResourceWarning")
 
 
 @pytest.fixture

@@ -121,7 +121,8 @@ class KafkaNode(ServerProcess, KafkaClient):
                 self._properties_file.pop(key, None)
             else:
                 self._properties_file[key] = value
-        self.config.write_text("".join(f"{key}={value}\n" for key, value in self._properties_file.items()))
+        lines = (f"{key}={value}\n" for key, value in self._properties_file.items())
+        self.config.write_text("".join(lines).replace("\\", "\\\\"))
         return self
 
     def _command(self) -> list[str]:

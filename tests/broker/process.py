@@ -148,9 +148,11 @@ class ServerProcess:
             log.seek(0 if every_run else self._run_begins)
             return log.read().decode(errors="replace")
 
-    def log_tail(self, lines: int = 25, width: int = 300) -> str:
-        """The last lines of the current or last run, long ones cut, for a report."""
-        return "\n".join(line[:width] for line in self.log_text().splitlines()[-lines:])
+    def log_tail(self, lines: int = 15, width: int = 300) -> str:
+        """What matters most in the current or last run's output: errors, then the last lines; long ones cut."""
+        printed = self.log_text().splitlines()
+        bad = [line for line in printed if " ERROR " in line or " FATAL " in line or "Exception" in line][:10]
+        return "\n".join(line[:width] for line in [*bad, "...", *printed[-lines:]])
 
     def wait_log(self, pattern: str, timeout: float = 60) -> re.Match[str]:
         """The first match of `pattern` in what the current run printed; fail if it ends first or takes longer."""

@@ -83,7 +83,7 @@ class SecureListener:
         prefix = f"listener.name.{self.name.lower()}"
         settings: dict[str, str] = {}
         if self.mechanism is not None:
-            users = "".join(f' user_{name}="{password}"' for name, password in self.users.items())
+            users = "".join(f" user_{name}={_quoted(password)}" for name, password in self.users.items())
             jaas = f"{LOGIN_MODULES[self.mechanism]} required"
             settings[f"{prefix}.sasl.enabled.mechanisms"] = self.mechanism
             settings[f"{prefix}.{self.mechanism.lower()}.sasl.jaas.config"] = (
@@ -104,14 +104,19 @@ class SecureListener:
             assert user is not None
             secret = self.users[user] if password is None else password
             lines.append(f"sasl.mechanism={self.mechanism}")
-            lines.append(
-                f'sasl.jaas.config={LOGIN_MODULES[self.mechanism]} required username="{user}" password="{secret}";'
-            )
+            login = f"{LOGIN_MODULES[self.mechanism]} required username={_quoted(user)} password={_quoted(secret)};"
+            lines.append("sasl.jaas.config=" + login.replace("\\", "\\\\"))
         if self.certificates is not None:
             lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={self.certificates.authority}"]
             if self.client_auth:
                 lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={self.certificates.client}"]
         return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """`text` as a quoted word of a JAAS configuration."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def acl_properties(mode: str = "kraft") -> dict[str, str]:

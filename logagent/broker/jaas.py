@@ -1,0 +1,136 @@
+"""One login module as `sasl.jaas.config` holds it, read as Kafka's `JaasConfig` reads it.
+
+Kafka cuts the text into tokens with `java.io.StreamTokenizer`, whose manners are kept here because passwords suffer
+from them: quotes may be single or double and know C's escapes, an unquoted value ends at the first odd character, one
+that begins with a digit is a number and so no value at all, and `/` begins a comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+CONTROL_FLAGS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+
+_ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_OCTAL: Final = "01234567"
+_DIGITS: Final = "0123456789.-"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginModule:
+    """`module`: the Java class name; `options`: its options, of one that is there twice the last."""
+
+    module: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """`text` is None for what Java gives no `sval`: numbers and single characters (`symbol`)."""
+
+    text: str | None
+    symbol: str = ""
+
+
+_END: Final = _Token(None, "end")
+
+
+def parse_jaas(text: str) -> LoginModule:
+    """The only login module in `text`; raises ValueError with Kafka's reason otherwise."""
+    tokens = _tokens(text)
+    modules: list[LoginModule] = []
+    while (token := next(tokens, _END)) is not _END:
+        modules.append(_entry(token, tokens))
+    if not modules:
+        raise ValueError("login module not specified in JAAS config")
+    if len(modules) > 1:
+        raise ValueError(f"JAAS config property contains {len(modules)} login modules, should be 1 module")
+    return modules[0]
+
+
+def _entry(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
+    flag = next(tokens, _END)
+    if flag is _END:
+        raise ValueError("login module control flag not specified in JAAS config")
+    if first.text is None or flag.text is None or flag.text.upper() not in CONTROL_FLAGS:
+        raise ValueError(f"invalid login module control flag '{flag.text}' in JAAS config")
+    options: dict[str, str] = {}
+    while (key := next(tokens, _END)) is not _END and key.symbol != ";":
+        equals, value = next(tokens, _END), next(tokens, _END)
+        if equals.symbol != "=" or value.text is None or key.text is None:
+            raise ValueError(f"value not specified for key '{key.text}' in JAAS config")
+        options[key.text] = value.text
+    if key is _END:
+        raise ValueError("JAAS config entry not terminated by semi-colon")
+    return LoginModule(first.text, options)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character <= " ":
+            position += 1
+        elif character == "/":
+            position = _after_comment(text, position)
+        elif character in "\"'":
+            value, position = _quoted(text, position)
+            yield _Token(value)
+        elif character in _DIGITS:
+            number = position + 1
+            while number < len(text) and text[number] in "0123456789.":
+                number += 1
+            yield _Token(None, "number")
+            position = number
+        elif _is_word(character):
+            end = position
+            while end < len(text) and (_is_word(text[end]) or text[end] in _DIGITS):
+                end += 1
+            yield _Token(text[position:end])
+            position = end
+        else:
+            yield _Token(None, character)
+            position += 1
+
+
+def _is_word(character: str) -> bool:
+    return (character.isascii() and character.isalpha()) or character in "_$" or character >= "\xa0"
+
+
+def _after_comment(text: str, position: int) -> int:
+    if text.startswith("/*", position):
+        end = text.find("*/", position + 2)
+        return len(text) if end < 0 else end + 2
+    while position < len(text) and text[position] not in "\r\n":
+        position += 1
+    return position
+
+
+def _quoted(text: str, position: int) -> tuple[str, int]:
+    """The string that begins at `position`, and where it ends; Java also ends it at the end of the line."""
+    quote = text[position]
+    position += 1
+    out: list[str] = []
+    while position < len(text) and text[position] not in (quote, "\n", "\r"):
+        character = text[position]
+        position += 1
+        if character == "\\" and position < len(text):
+            character, position = _escape(text, position)
+        out.append(character)
+    if position < len(text) and text[position] == quote:
+        position += 1
+    return "".join(out), position
+
+
+def _escape(text: str, position: int) -> tuple[str, int]:
+    """What the escape whose first character is at `position` stands for, and where it ends."""
+    character = text[position]
+    if character not in _OCTAL:
+        return _ESCAPES.get(character, character), position + 1
+    longest = 3 if character <= "3" else 2
+    end = position
+    while end < min(len(text), position + longest) and text[end] in _OCTAL:
+        end += 1
+    return chr(int(text[position:end], 8)), end

@@ -1,0 +1,254 @@
+"""Races between a broker that starts, runs, stops and dies, and a `cleanup --execute` with zero ages that never rests.
+
+    python -m tests.broker.races --version 3.9.1 --rounds 300 --full 20
+    python -m tests.broker.races --version 3.5.2 --mode zookeeper --rounds 100 --full 10 --without-interlock
+
+Before each start the stopped broker's log dirs get fresh directories of every kind that cleanup may act on (`-delete`,
+`-stray`, proven orphans), made of real segments; the removal is slowed by a byte budget so that it spans the start.
+Most rounds kill the broker at a random moment between its lock and "Loaded N logs"; full ones wait until it serves and
+read every record of the assigned partitions. What must never happen: a log dir offline, a failed start, a record lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.broker.jars import version_tuple
+from tests.broker.kafka import KafkaNode
+from tests.broker.process import wait_until
+from tests.broker.rig import Rig
+
+TEMPLATE = "filler"
+KEPT = "kept"
+ZERO_AGES = {
+    "LOGAGENT_ASSIGNMENTS__MAX_AGE": "1d",
+    "LOGAGENT_CLEANUP__SIGHTINGS": "1",
+    "LOGAGENT_CLEANUP__MIN_AGE": "0s",
+    "LOGAGENT_CLEANUP__STRAY_RETENTION": "0s",
+    "LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s",
+    "LOGAGENT_CLEANUP__MAX_DIRS": "1000000",
+    "LOGAGENT_CLEANUP__MAX_FRACTION": "1",
+    "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0",
+    "LOGAGENT_GUARD__SETTLE": "0s",
+}
+LOCKED = re.compile(r"Loading logs from log dirs|Skipping recovery of|Recovering (?:logs|all)|Loading logs")
+LOADED = re.compile(r"Loaded \d+ logs")
+TROUBLE = re.compile(
+    r"Stopping serving logs in dir|Error while (?:loading|deleting|writing|renaming)[^\n]*|Shutdown broker because[^\n]*"
+    r"|Failed to acquire lock[^\n]*|There was an error in one of the threads during logs loading[^\n]*"
+    r"|Exiting Kafka[^\n]*|KafkaStorageException[^\n]*|NoSuchFileException[^\n]*"
+)
+
+
+@dataclass
+class Tally:
+    """What the rounds came to. `troubles` must stay empty."""
+
+    full: int = 0
+    killed: int = 0
+    yielded: int = 0
+    removed: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+
+class Race:
+    """One broker and one remover on the same log dirs."""
+
+    def __init__(self, rig: Rig, version: str, mode: str, seed: int, *, interlock: bool = True) -> None:
+        self.random = random.Random(seed)
+        self.mode = mode
+        self.interlock = interlock
+        self.tally = Tally()
+        self.segment_bytes = 1 << 20 if version_tuple(version) >= (4, 0) else 1 << 16
+        props = {"log.segment.delete.delay.ms": "1000", "log.segment.bytes": str(self.segment_bytes)}
+        if version_tuple(version) >= (3, 6):
+            props["log.initial.task.delay.ms"] = "500"
+        self.node: KafkaNode = rig.kafka(version, log_dirs=2, mode=mode, props=props)
+        self.state = self.node.root / "state"
+        self.template = self.node.root / "template"
+        self.expected: dict[int, int] = {}
+
+    def prepare(self) -> None:
+        """Fill the partitions that must survive, and take real segments as the template of what may go."""
+        node = self.node
+        node.start()
+        node.create_topic(KEPT, partitions=4)
+        node.create_topic(TEMPLATE, partitions=1)
+        for partition in range(4):
+            self.expected[partition] = len(node.produce(KEPT, partition, n=200))
+        node.produce(TEMPLATE, 0, n=8 * 10, size=self.segment_bytes // 8)
+        node.stop()
+        made = next(d / f"{TEMPLATE}-0" for d in node.log_dirs if (d / f"{TEMPLATE}-0").is_dir())
+        shutil.copytree(made, self.template)
+
+    def litter(self) -> None:
+        """Put fresh directories of each kind into the log dirs of the stopped broker."""
+        kinds = ["delete", "delete", "stray", "orphan"]
+        if self.mode == "zookeeper":
+            # Before 3.6.1 no broker starts with a -stray dir, and orphans have no source of proof here.
+            kinds = ["delete", "delete", "delete"]
+        for log_dir in self.node.log_dirs:
+            for kind in kinds:
+                name = f"gone-{self.random.randrange(1000)}-{self.random.randrange(8)}"
+                marked = name if kind == "orphan" else f"{name}.{uuid.UUID(int=self.random.getrandbits(128)).hex}-{kind}"
+                target = log_dir / marked
+                if target.exists():
+                    continue
+                # Under a name that the remover does not look at until it is whole.
+                hidden = self.node.root / f"new-{marked}"
+                shutil.copytree(self.template, hidden)
+                self._new_topic_id(hidden)
+                hidden.rename(target)
+
+    def _new_topic_id(self, directory: Path) -> None:
+        metadata = directory / "partition.metadata"
+        if metadata.exists():
+            text = base64.urlsafe_b64encode(self.random.randbytes(16))[:22].decode()
+            metadata.write_text(re.sub(r"topic_id: \S+", f"topic_id: {text}", metadata.read_text()))
+
+    @contextlib.contextmanager
+    def remover(self) -> Iterator[Path]:
+        """The process that cleans up all the while; the path of its log."""
+        log = self.node.root / "remover.jsonl"
+        # About the time of a start for what `litter` brings.
+        rate = self.segment_bytes * 10 * (6 if self.mode == "zookeeper" else 8) // 4
+        environment = {**os.environ, **ZERO_AGES, "LOGAGENT_DELETE__BYTES_PER_SECOND": str(rate)}
+        if self.mode != "zookeeper":
+            environment["LOGAGENT_KAFKA__VERSION"] = self.node.version
+        command = [sys.executable, "-m", "tests.broker.remover", str(self.node.config), str(self.state), str(log)]
+        if not self.interlock:
+            command.append("--without-interlock")
+        with open(self.node.root / "remover.err", "ab") as errors:
+            process = subprocess.Popen(command, env=environment, stderr=errors)
+        try:
+            wait_until(log.exists, 30, "the remover is ready")
+            yield log
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                self.tally.troubles.append("the remover did not stop")
+            if process.returncode != 0:
+                self.tally.troubles.append(f"the remover exited {process.returncode}")
+
+    def round(self, *, full: bool) -> None:
+        """Start the broker amid the removal; kill it while it loads, or (`full`) let it serve and check everything."""
+        node = self.node
+        self.litter()
+        # So that starts meet every phase of the removal.
+        time.sleep(self.random.uniform(0, 0.8))
+        node.start_async()
+        if full:
+            self._serve()
+            self.tally.full += 1
+        else:
+            self._kill_while_loading()
+            self.tally.killed += 1
+        for line in TROUBLE.findall(node.log_text()):
+            self.tally.troubles.append(f"{'full' if full else 'killed'} round {self.rounds}: {line}")
+
+    @property
+    def rounds(self) -> int:
+        return self.tally.full + self.tally.killed
+
+    def _kill_while_loading(self) -> None:
+        node = self.node
+        deadline = time.monotonic() + 60
+        while not LOCKED.search(node.log_text()):
+            if not node.alive or time.monotonic() > deadline:
+                self.tally.troubles.append(f"failed start, exit {node.exit_status}: {node.log_tail(4)}")
+                return
+            time.sleep(0.01)
+        until = time.monotonic() + self.random.uniform(0, 0.6)
+        while time.monotonic() < until and not LOADED.search(node.log_text()):
+            time.sleep(0.005)
+        if not node.alive:
+            self.tally.troubles.append(f"failed start, exit {node.exit_status}: {node.log_tail(4)}")
+            return
+        node.kill()
+
+    def _serve(self) -> None:
+        node = self.node
+        try:
+            node.wait_ready()
+        except AssertionError as e:
+            self.tally.troubles.append(f"failed start: {e}")
+            return
+        time.sleep(self.random.uniform(0, 2.5))
+        offline = node.offline_dirs()
+        if offline:
+            self.tally.troubles.append(f"offline: {offline}")
+        for partition, count in self.expected.items():
+            found = len(node.read_all(KEPT, partition))
+            if found != count:
+                self.tally.troubles.append(f"{KEPT}-{partition}: {found} of {count} records")
+        if self.random.random() < 0.5:
+            node.stop()
+        else:
+            node.kill()
+
+    def run(self, rounds: int, full: int, report: bool = False) -> Tally:
+        """`rounds` rounds, `full` of them in full and spread evenly; the last one is always full."""
+        self.prepare()
+        every = max(1, rounds // max(full, 1))
+        with self.remover() as log:
+            for number in range(rounds):
+                self.round(full=(number + 1) % every == 0 or number == rounds - 1)
+                if report and (number + 1) % 10 == 0:
+                    print(f"{number + 1}/{rounds} rounds, {len(self.tally.troubles)} troubles", flush=True)
+                if len(self.tally.troubles) > 20:
+                    break
+        for line in log.read_text().splitlines():
+            row = json.loads(line)
+            self.tally.yielded += row.get("yielded", 0)
+            self.tally.removed += row.get("done", 0)
+        return self.tally
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", default="3.9.1")
+    parser.add_argument("--mode", default="kraft", choices=("kraft", "zookeeper"))
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--full", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--without-interlock", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="logagent-races-") as root:
+        rig = Rig(Path(root))
+        started = time.monotonic()
+        try:
+            race = Race(rig, options.version, options.mode, options.seed, interlock=not options.without_interlock)
+            tally = race.run(options.rounds, options.full, report=True)
+        finally:
+            rig.close()
+    for trouble in tally.troubles:
+        print(trouble)
+    print(
+        f"{options.version} {options.mode} seed {options.seed}: {tally.full} full and {tally.killed} killed rounds in"
+        f" {time.monotonic() - started:.0f} s; {tally.removed} removed or set aside, {tally.yielded} times yielded,"
+        f" {len(tally.troubles)} troubles"
+    )
+    return 1 if tally.troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

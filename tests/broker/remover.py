@@ -1,0 +1,55 @@
+"""The other side of the races: one process that runs `logagent cleanup --execute` again and again until it is told to stop.
+
+    python -m tests.broker.remover KAFKA_CONFIG STATE_DIR LOG [--without-interlock]
+
+Ages are zero and limits are off (environment of the caller). One JSON line per round that did or refused something
+goes to LOG. `--without-interlock` takes the looks at `.lock` out, to show that the races find what happens then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import signal
+import sys
+from types import FrameType
+
+from logagent.broker.lock import Interlock
+from logagent.cli.main import run
+
+
+class Stop:
+    asked = False
+
+
+def take_out_the_interlock() -> None:
+    """No look before any unlink or rename; what is left are the guards at the start of each batch."""
+    for name in ("before", "after_rename"):
+        setattr(Interlock, name, lambda self: None)
+
+
+def main(config: str, state_dir: str, log: str, *flags: str) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        Stop.asked = True
+
+    signal.signal(signal.SIGTERM, stop)
+    if "--without-interlock" in flags:
+        take_out_the_interlock()
+    with open(log, "a", buffering=1, encoding="utf-8") as out:
+        out.write('{"ready": true}\n')
+        while not Stop.asked:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                status = run(["cleanup", "--execute", "--json", "--kafka-config", config, "--state-dir", state_dir])
+            document = json.loads(said.getvalue()) if said.getvalue() else {}
+            outcomes = [a["outcome"] for a in document.get("actions", [])]
+            counted = {outcome: outcomes.count(outcome) for outcome in sorted(set(map(str, outcomes)))}
+            guards = sorted({r["guard"] for r in document.get("refusals", [])})
+            errors = sorted({a["error"] for a in document.get("actions", []) if a["error"]})
+            if outcomes or guards or status not in (0, 3):
+                out.write(json.dumps({"status": status, **counted, "guards": guards, "errors": errors}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
