@@ -78,11 +78,7 @@ def parse_assignments(data: bytes, origin: str) -> AssignmentImage:
             f"{origin}: its checksum is {digest}, but it says {told[:-3].decode('ascii', 'replace')}",
             hint="it was changed or damaged after the export; export it again",
         )
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{origin}: it is no JSON document: {error}") from error
-    return parse_document(document, origin=origin, schema=SCHEMA)
+    return parse_document(data, origin=origin, schema=SCHEMA)
 
 
 def landing_lines(image: AssignmentImage) -> Iterator[bytes]:

@@ -6,9 +6,11 @@ memory and a second of start-up, and every message here names the place that is 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from logagent.errors import UnreadableError
@@ -32,33 +34,48 @@ class _Wrong(Exception):
     """What is wrong at a place of the document."""
 
 
-def parse_document(document: Any, *, origin: str, schema: str) -> AssignmentImage:
-    """The image of a document whose checksum was right; `UnreadableError` names the first place that is wrong."""
+def parse_document(data: bytes, *, origin: str, schema: str) -> AssignmentImage:
+    """The image of a document whose checksum was right; `UnreadableError` names the first place that is wrong.
+
+    Topics become objects of ours as soon as the JSON parser is through with each, so that a large document never
+    stands in memory as dicts.
+    """
     try:
+        document = json.loads(data, object_hook=lambda found: _topic(found) if "partitions" in found else found)
         if not isinstance(document, dict):
             raise _Wrong("it is no JSON object")
-        if document.get("schema") != schema:
-            raise _Wrong(f"its schema is {document.get('schema')!r}, expected {schema!r}")
-        source = _member(document, "source", str)
-        if source not in (Source.KRAFT_LOG, Source.ADMIN):
-            raise _Wrong(f"source: {source!r} is neither {Source.KRAFT_LOG} nor {Source.ADMIN}")
-        at_ms = _time(_member(document, "at", str))
-        return make_image(
-            _list(document, "topics", _topic),
-            source=Source.FILE,
-            cluster_id=_member(document, "cluster_id", str),
-            at_ms=at_ms,
-            known_until_ms=at_ms,
-            complete=source == Source.KRAFT_LOG,
-            offset=_optional(document, "offset", int),
-            metadata_version=_optional(document, "metadata_version", int),
-            brokers={broker.node_id: broker for broker in _list(document, "brokers", _broker)},
-            uncommitted=frozenset(_list(document, "uncommitted", _removal)),
-            origin=origin,
-            exported_from=Source(source),
-        )
+        return _image(document, origin, schema)
     except _Wrong as wrong:
         raise UnreadableError(f"{origin}: {wrong}") from wrong
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{origin}: it is no JSON document: {error}") from error
+
+
+def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImage:
+    if document.get("schema") != schema:
+        raise _Wrong(f"its schema is {document.get('schema')!r}, expected {schema!r}")
+    source = _member(document, "source", str)
+    if source not in (Source.KRAFT_LOG, Source.ADMIN):
+        raise _Wrong(f"source: {source!r} is neither {Source.KRAFT_LOG} nor {Source.ADMIN}")
+    topics = _member(document, "topics", list)
+    for index, topic in enumerate(topics):
+        if not isinstance(topic, Topic):
+            raise _Wrong(f"topics[{index}]: it is no topic with its partitions")
+    at_ms = _time(_member(document, "at", str))
+    return make_image(
+        topics,
+        source=Source.FILE,
+        cluster_id=_member(document, "cluster_id", str),
+        at_ms=at_ms,
+        known_until_ms=at_ms,
+        complete=source == Source.KRAFT_LOG,
+        offset=_optional(document, "offset", int),
+        metadata_version=_optional(document, "metadata_version", int),
+        brokers={broker.node_id: broker for broker in _list(document, "brokers", _broker)},
+        uncommitted=frozenset(_list(document, "uncommitted", _removal)),
+        origin=origin,
+        exported_from=Source(source),
+    )
 
 
 def _member(container: dict[str, Any], key: str, kind: type[T]) -> T:
@@ -100,19 +117,34 @@ def _id(container: dict[str, Any], key: str) -> str:
 
 def _canonical(text: str, key: str) -> str:
     try:
-        return canonical(text)
+        return _shared_id(text)
     except ValueError as error:
         raise _Wrong(f"{key}: {error}") from error
+
+
+# Few different ids and replica lists come very often: checked once, and kept once.
+_shared_id = lru_cache(maxsize=65_536)(canonical)
+
+
+@lru_cache(maxsize=65_536)
+def _node_ids(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    for number in numbers:
+        if not 0 <= number <= _MAX_NODE:
+            raise _Wrong(f"{number!r:.60} is no node id")
+    if len(set(numbers)) != len(numbers):
+        raise _Wrong("a node is there twice")
+    return numbers
 
 
 def _nodes(container: dict[str, Any], key: str) -> tuple[int, ...]:
     numbers = _member(container, key, list)
     for number in numbers:
-        if type(number) is not int or not 0 <= number <= _MAX_NODE:
+        if type(number) is not int:
             raise _Wrong(f"{key}: {number!r:.60} is no node id")
-    if len(set(numbers)) != len(numbers):
-        raise _Wrong(f"{key}: a node is there twice")
-    return tuple(numbers)
+    try:
+        return _node_ids(tuple(numbers))
+    except _Wrong as wrong:
+        raise _Wrong(f"{key}: {wrong}") from wrong
 
 
 def _directories(container: dict[str, Any], key: str) -> tuple[str, ...]:
@@ -120,7 +152,7 @@ def _directories(container: dict[str, Any], key: str) -> tuple[str, ...]:
     for one in listed:
         if not isinstance(one, str):
             raise _Wrong(f"{key}: {one!r:.60} is no id")
-    return tuple(_canonical(one, key) for one in listed)
+    return tuple([_canonical(one, key) for one in listed])
 
 
 def _partition(row: dict[str, Any]) -> tuple[int, PartitionAssignment]:
@@ -137,11 +169,14 @@ def _partition(row: dict[str, Any]) -> tuple[int, PartitionAssignment]:
 
 def _topic(row: dict[str, Any]) -> Topic:
     name = _member(row, "topic", str)
-    topic_id = None if row.get("topic_id") is None else _id(row, "topic_id")
-    partitions = _list(row, "partitions", _partition)
-    numbered = dict(partitions)
-    if len(numbered) != len(partitions):
-        raise _Wrong(f"topic {name}: a partition is there twice")
+    try:
+        topic_id = None if row.get("topic_id") is None else _id(row, "topic_id")
+        partitions = _list(row, "partitions", _partition)
+        numbered = dict(partitions)
+        if len(numbered) != len(partitions):
+            raise _Wrong("a partition is there twice")
+    except _Wrong as wrong:
+        raise _Wrong(f"topic {name}: {wrong}") from wrong
     return Topic(name, topic_id, numbered)
 
 
