@@ -1,0 +1,172 @@
+"""What commands print with --json is what `logagent.documents` and the published JSON Schema say, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from logagent.documents import SCHEMAS
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, run_here
+from tests.kafka_disks import expected
+
+DISKS = [
+    "3.9.1/node3-dir-returned",
+    "3.9.1/node2-killed",
+    "3.5.2-zookeeper/broker-clean",
+    "2.5.1-zookeeper/broker-killed",
+]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def valid(document: Any, name: str) -> Any:
+    """`document`, after both the model and the published schema have taken it."""
+    SCHEMAS[name].model_validate_json(json.dumps(document))
+    schema = run_here("schema", name).json
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+    return document
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_schemas_are_printed_and_strict(name: str) -> None:
+    schema = run_here("schema", name).json
+    jsonschema.Draft202012Validator.check_schema(schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({}, schema, cls=jsonschema.Draft202012Validator)
+    assert name in run_here("schema").out.split()
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_scan_of_every_kind_of_disk(tmp_path: Path, disk: str) -> None:
+    host = CliHost(tmp_path, disk)
+    document = valid(host.run("scan", "--json").json, "scan")
+    told = expected(disk)
+    assert (document["cluster_id"], document["node_id"]) == (told["cluster_id"], told["node_id"])
+    on_disk = {(str(d), e.name) for d in (host.d1, host.d2) for e in d.iterdir() if e.is_dir()}
+    assert {(d["log_dir"], d["name"]) for d in document["dirs"]} == on_disk
+    for row in document["dirs"]:
+        files = [f for f in (Path(row["log_dir"]) / row["name"]).rglob("*") if f.is_file()]
+        assert row["bytes"] == sum(f.stat().st_size for f in files)
+        assert row["files"] == len(files)
+        assert row["segments"] == sum(f.suffix == ".log" for f in files)
+    for where in document["log_dirs"]:
+        ledger = where["ledger"]
+        parts = ("current", "future", "stray", "delete", "other", "open_removed", "unexplained")
+        assert ledger["used"] == sum(ledger[part] for part in parts)
+
+
+def test_scan_as_json_lines_says_the_same(host: CliHost) -> None:
+    host.with_assignments()
+    document = host.run("scan", "--json").json
+    lines = [json.loads(line) for line in host.run("scan", "--jsonl").out.splitlines()]
+    head, rows = lines[0], lines[1:]
+    assert head.pop("row") == "scan" and all(row.pop("row") == "dir" for row in rows)
+    valid({**head, "dirs": rows}, "scan")
+    assert rows == document["dirs"]
+    assert {row["verdict"] for row in rows if row["kind"] == "current"} == {"assigned", "orphan"}
+
+
+def test_every_acting_command_prints_its_plan(host: CliHost) -> None:
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    plans = [
+        host.run("delete", "--json", "--topic", "clicks|plant.*", *FREELY),
+        host.run("delete", "--json", "--topic", "clicks|plant.*", *FREELY, "--execute"),
+        host.run("delete", "--json", "--partition", "x-0", "--quarantine", *FREELY, "--execute"),
+        host.run("restore", "--json", *host.find("clicks-0.", "-delete"), "--execute"),
+        host.run("restore", "--json", *host.find("x-0.", "-stray"), "--execute"),
+        host.run("cleanup", "--json"),
+        host.run("cleanup", "--json", "--execute"),
+    ]
+    assert [p.status for p in plans] == [0] * len(plans), [p.err for p in plans]
+    modes = [valid(p.json, "plan")["mode"] for p in plans]
+    assert modes == ["dry-run", "execute", "execute", "execute", "execute", "dry-run", "execute"]
+    for ran, mode in zip(plans, modes, strict=True):
+        document = ran.json
+        outcomes = {a["outcome"] for a in document["actions"]}
+        assert document["actions"] and outcomes == ({None} if mode == "dry-run" else {"done"})
+        totals = document["totals"]
+        assert totals["bytes"] == sum(a["bytes"] for a in document["actions"])
+        assert totals["actions"] == len(document["actions"])
+    assert plans[-1].json["totals"]["freed_bytes"] > 0
+    entries = valid(host.run("history", "--json").json, "history")["entries"]
+    assert {e["plan_id"] for e in entries} == {p.json["plan_id"] for p in plans if p.json["mode"] == "execute"}
+    assert {e["action"] for e in entries} == {"mark", "quarantine", "restore", "remove"}
+    lines = [json.loads(line) for line in host.run("history", "--jsonl").out.splitlines()]
+    assert lines == entries
+    newest = host.run("history", "--json", "--limit", "2", "--since", "1h").json["entries"]
+    assert newest == entries[-2:]
+
+
+def test_the_queue_is_in_the_order_in_which_it_falls_due(host: CliHost) -> None:
+    host.run("delete", "--topic", "visits|plant.*", *FREELY, "--execute")
+    document = valid(host.run("queue", "--json").json, "queue")
+    entries = document["entries"]
+    assert document["delay_ms"] == 86_400_000
+    assert document["next_due_at"] == entries[0]["due_at"]
+    assert [e["due_at"] for e in entries] == sorted(e["due_at"] for e in entries)
+    ours = {e["full_topic"] for e in entries if e["owner"] == "logagent"}
+    assert max(map(len, ours)) == 249 and "visits" in ours
+    # What the broker itself cut cannot be known; what it did not cut is.
+    theirs = {e["full_topic"] for e in entries if e["owner"] == "broker"}
+    assert theirs == {"orders-2019", None}
+
+
+def test_refusals_and_waiting_are_documents_too(host: CliHost) -> None:
+    ran = host.run("delete", "--json", "--topic", "orders|__consumer_offsets", "--execute")
+    document = valid(ran.json, "plan")
+    assert ran.status == 3 and not document["actions"]
+    assert set(ran.guards().values()) == {"assigned", "policy"}
+    document = valid(host.run("cleanup", "--json").json, "plan")
+    assert {w["reason"] for w in document["waiting"]} == {"file.delete.delay.ms", "stray-retention"}
+
+
+def test_explain_prints_one_object_a_name() -> None:
+    document = valid(run_here("explain", "--json", "orders-1").json, "explain")
+    assert (document["kind"], document["topic"], document["partition"]) == ("current", "orders", 1)
+    for document in run_here("explain", "--json", "lost+found", "a-0.b-delete", "x-0.c-stray").json:
+        valid(document, "explain")
+
+
+def test_configuration_and_assignments_as_json(host: CliHost) -> None:
+    host.with_assignments()
+    shown = host.run("config", "show")
+    assert shown.status == 2  # options stand behind the subcommand
+    shown = run_here("config", "show", "--config", str(host.toml), "--json")
+    assert shown.json["settings"]["kafka"]["version"] == "3.9.1"
+    checked = run_here("config", "check", "--config", str(host.toml), "--json")
+    assert checked.status == 0 and checked.json["log_dirs"] == [str(host.d1), str(host.d2)]
+    ran = run_here("assignments", "show", "--config", str(host.toml), "--state-dir", str(host.state), "--json")
+    document = dict(ran.json)
+    document.pop("sha256")
+    valid(document, "assignments")
+    told = expected("3.9.1/node3-dir-returned")
+    assert {t["topic"] for t in document["topics"]} == set(told["topics"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("scan", "--json"),
+        ("queue", "--json"),
+        ("cleanup", "--json"),
+        ("cleanup", "--json", "--execute"),
+        ("delete", "--json", "--topic", "orders", "-v"),
+        ("history", "--json"),
+    ],
+)
+def test_stdout_holds_one_document_even_where_there_is_much_to_say(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    host = CliHost(tmp_path)
+    host.set_property(f"log.dirs={host.d1},{host.d2},{host.disk / 'gone'}")
+    ran: Ran = host.spawn(*arguments)
+    assert isinstance(json.loads(ran.out), dict)
+    assert "Traceback" not in ran.err
+    if arguments[0] != "history":
+        assert "offline" in ran.err and ran.status == 5
