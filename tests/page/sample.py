@@ -28,7 +28,9 @@ def table(name: str, rows: Sequence[Row], total: int | None = None) -> PageTable
 class Fleet:
     """A made-up fleet. `hosts` over `clusters`; tables say that there are more rows where `hosts` exceeds them."""
 
-    def __init__(self, seed: int = 1, *, clusters: int = 3, hosts: int = 36, orphans: int = 140, dates: int = 21) -> None:
+    def __init__(
+        self, seed: int = 1, *, clusters: int = 3, hosts: int = 36, orphans: int = 140, dates: int = 21
+    ) -> None:
         self.random = random.Random(seed)
         names = ("MkU3OEVBNTcwNTJENDM2Qk", "q8nXh2tPTfW3m0cVbL5RyA", "Zr7eK1dQSJ-uw9GvT4oXpg", "b5YcNf6aQ0mHs8DjPzEktw")
         self.clusters = list(names[:clusters])
@@ -40,7 +42,11 @@ class Fleet:
     def _place(self, number: int) -> Row:
         cluster = self.clusters[number % len(self.clusters)]
         zone = "abc"[number // len(self.clusters) % 3]
-        return {"cluster_id": cluster, "node_id": 1001 + number, "host": f"kafka-{zone}-{1001 + number}.prod.example.net"}
+        return {
+            "cluster_id": cluster,
+            "node_id": 1001 + number,
+            "host": f"kafka-{zone}-{1001 + number}.prod.example.net",
+        }
 
     def _ledger(self, size: int, fullness: float) -> Row:
         used = int(size * fullness)
@@ -76,7 +82,10 @@ class Fleet:
     def _host(self, number: int) -> Row:
         mine = [row for row in self.log_dirs if row["node_id"] == 1001 + number]
         summed = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed")
-        sums = {key: sum(row.get(key, 0) for row in mine) for key in (*summed, "unexplained", "bytes", "allocated", "dirs", "orphans", "orphan_bytes")}
+        sums = {
+            key: sum(row.get(key, 0) for row in mine)
+            for key in (*summed, "unexplained", "bytes", "allocated", "dirs", "orphans", "orphan_bytes")
+        }
         return {
             **self._place(number), **sums, "used_share": sums["used"] / sums["size"], "log_dirs": len(mine),
             "offline_log_dirs": sum(row["health"] == "offline" for row in mine), "agent_version": "0.1.0",
@@ -86,7 +95,11 @@ class Fleet:
         }  # fmt: skip
 
     def _topic(self, number: int) -> Row:
-        name = f"{self.random.choice(WORDS)}.{self.random.choice(WORDS)}-{number}" if number % 5 else f"{self.random.choice(WORDS)}-{number}"
+        name = (
+            f"{self.random.choice(WORDS)}.{self.random.choice(WORDS)}-{number}"
+            if number % 5
+            else f"{self.random.choice(WORDS)}-{number}"
+        )
         size = int(self.random.paretovariate(0.75) * 6 * GIB) % (9 * TIB)
         return {
             "cluster_id": self.random.choice(self.clusters), "topic": name, "topic_id": f"T{number:021d}",
@@ -168,13 +181,35 @@ class Fleet:
             for row in self.log_dirs
             if row["health"] == "offline"
         ]
-        rows.append({**self._place(4), "log_dir": "/var/lib/kafka/data-1", "finding": "full", "detail": "0 B free", "snapshot_at": AS_OF})
-        rows.append({**self._place(11), "finding": "clock-skew", "detail": "the host's clock is 7 min ahead", "snapshot_at": AS_OF})
+        rows.append(
+            {
+                **self._place(4),
+                "log_dir": "/var/lib/kafka/data-1",
+                "finding": "full",
+                "detail": "0 B free",
+                "snapshot_at": AS_OF,
+            }
+        )
+        rows.append(
+            {
+                **self._place(11),
+                "finding": "clock-skew",
+                "detail": "the host's clock is 7 min ahead",
+                "snapshot_at": AS_OF,
+            }
+        )
         return rows + [{**row, "finding": "unknown-host", "detail": row["why"]} for row in self.unknown()]
 
     def unknown(self) -> list[Row]:
-        why = ("no snapshot since 2026-11-18T22:10:41.000Z", "the newest file is shorter than its manifest says", "sha256 differs from the manifest")
-        return [{"cluster_id": self._place(n)["cluster_id"], "node_id": 5000 + n, "why": why[n % 3]} for n in range(self.unknown_count)]
+        why = (
+            "no snapshot since 2026-11-18T22:10:41.000Z",
+            "the newest file is shorter than its manifest says",
+            "sha256 differs from the manifest",
+        )
+        return [
+            {"cluster_id": self._place(n)["cluster_id"], "node_id": 5000 + n, "why": why[n % 3]}
+            for n in range(self.unknown_count)
+        ]
 
     @property
     def unknown_count(self) -> int:
@@ -218,7 +253,10 @@ class Fleet:
                 "host_skew": 1.31, "used_share": 0.6}  # fmt: skip
 
     def report(self, tables: dict[str, PageTable]) -> dict[str, Any]:
-        sums = {key: sum(row[key] for row in self.hosts) for key in ("bytes", "allocated", "current", "future", "stray", "delete", "other")}
+        sums = {
+            key: sum(row[key] for row in self.hosts)
+            for key in ("bytes", "allocated", "current", "future", "stray", "delete", "other")
+        }
         return {
             "schema": "logagent.fleet-report/1", "run_id": "2026-11-20-7f3a91", "at": "2026-11-20T06:02:44.310Z", "as_of": AS_OF, "date": "2026-11-20",
             "clusters": [{"cluster_id": cluster, "hosts": 12, "unknown_hosts": 1, "verdicts": "decided", "why": None,
@@ -237,7 +275,8 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
     """A fleet of which nothing is known: no cluster, no host, no row."""
     tables = {name: table(name, []) for name in (*TABLES, *CHARTS) if name != "usage_partitions"}
     totals = dict.fromkeys(
-        "bytes allocated current future stray delete other orphans orphan_bytes missing_replicas duplicates leftovers".split(), 0
+        "bytes allocated current future stray delete other orphans orphan_bytes missing_replicas duplicates leftovers".split(),
+        0,
     )
     report = {
         "schema": "logagent.fleet-report/1", "run_id": "r", "at": AS_OF, "as_of": AS_OF, "date": "2026-11-20", "clusters": [],

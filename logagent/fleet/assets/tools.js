@@ -1,5 +1,7 @@
 // Controls of a table. They are made here, so that without JavaScript there is no control that does nothing.
 const MOST_CHOICES = 40;
+// A table that is taken in at a glance needs no filter.
+const FEW = 6;
 
 const sortButton = (view, head, at) => {
   const button = make("button", "", head.textContent);
@@ -50,7 +52,7 @@ const chip = (view, key, value) => {
   button.addEventListener("click", () => {
     view.exact.delete(key);
     view.filter();
-    view.input.focus();
+    (view.input.isConnected ? view.input : view.table.closest(".scroll")).focus();
   });
   item.append(button);
   return item;
@@ -67,9 +69,10 @@ const addTools = (view) => {
     view.filter();
   });
   view.input = input;
-  tools.append(labelled("Filter rows", input));
-  const picks = view.heads.filter((head) => "pick" in head.dataset).map((head) => chooser(view, head.dataset.k));
-  tools.append(...picks.filter(Boolean));
+  if (view.rows.length > FEW) {
+    const picks = view.heads.filter((head) => "pick" in head.dataset).map((head) => chooser(view, head.dataset.k));
+    tools.append(labelled("Filter rows", input), ...picks.filter(Boolean));
+  }
   const chips = make("ul", "chips");
   chips.setAttribute("aria-label", "Filters from links");
   const found = make("p", "found");
@@ -90,6 +93,7 @@ const addTools = (view) => {
     const linked = [...view.exact].filter(([key]) => !offered.has(key));
     chips.replaceChildren(...linked.map(([key, value]) => chip(view, key, value)));
     chips.hidden = linked.length === 0;
+    tools.hidden = chips.hidden && view.rows.length <= FEW;
     const filtered = view.words !== "" || view.exact.size > 0;
     found.textContent = filtered ? `${count(number)} of ${count(view.rows.length)} rows` : "";
     none.hidden = number > 0;
@@ -100,6 +104,7 @@ const addTools = (view) => {
     say(filtered ? `${count(number)} rows match.` : `All ${count(number)} rows.`);
   };
   chips.hidden = true;
+  tools.hidden = view.rows.length <= FEW;
 };
 
 for (const view of views.values()) {

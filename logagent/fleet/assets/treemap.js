@@ -25,6 +25,7 @@ for (const map of document.querySelectorAll(".map")) {
   const links = [...map.querySelectorAll("a")];
   const said = map.parentElement.querySelector(".said");
   said.hidden = false;
+  said.textContent = "Point at a topic, or use the arrow keys; Enter shows its row in the table.";
   const reach = (link) => links.forEach((each) => each.setAttribute("tabindex", each === link ? "0" : "-1"));
   reach(links[0]);
   const tell = (event) => {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from logagent.fleet.page.cells import Row
 from logagent.fleet.page.links import link_html
-from logagent.fleet.page.text import esc, name_html
+from logagent.fleet.page.text import esc, name_html, unbroken
 from logagent.fleet.page.units import exact, percent, size
 
 SHOWN_BARS = 20
@@ -53,6 +53,12 @@ def ledger_bars(rows: Sequence[Row], *, is_shared_scale: bool, link: str, named_
         _item(row, top if is_shared_scale else scale, link, named_by) for row, scale in zip(drawn, scales, strict=True)
     ]
     return f'<ol class="bars">{"".join(items)}</ol>'
+
+
+def drawn_html(rows: Sequence[Row], total: int, order: str) -> str:
+    """How many of all rows are drawn; nothing where they all are."""
+    drawn = min(len(rows), SHOWN_BARS)
+    return f'<p class="lead">Drawn: {exact(drawn)} of {exact(total)}, {order}.</p>' if drawn < total else ""
 
 
 def _scale(row: Row) -> int:
@@ -105,9 +111,9 @@ def _summary(row: Row) -> str:
     hidden = sum(row[key] for key in HIDDEN if isinstance(row.get(key), int) and row[key] > 0)
     words = ""
     if isinstance(used, int) and isinstance(total, int) and total > 0:
-        words = f"{size(used)} of {size(total)} used ({percent(used / total)})"
+        words = f"{unbroken(size(used))} of {unbroken(size(total))} used ({unbroken(percent(used / total))})"
     if hidden:
-        words += f"{', ' if words else ''}<b>{size(hidden)} hidden</b>"
+        words += f"{', ' if words else ''}<b>{unbroken(size(hidden))} hidden</b>"
     return words
 
 

@@ -89,11 +89,13 @@ def cell(column: Show, row: Row, tag: str = "td") -> str:
     if value is None or value == "":
         return f"<{tag}>{NOTHING}"
     is_figure = isinstance(value, int | float) and not isinstance(value, bool)
+    if value == 0 and is_figure and column.unit in ("bytes", "int"):
+        return f"<{tag} class=z>0"
     title = number_title(value, column.unit) if is_figure else None
     if column.unit == "time":
         title = str(value)
     text = name_html(str(value)) if column.unit == "text" else esc(value_text(value, column.unit))
-    if column.link is not None and value != 0:
+    if column.link is not None:
         text = f"<a href=#{column.link}>{text}</a>"
     attribute = "" if title is None else f' title="{esc(title)}"'
     return f"<{tag}{attribute}>{text}"

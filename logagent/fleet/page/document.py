@@ -75,12 +75,15 @@ def _grids(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> dict[s
 
 
 def _with_verdicts(report: Mapping[str, Any], table: PageTable) -> PageTable:
-    """The table of clusters, with what the report says of their assignments."""
+    """The table of clusters, with what the report says of their assignments and how full they are."""
     known = {cluster["cluster_id"]: cluster for cluster in report["clusters"]}
     rows = []
     for row in table["rows"]:
         cluster = known.get(row.get("cluster_id"), {})
-        rows.append({**row, "verdicts": cluster.get("verdicts"), "assignments_age": summary.assignments_age(cluster)})
+        used, size = row.get("used"), row.get("size")
+        share = used / size if isinstance(used, int) and size else None
+        judged = {"verdicts": cluster.get("verdicts"), "assignments_age": summary.assignments_age(cluster)}
+        rows.append({**row, **judged, "used_share": share})
     return {**table, "rows": rows}
 
 
@@ -92,14 +95,13 @@ def _chart(name: str, tables: Mapping[str, PageTable], colours: Mapping[str, int
         return growth.growth_html(tables["chart_growth"]["rows"])
     if not rows:
         return ""
+    drawn = bars.drawn_html(rows, tables[name]["total"], WORDS[name].order)
     if name == "usage_hosts":
-        return bars.legend_html() + bars.ledger_bars(rows, is_shared_scale=True, link=name, named_by=("host",))
+        return drawn + bars.legend_html() + bars.ledger_bars(rows, is_shared_scale=True, link=name, named_by=("host",))
     if name == "usage_log_dirs":
-        drawn = bars.ledger_bars(rows, is_shared_scale=False, link=name, named_by=("host", "log_dir"))
-        return bars.legend_html() + drawn
-    if name == "deletion_progress":
-        return bars.progress_bars(rows)
-    return ""
+        stacked = bars.ledger_bars(rows, is_shared_scale=False, link=name, named_by=("host", "log_dir"))
+        return drawn + bars.legend_html() + stacked
+    return drawn + bars.progress_bars(rows) if name == "deletion_progress" else ""
 
 
 def _section(name: str, report: Mapping[str, Any], tables: Mapping[str, PageTable], item: Grid, chart: str) -> str:

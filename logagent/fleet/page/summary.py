@@ -70,9 +70,13 @@ def _disk_tile(report: Mapping[str, Any], tables: Tables) -> Tile:
 
 def _hosts_tile(report: Mapping[str, Any]) -> Tile:
     reporting, unknown = report["hosts"]["reporting"], unknown_total(report)
-    note = f"of {plural(reporting + unknown, 'host')} in {plural(len(report['clusters']), 'cluster')}"
-    note += f"; <b>{exact(unknown)} unknown</b>" if unknown else "; none unknown"
-    return Tile("Hosts reporting", exact(reporting), note, "bad" if unknown else "good", "usage_hosts")
+    clusters = plural(len(report["clusters"]), "cluster")
+    if unknown:
+        note = f'<b><a href="#attention">{exact(unknown)} unknown</a></b>; {clusters}'
+        return Tile(
+            "Hosts reporting", f"{exact(reporting)} of {exact(reporting + unknown)}", note, "bad", "usage_hosts"
+        )
+    return Tile("Hosts reporting", exact(reporting), f"all of them; {clusters}", "good", "usage_hosts")
 
 
 def _orphans_tile(report: Mapping[str, Any], tables: Tables) -> Tile:

@@ -15,9 +15,9 @@ from logagent.fleet.page.cells import Row, Show, cell
 from logagent.fleet.page.text import esc
 from logagent.fleet.page.units import exact
 
-# Rows of a table that go on paper; page.css hides those beyond it.
-PRINTED_ROWS = 60
-# How page.css can address a column; see the lists of nth-child selectors there.
+# Rows and columns of a table that go on paper; print.css hides those beyond them.
+PRINTED_ROWS, PRINTED_COLUMNS = 60, 12
+# How many columns tables.css can address; see the lists of nth-child selectors there.
 MOST_COLUMNS = 30
 
 _SAFE_PATH = re.compile(r"(?!/)(?:[A-Za-z0-9_][A-Za-z0-9._=-]*/)*[A-Za-z0-9_][A-Za-z0-9._=-]*")
@@ -110,7 +110,7 @@ def table_html(item: Grid) -> str:
 
 def cut_html(item: Grid) -> str:
     """What of the table is here, in one sentence; nothing is left out silently."""
-    printed = f' <span class="onpaper">On paper: the first {PRINTED_ROWS}.</span>' if item.keep > PRINTED_ROWS else ""
+    printed = _printed(item)
     if item.keep >= item.total:
         everything = f"All {exact(item.total)} rows, {item.order}." if item.total > 1 else "1 row."
         return f'<p class="cut">{everything} {_also(item.rest)}{printed}</p>'
@@ -119,6 +119,19 @@ def cut_html(item: Grid) -> str:
         f'<p class="cut part">Showing <b>{exact(item.keep)} of {exact(item.total)}</b> rows, {item.order}; {where}.'
         f" Sorting and filters work on the rows shown.{printed}</p>"
     )
+
+
+def _printed(item: Grid) -> str:
+    """What paper leaves out; shown on paper only."""
+    limits = [
+        f"the first {most} {what}"
+        for most, what, there in (
+            (PRINTED_ROWS, "rows", item.keep),
+            (PRINTED_COLUMNS, "columns", len(item.columns)),
+        )
+        if there > most
+    ]
+    return f' <span class="onpaper">On paper: {" and ".join(limits)}.</span>' if limits else ""
 
 
 def _also(rest: str | None) -> str:

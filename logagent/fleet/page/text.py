@@ -103,3 +103,8 @@ def name_html(name: str) -> str:
         f'<span class="x">{escape(text)}</span>' if is_escape else escape(text, quote=True)
         for text, is_escape in _pieces(_shortened(name))
     )
+
+
+def unbroken(figure: str) -> str:
+    """A figure and its unit as HTML that no line break parts."""
+    return escape(figure, quote=True).replace(" ", "&nbsp;")

@@ -1,4 +1,4 @@
-"""The treemap of the largest topics, drawn twice: wide and narrow, because text in an SVG must not shrink with it."""
+"""The treemap of the largest topics, drawn for three widths, because text in an SVG must not shrink with it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from logagent.fleet.page.cells import Row
 from logagent.fleet.page.links import link_html
-from logagent.fleet.page.text import esc, visible
+from logagent.fleet.page.text import esc, name_html, unbroken, visible
 from logagent.fleet.page.treemap import Box, squarify
 from logagent.fleet.page.units import exact, percent, size
 
-# (class, smallest width in px at which the browser shows it, height in px); page.css switches at 48rem.
-_SHAPES = (("wide", 700, 420), ("narrow", 320, 520))
+# (class, smallest width in px at which the browser shows it, height in px); charts.css switches between them.
+_SHAPES = (("wide", 1040, 440), ("middle", 660, 440), ("narrow", 300, 520))
 _GAP = 1
 _LETTER = 6.7
 _LINE = 16
@@ -20,13 +20,14 @@ COLOURS = 6
 
 
 def treemap_html(rows: Sequence[Row], colours: Mapping[str, int]) -> str:
-    """Both drawings. `colours` gives each cluster the number of its colour."""
+    """All drawings. `colours` gives each cluster the number of its colour."""
     topics = [row for row in rows if row.get("topic") is not None and (row.get("bytes") or 0) > 0]
     if not topics:
         return ""
     total = sum(row.get("bytes") or 0 for row in rows)
     drawings = "".join(_drawing(topics, total, colours, *shape) for shape in _SHAPES)
-    return f'{_coverage(rows, topics, total)}{drawings}<p class="said" aria-hidden="true" hidden></p>'
+    said = '<p class="said" aria-hidden="true" hidden></p>'
+    return f"{_coverage(rows, topics, total)}{_legend(topics, colours)}{drawings}{said}"
 
 
 def _coverage(rows: Sequence[Row], topics: Sequence[Row], total: int) -> str:
@@ -38,11 +39,31 @@ def _coverage(rows: Sequence[Row], topics: Sequence[Row], total: int) -> str:
         return f'<p class="lead">All {exact(len(topics))} topics, {size(drawn)}. Area is bytes.</p>'
     share = drawn / total
     return (
-        f'<p class="lead">The {exact(len(topics))} largest topics hold {size(drawn)}, {percent(share)} of all; '
-        f"the other {exact(smaller)} hold {size(total - drawn)} and are not drawn. Area is bytes.</p>"
-        '<svg class="bar share" width="100%" height="6" aria-hidden="true"><rect class="s-free" width="100%" height="6"/>'
+        f'<p class="lead">The {exact(len(topics))} largest topics hold {unbroken(size(drawn))}, '
+        f"{unbroken(percent(share))} of all; "
+        f"the other {exact(smaller)} hold {unbroken(size(total - drawn))} and are not drawn. Area is bytes.</p>"
+        '<svg class="bar share" width="100%" height="6" aria-hidden="true">'
+        '<rect class="s-free" width="100%" height="6"/>'
         f'<rect class="s-current" width="{share * 100:.2f}%" height="6"/></svg>'
     )
+
+
+def _legend(topics: Sequence[Row], colours: Mapping[str, int]) -> str:
+    """What the colours mean: clusters (where there are several), and the part of a topic that is orphaned."""
+    clusters = dict.fromkeys(str(row.get("cluster_id")) for row in topics)
+    keys = [(f"c{colours.get(cluster, 0) % COLOURS}", name_html(cluster)) for cluster in list(clusters)[:COLOURS]]
+    if len(clusters) < 2:
+        keys = []
+    elif len(clusters) > COLOURS:
+        keys.append(("c0", "more clusters, in the same colours again"))
+    if any(row.get("orphan_bytes") for row in topics):
+        keys.append(("s-delete", "share that is orphaned"))
+    items = "".join(
+        '<li><svg class="key" width="12" height="12" aria-hidden="true">'
+        f'<rect class="{key}" width="12" height="12"/></svg> <span>{label}</span>'
+        for key, label in keys
+    )
+    return f'<ul class="legend" aria-label="Colours of the map">{items}</ul>' if items else ""
 
 
 def _drawing(topics: Sequence[Row], total: int, colours: Mapping[str, int], shape: str, width: int, height: int) -> str:
