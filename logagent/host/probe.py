@@ -1,0 +1,188 @@
+"""Does a log dir still work? A file without a name is written, made durable and read back, within a time limit.
+
+A listing proves little: a dead ext4 still lists from the cache. `O_TMPFILE` gives a file that never has a name, so
+nothing is left behind, not even by a kill, and no broker ever sees it. It is 4 KiB, and none is written where no
+block is free. Where there is no such thing (NFS, some FUSE file systems), where we may not write, or where the file
+system is full or read-only, the probe only reads, and its result says so.
+
+Every log dir is probed by a thread of its own: one that sits in a call to a hung disk cannot be ended, so it is left
+behind and nobody waits for it. While it sits there no second one is sent after it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from logagent.broker.meta_properties import META_PROPERTIES
+from logagent.host.disk import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.probe import ProbeOutcome, ProbeResult
+from logagent.model.records import Identity
+
+PROBE_BYTES = 4096
+# What the kernel says where a file system has no O_TMPFILE: newer ones the first, older ones one of the others.
+_NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Entries looked at where only reading is possible.
+_READ_ENTRIES = 16
+
+
+def probe(log_dir: OpenLogDir, timeout: float) -> ProbeResult:
+    """Probe one log dir and wait `timeout` seconds for it at most. Raises nothing; the caller marks it offline."""
+    return Prober().probe_all([log_dir], timeout)[log_dir.path]
+
+
+class Prober:
+    """Probes log dirs side by side, and remembers which of them still hang. Use it from one thread."""
+
+    def __init__(self) -> None:
+        self._hanging: dict[str, threading.Thread] = {}
+
+    def probe_all(self, log_dirs: Iterable[OpenLogDir], timeout: float) -> Mapping[str, ProbeResult]:
+        """The results by path, after `timeout` seconds at most, however many log dirs hang."""
+        deadline = time.monotonic() + timeout
+        workers = [(log_dir.path, self._start(log_dir)) for log_dir in log_dirs]
+        results: dict[str, ProbeResult] = {}
+        for path, worker in workers:
+            if worker is None:
+                results[path] = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it still hangs")
+                continue
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.result is None:
+                self._hanging[path] = worker
+                reason = f"it did not answer within {timeout:g} s"
+                results[path] = ProbeResult(path, ProbeOutcome.HUNG, timeout * 1000, reason)
+            else:
+                results[path] = worker.result
+        return results
+
+    def _start(self, log_dir: OpenLogDir) -> _Worker | None:
+        earlier = self._hanging.get(log_dir.path)
+        if earlier is not None:
+            if earlier.is_alive():
+                return None
+            del self._hanging[log_dir.path]
+        worker = _Worker(log_dir)
+        worker.start()
+        return worker
+
+
+class _Worker(threading.Thread):
+    """One probe. It has a descriptor of its own: the log dir may be closed, and its number reused, while it hangs."""
+
+    def __init__(self, log_dir: OpenLogDir) -> None:
+        super().__init__(name=f"probe {log_dir.path}", daemon=True)
+        self._path = log_dir.path
+        self._identity = log_dir.identity
+        self._fd = os.dup(log_dir.fd)
+        self.result: ProbeResult | None = None
+
+    def run(self) -> None:
+        started = time.monotonic()
+        try:
+            outcome, reason, wrote, limited, number = self._look()
+        except OSError as error:
+            outcome, reason, wrote, limited, number = _failure(error)
+        finally:
+            os.close(self._fd)
+        ms = (time.monotonic() - started) * 1000
+        self.result = ProbeResult(self._path, outcome, ms, reason, wrote, limited, number)
+
+    def _look(self) -> _Seen:
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            return ProbeOutcome.FAILED, f"its path cannot be followed ({error.strerror})", False, None, error.errno
+        if Identity(found.st_dev, found.st_ino) != self._identity:
+            reason = "its path now leads to another directory (was it unmounted, or mounted over?)"
+            return ProbeOutcome.FAILED, reason, False, None, None
+        room = os.fstatvfs(self._fd)
+        if room.f_flag & os.ST_RDONLY:
+            return self._read(ProbeOutcome.READ_ONLY, "its file system is mounted read-only")
+        if room.f_blocks and room.f_bavail == 0:
+            return self._read(ProbeOutcome.FULL, "its file system has no free block")
+        if room.f_files and room.f_favail == 0:
+            return self._read(ProbeOutcome.FULL, "its file system has no free inode")
+        return self._write()
+
+    def _write(self) -> _Seen:
+        try:
+            _write_and_read_back(self._fd)
+        except OSError as error:
+            said = error.strerror or str(error)
+            if error.errno in _NO_ROOM:
+                return self._read(ProbeOutcome.FULL, f"nothing can be written to it ({said})")
+            if error.errno == errno.EROFS:
+                return self._read(ProbeOutcome.READ_ONLY, f"nothing can be written to it ({said})")
+            if error.errno in _NO_TMPFILE:
+                return self._read(limited="its file system has no O_TMPFILE, so nothing is written to it")
+            if error.errno in _NOT_ALLOWED:
+                return self._read(limited=f"user {os.geteuid()} may not write to it, so it was only read")
+            raise
+        return ProbeOutcome.GOOD, None, True, None, None
+
+    def _read(
+        self, outcome: ProbeOutcome = ProbeOutcome.GOOD, reason: str | None = None, limited: str | None = None
+    ) -> _Seen:
+        """What can be told by reading: the first entries, and `meta.properties` from the disk, not from the cache."""
+        # Opened anew: a duplicate would share its position with whoever lists the log dir meanwhile.
+        directory = os.open(".", OPEN_DIRECTORY, dir_fd=self._fd)
+        try:
+            with os.scandir(directory) as entries:
+                for _, entry in zip(range(_READ_ENTRIES), entries, strict=False):
+                    entry.stat(follow_symlinks=False)
+            _read_meta(directory)
+        except OSError as error:
+            if error.errno not in _NOT_ALLOWED:
+                raise
+        finally:
+            os.close(directory)
+        return outcome, reason, False, limited or reason, None
+
+
+_Seen = tuple[ProbeOutcome, str | None, bool, str | None, int | None]
+
+
+def _failure(error: OSError) -> _Seen:
+    said = error.strerror or str(error)
+    if error.errno in OFFLINE_ERRNOS or error.errno == errno.ENOENT:
+        return ProbeOutcome.FAILED, f"the probe failed ({said})", False, None, error.errno
+    # EMFILE, ENOMEM and the like are our own shortage and say nothing about the disk.
+    return ProbeOutcome.GOOD, None, False, f"it could not be probed ({said})", error.errno
+
+
+def _write_and_read_back(dir_fd: int) -> None:
+    """Raises `OSError`; EIO also where other bytes come back than were written."""
+    written = os.urandom(PROBE_BYTES)
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL
+    fd = os.open(".", flags, 0o600, dir_fd=dir_fd)
+    try:
+        done = os.pwrite(fd, written, 0)
+        if done != PROBE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if os.pread(fd, PROBE_BYTES, 0) != written:
+            raise OSError(errno.EIO, "other bytes came back than were written")
+    finally:
+        os.close(fd)
+
+
+def _read_meta(dir_fd: int) -> None:
+    try:
+        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            return
+        raise
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.read(fd, PROBE_BYTES)
+    finally:
+        os.close(fd)
