@@ -1,24 +1,25 @@
-"""After a crash: intents without an outcome are settled by looking at the disk. Nothing is redone, only understood.
+"""After a crash: intents without an outcome are settled by looking at the disk. No rename is redone, only understood.
 
 Runs first in every session that may act, under the executor lock, so nobody else's work in progress is mistaken for
 a crash. A removal that was interrupted is due again at once (its name still stands in the queue); a rename either
-happened or did not, and the identity (device, inode) says which.
+happened or did not, and the inode says which (never the device: its number can change when the host starts anew). What
+belongs to it is completed: checkpoint entries leave or come back, and temp files of ours go. Whatever cannot be settled
+now (the log dir is offline, a checkpoint cannot be written) stays open for the next session.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from logagent.agent.renames import edit_checkpoints
-from logagent.broker.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
+from logagent.broker.checkpoints import CHECKPOINTS, remove_leftovers
 from logagent.broker.lock import Interlock
 from logagent.errors import BrokerHoldsLogDir, LogAgentError
 from logagent.host.disk import OpenLogDir
-from logagent.host.journal import Entry, Journal
+from logagent.host.journal import CheckpointEntry, Entry, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
-
-_FILES = (LOG_START_OFFSET, CLEANER, RECOVERY_POINT)
 
 
 def recover(journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int) -> list[Entry]:
@@ -47,19 +48,27 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir) -> tuple[Outc
     intent = entry.intent
     with log_dir.acting("look", intent.name):
         at_old_name = _is(log_dir, intent.name, intent.identity)
+    with target.acting("look", intent.new_name):
         at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
     if intent.action is ActionKind.REMOVE:
         if at_old_name:
             return Outcome.YIELDED, "interrupted: the rest stays queued"
         return Outcome.DONE, None
+    home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
     if at_new_name:
-        target.fsync()
+        away.fsync()
+        home.fsync()
         if intent.action is ActionKind.RESTORE:
-            _put_back(entry, target)
+            _edit(home, put=intent.checkpoint_entries)
+        else:
+            # A broker that made the partition anew since then has entries of its own under the same name.
+            _edit(home, drop=() if _stands(home, intent.name) else intent.checkpoint_entries)
         return Outcome.DONE, None
     if at_old_name:
-        if intent.action is not ActionKind.RESTORE:
-            _put_back(entry, log_dir)
+        if intent.action is ActionKind.RESTORE:
+            _edit(home)
+        else:
+            _edit(home, put=intent.checkpoint_entries)
         return Outcome.SKIPPED, "interrupted before the rename"
     return Outcome.FAILED, "interrupted, and the directory stands under neither name now"
 
@@ -69,23 +78,25 @@ def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
         found = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return (found.st_dev, found.st_ino) == (identity.device, identity.inode)
+    return (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode)
 
 
-def _put_back(entry: Entry, log_dir: OpenLogDir) -> None:
-    """Put the entries of a partition that has its name (back) into the checkpoints, where a broker made no newer one.
+def _stands(log_dir: OpenLogDir, name: str) -> bool:
+    with log_dir.acting("look", name):
+        try:
+            os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def _edit(log_dir: OpenLogDir, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()) -> None:
+    """Take entries out of the checkpoints or put them (back) where no newer one stands; our temp files go.
 
     While a broker holds the log dir its own checkpoints are the truth and nothing is written.
     """
-    if not entry.intent.checkpoint_entries:
-        return
-    try:
-        edit_checkpoints(
-            log_dir,
-            Interlock(log_dir.fd, log_dir.path),
-            drop=(),
-            put=entry.intent.checkpoint_entries,
-            files=_FILES,
-        )
-    except BrokerHoldsLogDir:
-        pass
+    interlock = Interlock(log_dir.fd, log_dir.path)
+    with suppress(BrokerHoldsLogDir):
+        with log_dir.acting("removal of temp files"):
+            remove_leftovers(log_dir.fd, interlock.before)
+        edit_checkpoints(log_dir, interlock, drop=drop, put=put, files=CHECKPOINTS)

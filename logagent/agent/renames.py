@@ -13,7 +13,8 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from logagent.broker.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, rewrite_checkpoint
@@ -26,6 +27,8 @@ from logagent.model.records import ActionKind, Kind, Outcome, TopicPartition
 
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
+_ALL_FILES = (*_BEFORE_RENAME, *_AFTER_RENAME)
+_IN_CHECKPOINTS = (Kind.CURRENT, Kind.FUTURE)
 
 
 @dataclass(slots=True)
@@ -48,6 +51,8 @@ class RenameBatch:
     actor: str
     stop: Callable[[], bool]
     results: dict[str, ActionResult] = field(default_factory=dict)
+    # Action ids of which only the disk knows whether they happened: they stay open in the journal, for `recovery`.
+    uncertain: set[str] = field(default_factory=set)
 
     def run(self, proposals: Sequence[Proposal]) -> dict[str, ActionResult]:
         """Carry out `proposals` in order; the result of each by its action id."""
@@ -58,12 +63,15 @@ class RenameBatch:
             return self.results
         intents = [self._intent(p, entries.get(action_id(p), ())) for p in proposals]
         ids = self.journal.begin(intents, self.now_ms())
-        going = [e for i in intents if i.action is not ActionKind.RESTORE for e in i.checkpoint_entries]
-        if self._edit_checkpoints(drop=going, put=[], files=_BEFORE_RENAME, proposals=proposals):
+        if self._drop_before_rename(intents, proposals):
             self._rename_all(proposals)
         self._settle_checkpoints(proposals, intents)
         self.journal.finish(
-            [(n, r.outcome, r.error) for n, p in zip(ids, proposals, strict=True) if (r := self._result(p))],
+            [
+                (n, r.outcome, r.error)
+                for n, p in zip(ids, proposals, strict=True)
+                if (r := self._result(p)) and action_id(p) not in self.uncertain
+            ],
             self.now_ms(),
         )
         return self.results
@@ -92,14 +100,17 @@ class RenameBatch:
     # Checkpoints
 
     def _checkpoint_entries(self, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
-        """By action id: for what goes, its entries in this log dir now; for what comes back, those it had."""
+        """By action id: for what goes, its entries in this log dir now; for what comes back, those it had.
+
+        A stray that is marked has no entries: those of its partition belong to the log that is current beside it.
+        """
         wanted = {
             TopicPartition(p.dir.topic, p.dir.partition): p
             for p in proposals
-            if p.action is not ActionKind.RESTORE and p.dir.topic is not None and p.dir.partition is not None
+            if p.dir.kind in _IN_CHECKPOINTS and p.dir.topic is not None and p.dir.partition is not None
         }
         found: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for file in (*_BEFORE_RENAME, *_AFTER_RENAME) if wanted else ():
+        for file in _ALL_FILES if wanted else ():
             with self.log_dir.acting("read", file):
                 standing = read_checkpoint(self.log_dir.fd, file) or {}
             for tp, offset in standing.items():
@@ -114,40 +125,54 @@ class RenameBatch:
         return found
 
     def _settle_checkpoints(self, proposals: Sequence[Proposal], intents: Sequence[Intent]) -> None:
+        """Bring the checkpoints in line with what was renamed.
+
+        Two edits, because they differ in weight: a stale recovery point does no harm, but without its log start offset
+        a partition shows records again that were deleted from it.
+        """
         drop: list[CheckpointEntry] = []
-        put: list[CheckpointEntry] = []
+        put: dict[str, tuple[CheckpointEntry, ...]] = {}
         for p, intent in zip(proposals, intents, strict=True):
+            if action_id(p) in self.uncertain:
+                continue
             done = self._result(p).outcome is Outcome.DONE
             if p.action is ActionKind.RESTORE:
-                put += intent.checkpoint_entries if done else ()
+                back = intent.checkpoint_entries if done else ()
             elif done:
+                back = ()
                 drop += [e for e in intent.checkpoint_entries if e.file in _AFTER_RENAME]
             else:
-                put += [e for e in intent.checkpoint_entries if e.file in _BEFORE_RENAME]
-        self._edit_checkpoints(drop=drop, put=put, files=(*_BEFORE_RENAME, *_AFTER_RENAME), proposals=None)
+                back = tuple(e for e in intent.checkpoint_entries if e.file in _BEFORE_RENAME)
+            if back:
+                put[action_id(p)] = back
+        with suppress(LogAgentError):
+            edit_checkpoints(self.log_dir, self.interlock, drop=drop, put=[], files=_AFTER_RENAME)
+        self._put_back(proposals, put)
 
-    def _edit_checkpoints(
-        self,
-        *,
-        drop: Sequence[CheckpointEntry],
-        put: Sequence[CheckpointEntry],
-        files: Sequence[str],
-        proposals: Sequence[Proposal] | None,
-    ) -> bool:
-        """Rewrite the checkpoints concerned; False (and a result for each of `proposals`) where that did not work.
-
-        After the renames (`proposals` is None) an error is no longer worth failing for: a stale recovery point does no
-        harm, and an entry that could not be put back stays in the journal.
-        """
+    def _put_back(self, proposals: Sequence[Proposal], put: Mapping[str, tuple[CheckpointEntry, ...]]) -> None:
         try:
-            edit_checkpoints(self.log_dir, self.interlock, drop=drop, put=put, files=files)
+            entries = [e for back in put.values() for e in back]
+            edit_checkpoints(self.log_dir, self.interlock, drop=[], put=entries, files=_ALL_FILES)
+        except LogAgentError as e:
+            for p in proposals:
+                if action_id(p) in put:
+                    self.results[action_id(p)] = _not_put_back(self._result(p), put[action_id(p)], e)
+            # With a broker there its own checkpoints are the truth from now on; nothing is left to recover.
+            if not isinstance(e, BrokerHoldsLogDir):
+                self.uncertain.update(put)
+
+    def _drop_before_rename(self, intents: Sequence[Intent], proposals: Sequence[Proposal]) -> bool:
+        """Take out what must not outlive the rename; False (and a result for each) where that did not work."""
+        going = [e for i in intents if i.action is not ActionKind.RESTORE for e in i.checkpoint_entries]
+        try:
+            edit_checkpoints(self.log_dir, self.interlock, drop=going, put=[], files=_BEFORE_RENAME)
         except BrokerHoldsLogDir as e:
             outcome, error = Outcome.YIELDED, str(e)
         except LogAgentError as e:
             outcome, error = Outcome.FAILED, str(e)
         else:
             return True
-        for p in proposals or ():
+        for p in proposals:
             self.results[action_id(p)] = ActionResult(outcome, error)
         return False
 
@@ -177,6 +202,7 @@ class RenameBatch:
             yielded = ActionResult(Outcome.YIELDED, str(e))
             return yielded, yielded
         except KafkaStorageError as e:
+            self.uncertain.add(action_id(p))
             failed = ActionResult(Outcome.FAILED, str(e))
             return failed, failed
         except LogAgentError as e:
@@ -195,10 +221,18 @@ class RenameBatch:
             for directory in {self.target.path: self.target, self.source.path: self.source}.values():
                 directory.fsync()
         except LogAgentError as e:
-            # Renamed, but perhaps not durably. The name on disk stays the truth at the next start.
             for p in proposals:
                 if self._result(p).outcome is Outcome.DONE:
+                    self.uncertain.add(action_id(p))
                     self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not durably: {e}")
+
+
+def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], error: LogAgentError) -> ActionResult:
+    """The result of an action whose checkpoint entries could not be put back: never plain "done"."""
+    what = ", ".join(f"{e.file} {e.topic} {e.partition} {e.offset}" for e in entries)
+    said = f"{result.error}; " if result.error else "renamed, but "
+    outcome = Outcome.FAILED if result.outcome is Outcome.DONE else result.outcome
+    return ActionResult(outcome, f"{said}its checkpoint entries could not be put back ({what}): {error}")
 
 
 def edit_checkpoints(

@@ -170,6 +170,12 @@ def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
         raise UnreadableError(f"{name}: {error}") from None
 
 
+def remove_leftovers(dir_fd: int, before_act: Callable[[], None]) -> None:
+    """Remove the temp files that killed rewrites left in the log dir `dir_fd`. Raises OSError as the disk raises it."""
+    for name in CHECKPOINTS:
+        _remove_leftover(dir_fd, TEMP_PREFIX + name, before_act)
+
+
 def _remove_leftover(dir_fd: int, temp: str, before_act: Callable[[], None]) -> None:
     """Remove what a killed call left. Whoever calls holds the executor lock, so it is nobody's work in progress."""
     try:
