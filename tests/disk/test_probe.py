@@ -135,8 +135,8 @@ def test_a_log_dir_that_is_gone_is_told(tmp_path: Path, open_log_dir: Callable[[
 
 
 def test_without_o_tmpfile_it_only_reads_and_says_so(open_log_dir: Callable[[Path], OpenLogDir]) -> None:
-    # procfs is a file system without O_TMPFILE that every Linux has.
-    result = probe(open_log_dir(Path("/proc/self")), LIMIT)
+    # sysfs is a file system without O_TMPFILE that every Linux has.
+    result = probe(open_log_dir(Path("/sys")), LIMIT)
     assert (result.outcome, result.wrote) == (ProbeOutcome.GOOD, False)
     assert result.limited == "its file system has no O_TMPFILE, so nothing is written to it"
 
