@@ -77,12 +77,15 @@ class Session:
     # What the journal adds
 
     def marks(self) -> dict[tuple[str, str], Mark]:
-        """Per (log dir, present name) what we know of its rename, where it is still the same directory."""
+        """Per (log dir, present name) what we know of its rename, where it is still the same directory.
+
+        The inode tells that, not the device: a file system can have another device number after a reboot.
+        """
         found: dict[tuple[str, str], Mark] = {}
         renames = self.journal.renames()
         for d in self.dirs:
             entry = renames.get((d.log_dir, d.name))
-            if entry is not None and entry.intent.identity == d.identity:
+            if entry is not None and entry.intent.identity.inode == d.inode:
                 first = self._first_rename(entry, renames)
                 i = first.intent
                 came_from = i.log_dir if i.new_dir is not None else None
@@ -94,12 +97,12 @@ class Session:
     @staticmethod
     def _first_rename(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Entry:
         """Back over our renames of one directory (current → stray → delete) to the one that took its name away."""
-        seen = {entry.id}
         while True:
             before = renames.get((entry.intent.log_dir, entry.intent.name))
-            if before is None or before.id in seen or before.intent.identity != entry.intent.identity:
+            if before is None or before.intent.action is ActionKind.RESTORE or before.id >= entry.id:
                 return entry
-            seen.add(before.id)
+            if before.intent.identity.inode != entry.intent.identity.inode:
+                return entry
             entry = before
 
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ an action that may or may not have happened, and `recovery.py` settles it by loo
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -171,24 +172,33 @@ class Journal:
         with _as_journal_error(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640))
             db = _connect(path)
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=FULL")
-            db.execute("PRAGMA foreign_keys=ON")
-            version = _version(db, path)
-            if version == 0:
-                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+            try:
+                if _version(db, path) == 0:
+                    db.execute("PRAGMA journal_mode=WAL")
+                    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+                db.execute("PRAGMA synchronous=FULL")
+                db.execute("PRAGMA foreign_keys=ON")
+            except BaseException:
+                db.close()
+                raise
         return cls(db, path, read_only=False)
 
     @classmethod
     def open_read_only(cls, state_dir: str) -> Journal:
-        """Open for reading; where there is no journal yet, an empty one in memory. Raises JournalError."""
+        """Open for reading; where there is no journal yet, an empty one in memory.
+
+        Raises JournalError, also where it cannot be told whether there is one: that is never an empty journal.
+        """
         path = os.path.join(state_dir, FILE_NAME)
         with _as_journal_error(path):
-            if not os.path.exists(path):
+            try:
+                os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            except FileNotFoundError:
                 return cls.empty()
-            db = _connect(f"file:{_uri_quoted(path)}?mode=ro")
+            db = _open_to_read(path)
             if _version(db, path) == 0:
-                raise JournalError(f"{path} holds no journal", hint="move the file away; a new one is made")
+                db.close()
+                return cls.empty()
         return cls(db, path, read_only=True)
 
     @classmethod
@@ -272,11 +282,13 @@ class Journal:
         return self._entries("WHERE outcome IS NULL ORDER BY id")
 
     def renamed_to(self, directory: str, name: str, identity: Identity) -> Entry | None:
-        """The newest finished rename of ours that gave this directory its present name and place."""
+        """The newest finished rename of ours that gave this directory its present name and place.
+
+        The inode tells it, not the device: a file system can have another device number after a reboot.
+        """
         found = self._entries(
-            "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND device=? AND inode=? AND outcome='done'"
-            " ORDER BY id DESC LIMIT 1",
-            (_put(directory), _put(name), identity.device, identity.inode),
+            "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
+            (_put(directory), _put(name), identity.inode),
         )
         return found[0] if found else None
 
@@ -326,10 +338,13 @@ class Journal:
         return replace(entry, intent=replace(entry.intent, checkpoint_entries=saved))
 
     def saved_checkpoint_entries(self, directory: str, name: str, identity: Identity) -> tuple[CheckpointEntry, ...]:
-        """What our renames of this directory, back to its current name, took out of the checkpoints."""
+        """What our renames of this directory, back to its current name, took out of the checkpoints.
+
+        Not back beyond an earlier restore: a broker may have moved the offsets since then.
+        """
         saved: dict[str, CheckpointEntry] = {}
         entry = self.renamed_to(directory, name, identity)
-        while entry is not None:
+        while entry is not None and entry.intent.action is not ActionKind.RESTORE:
             for e in self.with_checkpoint_entries(entry).intent.checkpoint_entries:
                 saved.setdefault(e.file, e)
             before = self.renamed_to(entry.intent.log_dir, entry.intent.name, identity)
@@ -453,13 +468,53 @@ def _uri_quoted(path: str) -> str:
     return quote(os.path.abspath(path))
 
 
+def _open_to_read(path: str) -> sqlite3.Connection:
+    """A connection that reads `path`.
+
+    SQLite reads a WAL database only where it can make (or finds) the `-shm` file beside it. A reader who may not write
+    there, while no writer is at work, gets a copy in memory of the main file, which is complete then.
+    """
+    quoted = _uri_quoted(path)
+    db = _connect(f"file:{quoted}?mode=ro")
+    try:
+        db.execute("PRAGMA user_version").fetchone()
+        return db
+    except sqlite3.OperationalError:
+        db.close()
+        if _has_content(path + "-wal"):
+            raise
+    main = _connect(f"file:{quoted}?mode=ro&immutable=1")
+    copy = _connect(":memory:")
+    try:
+        main.backup(copy)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        main.close()
+    if _has_content(path + "-wal"):
+        copy.close()
+        raise OSError(errno.EAGAIN, "it was written to while it was read; try again")
+    return copy
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def _version(db: sqlite3.Connection, path: str) -> int:
+    """The schema of the journal, 0 for an empty file. Raises JournalError for what is no journal of ours."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise JournalError(
             f"{path} was written by a newer logagent (journal schema {version}; this one knows {SCHEMA_VERSION})",
             hint="install that version again, or move the journal away: what it knows of undo is lost with it",
         )
+    if version <= 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise JournalError(f"{path} is a database of something else", hint="move the file away; a new one is made")
     return version
 
 
