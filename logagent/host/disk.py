@@ -184,7 +184,8 @@ class OpenLogDir:
         """Our error for `error`; marks the log dir offline if it is one of a failing disk."""
         path = self.path if name is None else f"{self.path}/{name}"
         said = error.strerror or str(error)
-        if error.filename is not None and error.filename != name:
+        # Calls on a descriptor name the number of it.
+        if isinstance(error.filename, str | bytes) and error.filename != name:
             said = f"{said}: {os.fsdecode(error.filename)}"
         if error.errno in OFFLINE_ERRNOS:
             return self._offline(error, f"{what} of {path} failed ({said})")

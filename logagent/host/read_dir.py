@@ -15,8 +15,8 @@ from logagent.model.records import PartitionDir
 
 PARTITION_METADATA = "partition.metadata"
 # Besides its .log, what Kafka changes of the newest segment without changing the directory's mtime.
-TAIL_SUFFIXES = ((1, ".index"), (2, ".timeindex"), (4, ".txnindex"))
-_TAIL_BITS = {".log": 0, ".index": 1, ".timeindex": 2, ".txnindex": 4}
+TAIL_INDEXES = ((1, ".index"), (2, ".timeindex"), (4, ".txnindex"))
+_TAIL_SUFFIXES = {".log": 0, **{suffix: bit for bit, suffix in TAIL_INDEXES}}
 # An mtime younger than this when it was read may be that of a later change too.
 SETTLED_NS = 1_000_000_000
 
@@ -24,24 +24,26 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_N
 _METADATA_LIMIT = 4096
 _REGULAR = stat.S_IFREG
 _ALL_SEGMENTS = re.compile(r"(?:[0-9]{20}\.log)*")
-_NO_SEGMENT = ""  # the first 20 characters of no name
 
 
 class Known:
     """A directory with what the next scan needs to know about it.
 
-    settled: an unchanged mtime will mean that no file came or went. tail_*: the newest segment's files as they were
-    last counted; tail_files has the bits of `TAIL_SUFFIXES`.
+    settled: an unchanged mtime will mean that no file came or went. log_*: the newest segment's `.log` as it was last
+    counted; index_*: its other files that Kafka changes in place, together; index_files has the bits of
+    `TAIL_INDEXES` for those that exist.
     """
 
-    __slots__ = ("entry", "settled", "tail_blocks", "tail_bytes", "tail_files")
+    __slots__ = ("entry", "index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "settled")
 
     def __init__(self, entry: PartitionDir) -> None:
         self.entry = entry
         self.settled = False
-        self.tail_bytes = 0
-        self.tail_blocks = 0
-        self.tail_files = 0
+        self.log_bytes = 0
+        self.log_blocks = 0
+        self.index_bytes = 0
+        self.index_blocks = 0
+        self.index_files = 0
 
 
 class PartitionReader:
@@ -75,14 +77,17 @@ class PartitionReader:
         entry = known.entry
         names = os.listdir(fd)
         logs = _segments(names)
-        tail_base = _NO_SEGMENT
         if logs:
-            tail_base = max(logs)[:20]
+            newest = max(logs)[:20]
             entry.segments = len(logs)
             entry.first_offset = int(min(logs)[:20])
-            entry.last_segment_offset = int(tail_base)
+            entry.last_segment_offset = int(newest)
+            special = {newest + suffix for suffix in _TAIL_SUFFIXES}
+            special.add(PARTITION_METADATA)
+        else:
+            special = {PARTITION_METADATA}
         files = len(names)
-        total = newest = 0
+        total = 0
         lstat = os.stat
         # As lean as it can be: this loop is where a full scan spends its time.
         for name in names:
@@ -100,24 +105,36 @@ class PartitionReader:
                 continue
             total += found.st_size
             blocks += found.st_blocks
-            if (name[20:] == ".log" or not logs) and found.st_mtime_ns > newest:
-                newest = found.st_mtime_ns
-            if name[:20] == tail_base:
-                _note_tail(known, name[20:], found)
-            elif name == PARTITION_METADATA:
-                self._read_topic_id(fd, entry)
+            if name in special:
+                self._special(fd, name, found, known)
         entry.files = files
         entry.bytes = total
         entry.allocated = blocks * 512
-        entry.newest_mtime_ns = newest
+        if not entry.newest_mtime_ns:
+            entry.newest_mtime_ns = entry.mtime_ns
+
+    def _special(self, fd: int, name: str, found: os.stat_result, known: Known) -> None:
+        """A file of the newest segment, or `partition.metadata`."""
+        if name == PARTITION_METADATA:
+            self._read_topic_id(fd, known.entry)
+            return
+        bit = _TAIL_SUFFIXES[name[20:]]
+        if not bit:
+            known.entry.newest_mtime_ns = found.st_mtime_ns
+            known.log_bytes = found.st_size
+            known.log_blocks = found.st_blocks
+        else:
+            known.index_files |= bit
+            known.index_bytes += found.st_size
+            known.index_blocks += found.st_blocks
 
     @staticmethod
     def _odd(fd: int, name: str, found: os.stat_result, known: Known) -> Usage:
         """What is no regular file: a directory with all that is in it, or a symlink, socket, FIFO or device."""
+        # Kafka makes none of these, and changes further down do not show in this directory's mtime.
+        known.settled = False
         if not stat.S_ISDIR(found.st_mode):
             return Usage(files=1, allocated=found.st_blocks * 512)
-        # Changes further down do not show in this directory's mtime.
-        known.settled = False
         return nested_usage(fd, name, known.entry.device)
 
     def _read_topic_id(self, fd: int, entry: PartitionDir) -> None:
@@ -134,14 +151,6 @@ class PartitionReader:
             if error.errno in OFFLINE_ERRNOS:
                 raise
             entry.error = f"{PARTITION_METADATA} cannot be read: {error.strerror}"
-
-
-def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:
-    bit = _TAIL_BITS.get(suffix)
-    if bit is not None:
-        known.tail_files |= bit
-        known.tail_bytes += found.st_size
-        known.tail_blocks += found.st_blocks
 
 
 def _segments(names: list[str]) -> list[str]:

@@ -169,7 +169,8 @@ class _Removal:
                     if not self._rmdir(fd, level.name):
                         levels[-1].pending.append(level.name)
         except OSError as error:
-            error.filename = "/".join([*(level.name for level in levels[1:9]), str(error.filename)])
+            names = [level.name for level in levels[1:9]] + [error.filename] * isinstance(error.filename, str)
+            error.filename = "/".join(names) or None
             raise
         finally:
             os.close(fd)

@@ -1,10 +1,12 @@
 """The inventory of a log dir: full the first time, afterwards only what can have changed.
 
 A partition directory whose own mtime did not change has the same files, and of those Kafka changes only the newest
-segment's: `.log`, its indexes, its aborted-transaction index. So the next scan stats the directory and those, and adds
-the difference. That is exact after appends, rolls, retention and truncation. What it cannot see (a change in place of
-an older file, a clock that stepped back) is found by a slice of all directories that every scan reads in full. mtimes
-are as coarse as the kernel's tick, so a directory that was modified within a second of its last reading is read again.
+segment's: `.log`, its indexes, its aborted-transaction index. So the next scan stats the directory and that `.log`, and
+the indexes only if the `.log` changed, or while a broker may be starting or stopping (it resizes the indexes without a
+record being written: told by who has the lock). The difference is added. That is exact after appends, rolls, retention
+and truncation. What it cannot see (a change in place of an older file, a clock that stepped back) is found by a slice
+of all directories that every scan reads in full. mtimes are as coarse as the kernel's tick, so a directory that was
+modified within a second of its last reading is read again.
 
 Reading is by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
 `partition.metadata`.
@@ -18,14 +20,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from logagent.broker.lock import look
 from logagent.host.disk import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
 from logagent.host.mounts import mounted_children
-from logagent.host.read_dir import TAIL_SUFFIXES, Known, PartitionReader
+from logagent.host.read_dir import TAIL_INDEXES, Known, PartitionReader
 from logagent.model.names import classify
 from logagent.model.records import Identity, Kind, PartitionDir
 
 # In each scan one of so many slices is read in full: at a scan every 10 minutes, everything within two days.
 SLICES = 256
+# In each scan one of so many slices has its indexes looked at, changed or not.
+INDEX_SLICES = 16
+# How long after the lock changed hands a broker may still be loading its logs.
+LOADING_NS = 3600 * 1_000_000_000
 # Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
 OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
 SYMLINK_ERROR = "symlink"
@@ -37,11 +44,14 @@ class LogDirInventory:
     """What one scan of a log dir saw.
 
     dirs: every directory in it (and every symlink, with the error "symlink", because Kafka follows those), in the order
-    of the listing. A directory that could not be read has its `error` and what little is known. allocated includes the
-    blocks of the directories themselves, as `du` counts. other_bytes, other_allocated: plain files, symlinks, and the
-    directories of `OTHER_KINDS` (which are in `dirs` too), so used = sum over the other kinds + other + unexplained.
+    of the listing. A directory that could not be read has its `error` and what little is known. `allocated` includes
+    the blocks of the directories themselves, as `du` counts; `newest_mtime_ns` is that of the newest segment's `.log`
+    (Kafka appends to no other), without segments the directory's own.
+    other_bytes, other_allocated: plain files, symlinks, and the directories of `OTHER_KINDS` (which are in `dirs` too),
+    so used = sum over the other kinds + other + unexplained.
     size, used, free: the file system's, in bytes; `free` is what a user without privileges can still write.
     at_ns: when the scan began. read_in_full: how many directories were (the rest only as far as they can change).
+    round, holder, holder_since_ns, known: for the next scan.
     """
 
     path: str
@@ -55,6 +65,8 @@ class LogDirInventory:
     free: int = 0
     read_in_full: int = 0
     round: int = 0
+    holder: tuple[bool, int | None] = (False, None)
+    holder_since_ns: int = 0
     known: dict[str, Known] = field(default_factory=dict, repr=False)
 
     @property
@@ -97,6 +109,8 @@ class _Scan:
         self._result = LogDirInventory(log_dir.path, log_dir.identity, now_ns())
         self._result.round = previous.round + 1 if previous is not None else 0
         self._due_slice = self._result.round % slices
+        self._due_indexes = self._result.round % INDEX_SLICES
+        self._all_indexes = self._note_holder(previous)
         self._reader = PartitionReader(log_dir, now_ns)
         self._mounted = mounted_children(log_dir.fd)
 
@@ -123,7 +137,7 @@ class _Scan:
     def _refresh(self, name: str, known: Known) -> bool:
         """Bring `known` up to date without listing it; False if it has to be read in full."""
         entry = known.entry
-        if not known.settled or entry.inode % self._slices == self._due_slice or name in self._mounted:
+        if not known.settled or _spread(entry.inode) % self._slices == self._due_slice or name in self._mounted:
             return False
         try:
             found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
@@ -142,26 +156,40 @@ class _Scan:
             return False
         return True
 
+    def _note_holder(self, previous: LogDirInventory | None) -> bool:
+        """Whether all indexes are to be looked at: a broker may have started or stopped since the last scan."""
+        result = self._result
+        seen = look(self._log_dir.fd)
+        result.holder = (seen.held, seen.pid)
+        if previous is None or previous.holder != result.holder:
+            result.holder_since_ns = result.at_ns
+            return True
+        result.holder_since_ns = previous.holder_since_ns
+        return seen.held and result.at_ns < result.holder_since_ns + LOADING_NS
+
     def _refresh_tail(self, base: str, known: Known) -> None:
-        """Stat the files of the newest segment and add what they grew (or shrank) by."""
+        """Stat the files of the newest segment that can have changed and add what they grew (or shrank) by."""
         fd = self._log_dir.fd
+        entry = known.entry
         found = os.stat(base + ".log", dir_fd=fd, follow_symlinks=False)
-        size, blocks = found.st_size, found.st_blocks
-        newest = found.st_mtime_ns
-        for bit, suffix in TAIL_SUFFIXES:
-            if known.tail_files & bit:
+        size, blocks, written = found.st_size, found.st_blocks, found.st_mtime_ns
+        if size == known.log_bytes and blocks == known.log_blocks and written == entry.newest_mtime_ns:
+            if not (self._all_indexes or _spread(entry.inode) % INDEX_SLICES == self._due_indexes):
+                return
+        else:
+            entry.bytes += size - known.log_bytes
+            entry.allocated += (blocks - known.log_blocks) * 512
+            known.log_bytes, known.log_blocks = size, blocks
+            entry.newest_mtime_ns = written
+        size = blocks = 0
+        for bit, suffix in TAIL_INDEXES:
+            if known.index_files & bit:
                 found = os.stat(base + suffix, dir_fd=fd, follow_symlinks=False)
                 size += found.st_size
                 blocks += found.st_blocks
-        entry = known.entry
-        if size != known.tail_bytes:
-            entry.bytes += size - known.tail_bytes
-            known.tail_bytes = size
-        if blocks != known.tail_blocks:
-            entry.allocated += (blocks - known.tail_blocks) * 512
-            known.tail_blocks = blocks
-        if newest > entry.newest_mtime_ns:
-            entry.newest_mtime_ns = newest
+        entry.bytes += size - known.index_bytes
+        entry.allocated += (blocks - known.index_blocks) * 512
+        known.index_bytes, known.index_blocks = size, blocks
 
     def _read(self, name: str) -> Known | None:
         """Read the directory `name` in full; None if it is none, or gone."""
@@ -201,11 +229,16 @@ class _Scan:
         return None
 
     def _unread(self, name: str, error: str) -> Known | None:
-        """A directory (or symlink) of which nothing but its own inode is known."""
+        """A directory (or symlink) of which nothing but its own inode is known, and perhaps not even that."""
         try:
             found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
+        except OSError as unknown:
+            if unknown.errno in OFFLINE_ERRNOS:
+                raise
+            # The log dir may be listed but not searched: inode 0 is nobody's, so nothing can be done to it.
+            found = os.stat_result((0,) * 19)
         entry = self._entry(name, found)
         entry.error = error
         return Known(entry)
@@ -213,6 +246,8 @@ class _Scan:
     def _entry(self, name: str, found: os.stat_result) -> PartitionDir:
         parsed = classify(name)
         share = self._reader.share
+        modified, changed = found.st_mtime_ns, found.st_ctime_ns
+        device = self._log_dir.identity.device
         return PartitionDir(
             log_dir=self._log_dir.path,
             name=name,
@@ -221,9 +256,15 @@ class _Scan:
             partition=parsed.partition,
             uuid=parsed.uuid,
             truncated=parsed.truncated,
-            device=found.st_dev,
+            # One object for equal numbers: of 100,000 records every one would have its own.
+            device=device if found.st_dev == device else found.st_dev,
             inode=found.st_ino,
-            ctime_ns=found.st_ctime_ns,
-            mtime_ns=found.st_mtime_ns,
+            ctime_ns=modified if changed == modified else changed,
+            mtime_ns=modified,
             error=parsed.error if parsed.kind is Kind.INVALID else None,
         )
+
+
+def _spread(inode: int) -> int:
+    """Inodes of directories come in steps (xfs: 32 or 64), slices of them should be of one size nevertheless."""
+    return inode * 0x9E3779B1 >> 12
