@@ -20,7 +20,7 @@ from logagent.host.budget import ByteBudget
 from logagent.host.disk import OpenLogDir
 from logagent.host.journal import Journal
 from logagent.model.facts import Facts
-from logagent.model.plan import ActionResult, Guard, Plan, Proposal, Refusal, action_id
+from logagent.model.plan import ActionResult, Guard, Plan, Proposal, Refusal, action_id, keep_pairs
 from logagent.model.records import ActionKind, Health, Kind, Outcome, PartitionDir, TopicPartition
 
 # Facts older than this are gathered anew before the next directory is removed.
@@ -93,7 +93,11 @@ class LogManager:
     def _rename(self, proposals: Sequence[Proposal], plan: Plan, execution: Execution) -> None:
         for (source, target), batch in groupby(proposals, key=lambda p: (p.dir.log_dir, p.new_dir or p.dir.log_dir)):
             facts = self.look()
-            permitted = [p for p in batch if self._passes(p, facts, execution)]
+            asked = list(batch)
+            passed = [p for p in asked if self._passes(p, facts, execution)]
+            here = {(p.dir.log_dir, p.dir.name) for p in asked}
+            permitted, alone = keep_pairs(passed, [p for p in asked if p.makes_room_for in here])
+            self._skip(passed, alone, execution)
             if not permitted:
                 continue
             # The one of the two that a broker locks: the other is a quarantine directory.
@@ -131,6 +135,15 @@ class LogManager:
                 execution.results[action_id(p)] = result
                 if result.outcome is not Outcome.DONE:
                     seen_at = float("-inf")
+
+    @staticmethod
+    def _skip(passed: Sequence[Proposal], alone: Sequence[Refusal], execution: Execution) -> None:
+        execution.refusals += alone
+        why = {(r.log_dir, r.name): f"{r.guard}: {r.fact}" for r in alone}
+        for p in passed:
+            if (p.dir.log_dir, p.dir.name) in why:
+                skipped = ActionResult(Outcome.SKIPPED, why[p.dir.log_dir, p.dir.name])
+                execution.results[action_id(p)] = skipped
 
     def _passes(self, p: Proposal, facts: Facts, execution: Execution) -> bool:
         for guard in self.guards:

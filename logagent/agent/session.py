@@ -130,7 +130,7 @@ class Session:
         """What was renamed away or removed in the last 24 hours (a clock set back does not hide it)."""
         now = self.clock.now_ms()
         return tuple(
-            RecentAction(e.intent.log_dir, e.intent.identity, e.intent.bytes, e.intent.approved)
+            RecentAction(e.intent.identity, e.intent.topic_id, e.intent.partition, e.intent.bytes, e.intent.approved)
             for e in self.journal.since(now - DAY_MS)
             if e.intent.action in _TAKES_AWAY and e.outcome is not Outcome.SKIPPED
         )

@@ -122,7 +122,10 @@ class HostSight:
         if log_dir is None or meta is None:
             why = self.failures.reason(path) or "it could not be read"
             return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
-        health, reason = _health(log_dir, meta)
+        try:
+            health, reason = _health(log_dir, meta)
+        except LogAgentError as e:
+            return LogDirFacts(path, None, Health.OFFLINE, str(e), Holder(HolderState.UNREADABLE))
         holder = holder_of(log_dir.fd, path, open_files)
         children = open_files.dir_pids.get(path, {})
         return LogDirFacts(
@@ -177,8 +180,12 @@ def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
 
 
 def _health(log_dir: OpenLogDir, meta: MetaSeen) -> tuple[Health, str | None]:
-    """State of an open log dir as far as one look tells; probes that write are the daemon's and `check`'s."""
-    room = os.statvfs(log_dir.fd)
+    """State of an open log dir as far as one look tells; probes that write are the daemon's and `check`'s.
+
+    Raises KafkaStorageError if the disk fails.
+    """
+    with log_dir.acting("statvfs"):
+        room = os.statvfs(log_dir.fd)
     if room.f_flag & os.ST_RDONLY:
         return Health.READ_ONLY, "its file system is mounted read-only"
     if meta.missing:
@@ -199,9 +206,11 @@ def read_meta(log_dir: OpenLogDir) -> MetaSeen:
             if e.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
                 return MetaSeen(error=e.strerror)
             raise
-        with os.fdopen(fd, "rb") as file:
-            try:
-                meta = parse_meta_properties(file.read(_MOST_META_BYTES))
-            except (UnreadableError, IsADirectoryError) as e:
-                return MetaSeen(error=str(e))
+        try:
+            content = os.read(fd, _MOST_META_BYTES)
+            meta = parse_meta_properties(content)
+        except (UnreadableError, IsADirectoryError) as e:
+            return MetaSeen(error=str(e))
+        finally:
+            os.close(fd)
     return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)

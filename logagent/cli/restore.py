@@ -20,9 +20,16 @@ from logagent.model.records import Kind
 @click.option("--topic-name", metavar="TOPIC", help="The full topic of a name that was cut, where it is not known.")
 @click.option("--replace", is_flag=True, help="Quarantine what stands under the name now.")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only a plan.")
+@click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan, though it is over the blast radius.")
 @common
 def restore(
-    call: Call, names: tuple[str, ...], plan_id: str | None, topic_name: str | None, replace: bool, execute: bool
+    call: Call,
+    names: tuple[str, ...],
+    plan_id: str | None,
+    topic_name: str | None,
+    replace: bool,
+    execute: bool,
+    approve: str | None,
 ) -> None:
     """Give marked and stray directories (NAME as `scan` shows it) their full names back."""
     if not names and plan_id is None:
@@ -48,6 +55,6 @@ def restore(
         proposals, refusals = restorations(
             chosen, session.dirs, facts, marks, session.begun(), new_uuid=new_uuid, replace=replace, topic=topic_name
         )
-        return session.plan(proposals, refusals=refusals, facts=facts)
+        return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
 
     run_plan(call, make_plan, execute=execute)

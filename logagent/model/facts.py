@@ -42,12 +42,21 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class RecentAction:
-    """A directory that was renamed or removed by us in the last 24 hours."""
+    """A directory that was renamed or removed by us in the last 24 hours.
 
-    log_dir: str
+    `topic_id` and `partition` tell it from another one that got its inode after it was gone.
+    """
+
     identity: Identity
+    topic_id: str | None
+    partition: int | None
     bytes: int
     approved: bool
+
+    @property
+    def key(self) -> tuple[Identity, str | None, int | None]:
+        """One directory over all its names and places."""
+        return (self.identity, self.topic_id, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from logagent.model.facts import Facts
-from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Identity, Kind, Outcome, PartitionDir
 
 GuardName = Literal[
     "inside",
@@ -45,6 +45,7 @@ class Proposal:
 
     `new_dir` is the directory that a quarantined one moves to where that is not its log dir (brokers before 3.6.1).
     `approved`: an operator allowed this very directory by plan id in an earlier step. `begun`: its removal had begun.
+    `makes_room_for`: the (log dir, name) of a restore in the same plan; the two happen together or not at all.
     """
 
     action: ActionKind
@@ -58,6 +59,7 @@ class Proposal:
     approved: bool = False
     begun: bool = False
     flags: Flags = Flags()
+    makes_room_for: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,8 @@ def assemble(
             permitted.append(proposal)
         else:
             refused.append(refusal)
+    permitted, alone = keep_pairs(permitted, [p for p in proposals if p.makes_room_for is not None])
+    refused += alone
     if approve is not None:
         found = approved_subset(permitted, approve)
         if found is None:
@@ -188,6 +192,29 @@ def assemble(
     if tripped is not None:
         refused.append(tripped)
     return Plan(plan_id(permitted), facts.now_ms, tuple(permitted), tuple(refused), tuple(waiting), tripped)
+
+
+def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:
+    """`permitted` without the halves of pairs (a restore and what makes room for it) of which the other was refused.
+
+    Setting a living partition aside for a restore that does not come would only do harm.
+    """
+    there = {(p.dir.log_dir, p.dir.name) for p in permitted}
+    partner: dict[tuple[str, str], tuple[str, str]] = {}
+    for p in making_room:
+        if p.makes_room_for is not None:
+            partner[p.dir.log_dir, p.dir.name] = p.makes_room_for
+            partner[p.makes_room_for] = (p.dir.log_dir, p.dir.name)
+    kept: list[Proposal] = []
+    refused: list[Refusal] = []
+    for p in permitted:
+        other = partner.get((p.dir.log_dir, p.dir.name))
+        if other is None or other in there:
+            kept.append(p)
+            continue
+        fact = f"it goes together with {'/'.join(other)}, which was refused"
+        refused.append(Refusal(p.dir.log_dir, p.dir.name, "policy", fact, "see that refusal", p.dir.bytes))
+    return kept, refused
 
 
 def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposal] | None:
@@ -214,16 +241,19 @@ def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
 def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
     """Guard "blast-radius": over the plan as a whole, with what was done in the last 24 hours.
 
-    A directory counts once, whatever was done to it (its inode stays over renames), and not at all once an operator
-    has approved it. One directory is always allowed.
+    A directory counts once, whatever was done to it (its inode stays over renames; the topic id tells it from the next
+    one with that inode), and not at all once an operator has approved it. One directory is always allowed.
     """
     counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved]
     if not counted:
         return None
-    sizes = {(r.log_dir, r.identity): r.bytes for r in facts.recent if not r.approved}
-    exempt = {(r.log_dir, r.identity) for r in facts.recent if r.approved}
+    exempt = {r.key for r in facts.recent if r.approved}
+    sizes: dict[tuple[Identity, str | None, int | None], int] = {}
+    for r in facts.recent:
+        if r.key not in exempt:
+            sizes[r.key] = max(r.bytes, sizes.get(r.key, 0))
     for p in counted:
-        key = (p.dir.log_dir, p.dir.identity)
+        key = (p.dir.identity, p.dir.topic_id, p.dir.partition)
         if key not in exempt:
             sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
     fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 
 from logagent.model import names
 from logagent.model.facts import Facts
@@ -196,11 +197,13 @@ def restorations(
     """
     proposals: list[Proposal] = []
     refusals: list[Refusal] = []
-    current = [d for d in all_dirs if d.kind is Kind.CURRENT]
-    standing = {(d.topic, d.partition): d for d in current}
-    incarnations = {(d.topic_id, d.partition): d for d in current if d.topic_id}
+    # A broker starts neither with two current nor with two future logs of one partition, however they are spelled.
+    standing: dict[tuple[Kind, str | None, int | None], PartitionDir] = {
+        (d.kind, d.topic, d.partition): d for d in all_dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)
+    }
+    incarnations = {(d.topic_id, d.partition): d for d in all_dirs if d.kind is Kind.CURRENT and d.topic_id}
     offline = [f for f in facts.log_dirs.values() if f.health is Health.OFFLINE]
-    taken: set[str] = set()
+    taken: set[tuple[Kind, str, int]] = set()
     for d in chosen:
         key = (d.log_dir, d.name)
         mark = marks.get(key)
@@ -215,30 +218,33 @@ def restorations(
             continue
         assert name is not None and d.partition is not None
         target = _name_before(mark) or names.current_name(name, d.partition)
-        becomes_current = names.classify(target).kind is Kind.CURRENT
-        there = standing.get((name, d.partition)) if becomes_current else None
-        elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id and becomes_current else None
-        refusal = _collision(d, target, there, elsewhere, target in taken, home=came_from or d.log_dir, replace=replace)
+        slot = (names.classify(target).kind, name, d.partition)
+        there = standing.get(slot)
+        elsewhere = incarnations.get((d.topic_id, d.partition)) if d.topic_id and slot[0] is Kind.CURRENT else None
+        refusal = _collision(d, target, there, elsewhere, slot in taken, home=came_from or d.log_dir, replace=replace)
         if refusal is not None:
             refusals.append(refusal)
             continue
-        taken.add(target)
+        taken.add(slot)
         if there is not None:
-            flags = Flags(allow_assigned=True, even_last_copy=True, include_internal=True)
-            proposals.append(
-                rename_away(
-                    there,
-                    is_stray=True,
-                    reason=f"makes room for {d.name}",
-                    new_uuid=new_uuid,
-                    quarantine_dir=facts.quarantine_dirs.get(there.log_dir),
-                    flags=flags,
-                )
-            )
+            proposals.append(_make_room(there, d, facts, new_uuid))
         proposals.append(
             Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, new_dir=came_from, full_topic=name)
         )
     return proposals, refusals
+
+
+def _make_room(there: PartitionDir, coming: PartitionDir, facts: Facts, new_uuid: NewUuid) -> Proposal:
+    """Quarantine of what stands where `coming` is restored to: --replace is the operator's word for it."""
+    proposal = rename_away(
+        there,
+        is_stray=True,
+        reason=f"makes room for {coming.name}",
+        new_uuid=new_uuid,
+        quarantine_dir=facts.quarantine_dirs.get(there.log_dir),
+        flags=Flags(allow_assigned=True, even_last_copy=True, include_internal=True),
+    )
+    return replaced(proposal, makes_room_for=(coming.log_dir, coming.name))
 
 
 def _name_before(mark: Mark | None) -> str | None:
@@ -296,10 +302,10 @@ def _collision(
     if there is None:
         return None
     if there.log_dir != home:
-        fact = f"{target} exists in {there.log_dir}"
+        fact = f"{there.name} exists in {there.log_dir}"
         return Refusal(d.log_dir, d.name, "policy", fact, "a broker does not start with one partition twice", d.bytes)
     if not replace:
-        fact = f"{target} exists in this log dir"
+        fact = f"{there.name} exists in this log dir"
         return Refusal(
             d.log_dir, d.name, "policy", fact, "add --replace to quarantine what stands there first", d.bytes
         )
