@@ -109,8 +109,8 @@ class CliHost:
         return run_apart(*self.arguments(*arguments), **environment)
 
     def snapshot(self) -> dict[str, tuple[object, ...]]:
-        """Everything below the host: type, inode, size, times and content, ctime included."""
-        return dict(_snapshot(self.root))
+        """Everything on the broker's disk: mode, inode, size, mtime, ctime, content."""
+        return dict(_snapshot(self.disk))
 
     def partitions(self) -> dict[str, tuple[object, ...]]:
         """The log dirs' trees without what any rename changes (ctimes, and the times of the log dirs themselves)."""
