@@ -8,7 +8,7 @@ host the newest such file counts. Everything else is listed with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 
 from pyspark.sql import DataFrame
@@ -37,6 +37,10 @@ class Ingested:
     waiting: int = 0
     rejected: int = 0
     rows: int = 0
+
+    def document(self) -> dict[str, str | int]:
+        """For `--json`."""
+        return {**asdict(self), "date": self.date.isoformat()}
 
 
 def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,13 +120,20 @@ def _cause(error: BaseException) -> str:
     return first.strip()[:300]
 
 
+def running() -> bool:
+    """Whether this process has a session already (spark-submit, a notebook, tests)."""
+    return SparkSession.getActiveSession() is not None
+
+
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
-    """Turns Spark's and Java's exceptions into ours, each with one sentence and a hint."""
+def explained(doing: str, *, verbose: bool = False) -> Iterator[None]:
+    """Turns Spark's and Java's exceptions into ours, each with one sentence and a hint; `verbose` prints theirs too."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
+        if verbose:
+            print(text, file=sys.stderr)
         for pattern, kind, meaning, hint in _MEANINGS:
             if re.search(pattern, text):
                 raise kind(f"{doing}: {meaning} ({_cause(error)})", hint=hint) from error

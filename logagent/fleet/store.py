@@ -57,6 +57,9 @@ class Files:
         system, path = self._at(target)
         system.delete(path, True)
         system.rename(self._at(source)[1], path)
+        # Hadoop's local file system keeps checksums beside files: nobody else wants them beside a report.
+        folder, _, name = target.rpartition("/")
+        self.delete(f"{folder}/.{name}.crc")
 
     def write(self, uri: str, content: bytes) -> None:
         """Writes a file whole: below a temporary name first."""
