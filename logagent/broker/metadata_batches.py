@@ -34,6 +34,9 @@ def record_batch_class() -> type[DefaultRecordBatch]:
     with warnings.catch_warnings():
         # kafka-python 3.0.12 opens its schemas in a way that Python 3.11 and 3.12 deprecate.
         warnings.simplefilter("ignore", DeprecationWarning)
+        # The package before its parts: two threads that import parts of it at the same time would wait for each
+        # other's locks, and Python then gives one of them a half-made module.
+        import kafka  # noqa: F401
         from kafka.record.default_records import DefaultRecordBatch
     return DefaultRecordBatch  # type: ignore[no-any-return]
 
