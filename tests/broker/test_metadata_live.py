@@ -15,7 +15,7 @@ from tests.broker.cluster import KafkaCluster
 from tests.broker.kafka import KraftNode
 from tests.broker.process import wait_until
 
-VERSIONS = ["3.6.0", "3.7.0", "3.9.1", "4.1.0", "4.3.1"]
+VERSIONS = ["3.3.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0", "4.3.1"]
 # Snapshots, new segments and the deletion of old ones every few moments, where the defaults are hours.
 CHURN = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
