@@ -52,15 +52,21 @@ _CLUSTER = "kafka-acls --add --allow-principal User:NAME --operation Describe --
 class AdminReader:
     """One round of questions to one cluster; close it afterwards and make a new one for the next round.
 
-    `client_config` is what `client_properties` gives; `timeout` (seconds) bounds each question, not the round.
+    `client_config` is what `client_properties` gives; `timeout` (seconds) bounds each question, not the round (a name
+    server that hangs is bounded by the system's resolver only). `client` takes the place of a new connection.
     Every method raises `ServiceUnreachable` where nobody answers (wrong credentials included) and `UnreadableError`
     where an answer is partial, empty or refused, unless it says otherwise.
     """
 
     def __init__(
-        self, bootstrap_servers: str, client_config: Mapping[str, Any] | None = None, timeout: float = 10.0
+        self,
+        bootstrap_servers: str,
+        client_config: Mapping[str, Any] | None = None,
+        timeout: float = 10.0,
+        *,
+        client: AdminClient | None = None,
     ) -> None:
-        self._client = AdminClient(bootstrap_servers, client_config or {}, timeout)
+        self._client = client or AdminClient(bootstrap_servers, client_config or {}, timeout)
         self._living_ids: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -137,7 +143,7 @@ class AdminReader:
 
     def log_dirs(self, node_id: int) -> dict[str, LogDirDescription]:
         """The log dirs of one broker by path, offline ones too (they carry an error code)."""
-        response = self._client.send(DescribeLogDirsRequest(topics=None), node_id)
+        response = self._client.send(lambda: DescribeLogDirsRequest(topics=None), node_id)
         # Before version 3 there is no code for the whole answer, and a refusal is just an empty one.
         code = getattr(response, "error_code", NONE) or NONE
         if code != NONE or not response.results:
@@ -166,7 +172,7 @@ class AdminReader:
         return None
 
     def _metadata(self, *, topics: list[Any] | None, node_id: int | None = None) -> Any:
-        response = self._client.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), node_id)
+        response = self._client.send(lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False), node_id)
         code = getattr(response, "error_code", NONE) or NONE
         if code != NONE:
             raise UnreadableError(f"{self._origin(node_id)} refuses to describe the cluster: error {code}")

@@ -9,13 +9,12 @@ API is asked; loading kafka-python takes a few hundred milliseconds.
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from logagent.broker.admin_log import Complaints
 from logagent.errors import ServiceUnreachable, UnreadableError
 
 with warnings.catch_warnings():
@@ -32,17 +31,17 @@ __all__ = [
     "DescribeLogDirsRequest",
     "ListPartitionReassignmentsRequest",
     "MetadataRequest",
+    "cluster_request",
 ]
 
 MAX_RESPONSE_BYTES = 512 << 20
 NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2
-_LOGGER = logging.getLogger("kafka")
 
 # What a broker says to a wrong password. Its answer is often lost (it closes the connection right after it, and
 # kafka-python then sees only that), so with SASL a few closed connections to each server mean the same.
-DISCONNECTS = 3
 REFUSALS = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError)
+CLOSED_CONNECTIONS = 3
 
 # A wrong password, a missing authority and the wrong protocol all end in a closed connection or a time-out.
 CAUSES = (
@@ -53,6 +52,11 @@ HINT = (
     "check kafka.bootstrap_servers and the file that kafka.client names; a wrong password, a certificate authority "
     "that did not sign the broker's certificate and the wrong security.protocol all look like this"
 )
+
+
+def cluster_request() -> Any:
+    """A metadata request without topics: brokers, controller, cluster id."""
+    return MetadataRequest(topics=[], allow_auto_topic_creation=False)
 
 
 class AdminClient:
@@ -69,6 +73,7 @@ class AdminClient:
         self._config = dict(config)
         self._net: Any = None
         self._manager: Any = None
+        self._complaints = self._new_complaints()
 
     def __enter__(self) -> Self:
         return self
@@ -82,14 +87,14 @@ class AdminClient:
             return
         net, manager = self._net, self._manager
         self._net = self._manager = None
-        with _quiet():
-            with contextlib.suppress(Exception):
-                # On the thread that owns the connections: it may be working on one of them.
-                net.run(lambda: manager.close())
-            with contextlib.suppress(Exception):
-                net.stop(timeout_ms=2000)
-            with contextlib.suppress(Exception):
-                net.close()
+        with contextlib.suppress(Exception):
+            # On the thread that owns the connections: it may be working on one of them.
+            net.run(lambda: manager.close())
+        with contextlib.suppress(Exception):
+            net.stop(timeout_ms=2000)
+        with contextlib.suppress(Exception):
+            net.close()
+        self._complaints.close()
 
     def connect(self) -> None:
         """Find the cluster through any of the bootstrap servers, within the time limit."""
@@ -109,40 +114,56 @@ class AdminClient:
             "allow_auto_create_topics": False,
             **self._config,
         }
-        sasl = str(self._config.get("security_protocol", "")).startswith("SASL")
-        with _quiet(disconnects=DISCONNECTS * len(settings["bootstrap_servers"]) if sasl else None) as heard:
-            try:
-                self._net = NetworkSelector(**settings)
-                self._manager = KafkaConnectionManager(self._net, **settings)
-                self._net.start()
-                self._bootstrap(heard)
-            except Exception as error:
-                self.close()
-                raise ServiceUnreachable(
-                    f"cannot talk to Kafka at {self.bootstrap_servers}: {CAUSES} ({_reason(error, heard)})", hint=HINT
-                ) from error
+        self._complaints = self._new_complaints()
+        self._complaints.listen()
+        try:
+            self._net = NetworkSelector(**settings)
+            self._manager = KafkaConnectionManager(self._net, **settings)
+            self._net.start()
+            self._bootstrap()
+        except Exception as error:
+            self.close()
+            reason = self._complaints.reason(error)
+            raise ServiceUnreachable(
+                f"cannot talk to Kafka at {self.bootstrap_servers}: {CAUSES} ({reason})", hint=HINT
+            ) from error
 
-    def _bootstrap(self, heard: _Heard) -> None:
+    def _new_complaints(self) -> Complaints:
+        sasl = str(self._config.get("security_protocol", "")).startswith("SASL")
+        servers = self.bootstrap_servers.count(",") + 1
+        return Complaints(
+            refusals=REFUSALS,
+            ignored=(kafka_errors.KafkaTimeoutError, kafka_errors.NodeNotReadyError),
+            closed_left=CLOSED_CONNECTIONS * servers if sasl else None,
+        )
+
+    def _bootstrap(self) -> None:
         """Wait for the first connection, but not once a broker refused user or password: trying that again and again
         until the time is up would only lock the account."""
+        complaints = self._complaints
         future = self._manager.bootstrap_async(int(self.timeout * 1000))
-        future.add_both(lambda _: heard.wake.set())
-        heard.wake.wait(self.timeout + 0.1)
+
+        def wake_when_done() -> None:
+            future.add_both(lambda _: complaints.wake.set())
+
+        self._net.call_soon_with_future(wake_when_done)
+        complaints.wake.wait(self.timeout + 0.1)
         if not future.is_done:
-            raise heard.error or TimeoutError(f"no answer within {self.timeout:g} s")
+            raise complaints.error or TimeoutError(f"no answer within {self.timeout:g} s")
         if future.exception is not None:
             raise future.exception
 
-    def send(self, request: Any, node_id: int | None = None) -> Any:
-        """The answer of `node_id` to `request`, or of any broker that answers."""
+    def send(self, make_request: Callable[[], Any], node_id: int | None = None) -> Any:
+        """The answer of `node_id` to a request, or of any broker that answers (each try makes the request anew: it
+        carries the version that one broker speaks)."""
         self.connect()
         if node_id is not None:
-            return self._send(request, node_id)
+            return self._send(make_request(), node_id)
         deadline = time.monotonic() + self.timeout
         while True:
             # A broker that does not answer is passed over for a while by the manager, so this ends at another one.
             try:
-                return self._send(request, None)
+                return self._send(make_request(), None)
             except ServiceUnreachable:
                 if time.monotonic() + _RETRY_SECONDS > deadline:
                     raise
@@ -154,7 +175,7 @@ class AdminClient:
         while True:
             last: ServiceUnreachable
             try:
-                controller = self.send(MetadataRequest(topics=[], allow_auto_topic_creation=False)).controller_id
+                controller = self.send(cluster_request).controller_id
                 if controller < 0:
                     raise ServiceUnreachable(f"the cluster at {self.bootstrap_servers} has no controller now")
                 response = self._send(make_request(), controller)
@@ -184,22 +205,22 @@ class AdminClient:
 
     def _guarded(self, ask: Callable[[], Any], node_id: int | None) -> Any:
         who = "a broker" if node_id is None else f"node {node_id}"
-        with _quiet() as heard:
-            try:
-                return self._run(ask)
-            except kafka_errors.IncompatibleBrokerVersion as error:
-                raise UnreadableError(f"{who} cannot answer this: {error}") from error
-            except kafka_errors.UnknownBrokerIdError as error:
-                known = ", ".join(str(broker.node_id) for broker in self._manager.cluster.brokers())
-                raise ServiceUnreachable(
-                    f"{who} is not among the live brokers of the cluster at {self.bootstrap_servers} ({known})",
-                    hint="start it, or ask again when the cluster knows it",
-                ) from error
-            except Exception as error:
-                raise ServiceUnreachable(
-                    f"{who} of the cluster at {self.bootstrap_servers} does not answer: {_reason(error, heard)}",
-                    hint=HINT,
-                ) from error
+        self._complaints.error = None
+        try:
+            return self._run(ask)
+        except kafka_errors.IncompatibleBrokerVersion as error:
+            raise UnreadableError(f"{who} cannot answer this: {error}") from error
+        except kafka_errors.UnknownBrokerIdError as error:
+            known = ", ".join(str(broker.node_id) for broker in self._manager.cluster.brokers())
+            raise ServiceUnreachable(
+                f"{who} is not among the live brokers of the cluster at {self.bootstrap_servers} ({known})",
+                hint="start it, or ask again when the cluster knows it",
+            ) from error
+        except Exception as error:
+            reason = self._complaints.reason(error)
+            raise ServiceUnreachable(
+                f"{who} of the cluster at {self.bootstrap_servers} does not answer: {reason}", hint=HINT
+            ) from error
 
     def _run(self, ask: Callable[[], Any]) -> Any:
         """Run `ask` (which gives an awaitable) on the network thread, never longer than the time limit.
@@ -212,48 +233,3 @@ class AdminClient:
             return await self._manager.wait_for(future, int(self.timeout * 1000) + 100)
 
         return self._net.run(limited)
-
-
-class _Heard(logging.Handler):
-    """Keeps the last error that kafka-python logged, which says more than "timed out"; `wake` is set when a broker
-    refused user or password."""
-
-    def __init__(self, disconnects: int | None) -> None:
-        super().__init__(logging.WARNING)
-        self.error: BaseException | None = None
-        self.wake = threading.Event()
-        self._disconnects_left = disconnects
-
-    def emit(self, record: logging.LogRecord) -> None:
-        for argument in record.args if isinstance(record.args, tuple) else ():
-            if isinstance(argument, REFUSALS):
-                self.wake.set()
-            if self._disconnects_left is not None and "connection lost" in record.msg.lower():
-                self._disconnects_left -= "socket disconnected" in str(argument)
-                if self._disconnects_left <= 0:
-                    self.wake.set()
-            if isinstance(argument, BaseException) and not isinstance(argument, kafka_errors.KafkaTimeoutError):
-                self.error = argument
-
-
-@contextlib.contextmanager
-def _quiet(disconnects: int | None = None) -> Iterator[_Heard]:
-    """Listen to kafka-python's log, and keep its complaints from stderr: they come back in our own errors."""
-    heard = _Heard(disconnects)
-    propagate = _LOGGER.propagate
-    _LOGGER.addHandler(heard)
-    _LOGGER.propagate = False
-    try:
-        yield heard
-    finally:
-        _LOGGER.propagate = propagate
-        _LOGGER.removeHandler(heard)
-
-
-def _reason(error: BaseException, heard: _Heard) -> str:
-    """The most telling error in words, without the class name that kafka-python puts before them."""
-    telling = heard.error if heard.error is not None and isinstance(error, kafka_errors.KafkaTimeoutError) else error
-    said = str(telling)
-    while said.startswith(prefix := f"{type(telling).__name__}: "):
-        said = said.removeprefix(prefix)
-    return said or type(telling).__name__
