@@ -190,18 +190,27 @@ class Session:
         cluster = self.sight.cluster
         host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
         rulings = judge(self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now)
-        partition_dirs = self.of_kind(Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+        recent = self.recent() if self.journal_problem is None else ()
+        had_dirs, had_bytes = self._had(recent)
         return replace(
             self.sight.facts(log_dirs),
             rulings=rulings,
             kafka_version=self._kafka_version(log_dirs),
             quarantine_dirs=self.sight.quarantine_by_log_dir(),
             journal_problem=self.journal_problem,
-            recent=self.recent() if self.journal_problem is None else (),
-            partition_dirs=len(partition_dirs),
-            partition_bytes=sum(d.bytes for d in partition_dirs),
+            recent=recent,
+            partition_dirs=had_dirs,
+            partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None else frozenset(),
         )
+
+    def _had(self, recent: Sequence[RecentAction]) -> tuple[int, int]:
+        """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since."""
+        present = self.of_kind(Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+        sizes = {d.identity: d.bytes for d in present}
+        for r in recent:
+            sizes.setdefault(r.identity, r.bytes)
+        return len(sizes), sum(sizes.values())
 
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> frozenset[tuple[str, str]]:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""

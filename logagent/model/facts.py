@@ -61,7 +61,10 @@ class RecentAction:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is."""
+    """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is.
+
+    `partition_dirs` and `partition_bytes` are what the host had within 24 hours, what we removed since included.
+    """
 
     now_ms: int
     log_dirs: Mapping[str, LogDirFacts]

@@ -27,12 +27,14 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from tests.broker.jars import version_tuple
 from tests.broker.kafka import KafkaNode
 from tests.broker.process import wait_until
 from tests.broker.rig import Rig
 
+Mode = Literal["kraft", "zookeeper"]
 TEMPLATE = "filler"
 KEPT = "kept"
 ZERO_AGES = {
@@ -49,9 +51,9 @@ ZERO_AGES = {
 LOCKED = re.compile(r"Loading logs from log dirs|Skipping recovery of|Recovering (?:logs|all)|Loading logs")
 LOADED = re.compile(r"Loaded \d+ logs")
 TROUBLE = re.compile(
-    r"Stopping serving logs in dir|Error while (?:loading|deleting|writing|renaming)[^\n]*|Shutdown broker because[^\n]*"
-    r"|Failed to acquire lock[^\n]*|There was an error in one of the threads during logs loading[^\n]*"
-    r"|Exiting Kafka[^\n]*|KafkaStorageException[^\n]*|NoSuchFileException[^\n]*"
+    r"Stopping serving logs in dir|Error while (?:loading|deleting|writing|renaming)[^\n]*"
+    r"|Shutdown broker because[^\n]*|Failed to acquire lock[^\n]*|There was an error in one of the threads during logs loading[^\n]*"
+    r"|Exiting Kafka[^\n]*|KafkaStorageException[^\n]*"
 )
 
 
@@ -69,12 +71,13 @@ class Tally:
 class Race:
     """One broker and one remover on the same log dirs."""
 
-    def __init__(self, rig: Rig, version: str, mode: str, seed: int, *, interlock: bool = True) -> None:
+    def __init__(self, rig: Rig, version: str, mode: Mode, seed: int, *, interlock: bool = True) -> None:
         self.random = random.Random(seed)
         self.mode = mode
         self.interlock = interlock
         self.tally = Tally()
-        self.segment_bytes = 1 << 20 if version_tuple(version) >= (4, 0) else 1 << 16
+        # 4.x has a minimum of 1 MiB.
+        self.segment_bytes, self.segments = (1 << 20, 6) if version_tuple(version) >= (4, 0) else (1 << 16, 24)
         props = {"log.segment.delete.delay.ms": "1000", "log.segment.bytes": str(self.segment_bytes)}
         if version_tuple(version) >= (3, 6):
             props["log.initial.task.delay.ms"] = "500"
@@ -91,7 +94,7 @@ class Race:
         node.create_topic(TEMPLATE, partitions=1)
         for partition in range(4):
             self.expected[partition] = len(node.produce(KEPT, partition, n=200))
-        node.produce(TEMPLATE, 0, n=8 * 10, size=self.segment_bytes // 8)
+        node.produce(TEMPLATE, 0, n=8 * self.segments, size=self.segment_bytes // 8)
         node.stop()
         made = next(d / f"{TEMPLATE}-0" for d in node.log_dirs if (d / f"{TEMPLATE}-0").is_dir())
         shutil.copytree(made, self.template)
@@ -105,7 +108,9 @@ class Race:
         for log_dir in self.node.log_dirs:
             for kind in kinds:
                 name = f"gone-{self.random.randrange(1000)}-{self.random.randrange(8)}"
-                marked = name if kind == "orphan" else f"{name}.{uuid.UUID(int=self.random.getrandbits(128)).hex}-{kind}"
+                marked = (
+                    name if kind == "orphan" else f"{name}.{uuid.UUID(int=self.random.getrandbits(128)).hex}-{kind}"
+                )
                 target = log_dir / marked
                 if target.exists():
                     continue
@@ -125,12 +130,14 @@ class Race:
     def remover(self) -> Iterator[Path]:
         """The process that cleans up all the while; the path of its log."""
         log = self.node.root / "remover.jsonl"
-        # About the time of a start for what `litter` brings.
-        rate = self.segment_bytes * 10 * (6 if self.mode == "zookeeper" else 8) // 4
+        # Longer than any start takes for what `litter` brings, so that there is always a removal under way.
+        rate = self.segment_bytes * self.segments * 6 // 10
         environment = {**os.environ, **ZERO_AGES, "LOGAGENT_DELETE__BYTES_PER_SECOND": str(rate)}
         if self.mode != "zookeeper":
             environment["LOGAGENT_KAFKA__VERSION"] = self.node.version
-        command = [sys.executable, "-m", "tests.broker.remover", str(self.node.config), str(self.state), str(log)]
+        stop = self.node.root / "remover.stop"
+        paths = [self.node.config, self.state, log, stop]
+        command = [sys.executable, "-m", "tests.broker.remover", *map(str, paths)]
         if not self.interlock:
             command.append("--without-interlock")
         with open(self.node.root / "remover.err", "ab") as errors:
@@ -139,9 +146,9 @@ class Race:
             wait_until(log.exists, 30, "the remover is ready")
             yield log
         finally:
-            process.terminate()
+            stop.touch()
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -196,14 +203,24 @@ class Race:
         offline = node.offline_dirs()
         if offline:
             self.tally.troubles.append(f"offline: {offline}")
-        for partition, count in self.expected.items():
-            found = len(node.read_all(KEPT, partition))
-            if found != count:
-                self.tally.troubles.append(f"{KEPT}-{partition}: {found} of {count} records")
+        else:
+            self._read_everything()
         if self.random.random() < 0.5:
             node.stop()
         else:
             node.kill()
+
+    def _read_everything(self) -> None:
+        from kafka.errors import KafkaError
+
+        for partition, count in self.expected.items():
+            try:
+                found = len(self.node.read_all(KEPT, partition))
+            except (KafkaError, AssertionError) as e:
+                self.tally.troubles.append(f"{KEPT}-{partition} cannot be read: {e}")
+                return
+            if found != count:
+                self.tally.troubles.append(f"{KEPT}-{partition}: {found} of {count} records")
 
     def run(self, rounds: int, full: int, report: bool = False) -> Tally:
         """`rounds` rounds, `full` of them in full and spread evenly; the last one is always full."""

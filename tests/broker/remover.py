@@ -1,6 +1,6 @@
-"""The other side of the races: one process that runs `logagent cleanup --execute` again and again until it is told to stop.
+"""The other side of the races: one process that runs `logagent cleanup --execute` until STOP_FILE exists.
 
-    python -m tests.broker.remover KAFKA_CONFIG STATE_DIR LOG [--without-interlock]
+    python -m tests.broker.remover KAFKA_CONFIG STATE_DIR LOG STOP_FILE [--without-interlock]
 
 Ages are zero and limits are off (environment of the caller). One JSON line per round that did or refused something
 goes to LOG. `--without-interlock` takes the looks at `.lock` out, to show that the races find what happens then.
@@ -11,16 +11,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import signal
+import os
 import sys
-from types import FrameType
 
 from logagent.broker.lock import Interlock
 from logagent.cli.main import run
-
-
-class Stop:
-    asked = False
 
 
 def take_out_the_interlock() -> None:
@@ -29,16 +24,12 @@ def take_out_the_interlock() -> None:
         setattr(Interlock, name, lambda self: None)
 
 
-def main(config: str, state_dir: str, log: str, *flags: str) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        Stop.asked = True
-
-    signal.signal(signal.SIGTERM, stop)
+def main(config: str, state_dir: str, log: str, stop_file: str, *flags: str) -> None:
     if "--without-interlock" in flags:
         take_out_the_interlock()
     with open(log, "a", buffering=1, encoding="utf-8") as out:
         out.write('{"ready": true}\n')
-        while not Stop.asked:
+        while not os.path.exists(stop_file):
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
                 status = run(["cleanup", "--execute", "--json", "--kafka-config", config, "--state-dir", state_dir])
