@@ -52,7 +52,8 @@ LOCKED = re.compile(r"Loading logs from log dirs|Skipping recovery of|Recovering
 LOADED = re.compile(r"Loaded \d+ logs")
 TROUBLE = re.compile(
     r"Stopping serving logs in dir|Error while (?:loading|deleting|writing|renaming)[^\n]*"
-    r"|Shutdown broker because[^\n]*|Failed to acquire lock[^\n]*|There was an error in one of the threads during logs loading[^\n]*"
+    r"|Shutdown broker because[^\n]*|Failed to acquire lock[^\n]*"
+    r"|There was an error in one of the threads during logs loading[^\n]*"
     r"|Exiting Kafka[^\n]*|KafkaStorageException[^\n]*"
 )
 
