@@ -1,0 +1,64 @@
+"""Runs one contender as a process of its own and tells what it cost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("KafkaWay.java")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """cpu: user and system seconds. wall: seconds that passed."""
+
+    cpu: float
+    wall: float
+
+
+def command(*words: str | Path) -> Cost:
+    """A whole command, told by the kernel when it ended."""
+    start = time.perf_counter()
+    with open(os.devnull, "wb") as nothing:
+        process = subprocess.Popen([str(word) for word in words], stdout=nothing)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{words} ended with {process.returncode}")
+    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - start)
+
+
+def ours(job: str, argument: str | Path) -> list[Cost]:
+    """What `tests.bench.ours` says of itself, a line each."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.ours", job, str(argument)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    return [Cost(*map(float, line.split())) for line in done.stdout.splitlines()]
+
+
+@cache
+def java() -> str | None:
+    return shutil.which("java") if shutil.which("javac") else None
+
+
+def kafka_way(job: str, warm_up: Path, path: Path, classes: Path) -> Cost:
+    """Kafka's own way, in a JVM that has done it once on `warm_up`."""
+    if not classes.exists():
+        subprocess.run(["javac", "-d", str(classes), str(SOURCE)], check=True)
+    done = subprocess.run(
+        ["java", "-cp", str(classes), "KafkaWay", job, str(warm_up), str(path)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return Cost(*map(float, done.stdout.split()))

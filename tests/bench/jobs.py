@@ -1,0 +1,160 @@
+"""What is compared with what, and how far it should get. Rounds are interleaved, so that a busy host hits all alike."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench.contenders import Cost, command, java, kafka_way, ours
+from tests.bench.trees import log_dir
+
+
+@dataclass(slots=True)
+class Ratio:
+    """Our cost over another's, one value a round. goal: at most this (performance goals of the README)."""
+
+    job: str
+    against: str
+    goal: float | None
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def add(self, mine: Cost, other: Cost) -> None:
+        self.cpu.append(mine.cpu / max(other.cpu, 1e-6))
+        self.wall.append(mine.wall / max(other.wall, 1e-6))
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    where: Path
+    small: bool
+    rounds: int
+    say: Callable[[str], None]
+
+    def sized(self, small: int, full: int) -> int:
+        return small if self.small else full
+
+
+def in_turn(rounds: int, contenders: dict[str, Callable[[], Cost]]) -> Iterator[dict[str, Cost]]:
+    """Every contender once a round, each round beginning with another one."""
+    names = list(contenders)
+    for number in range(rounds):
+        shift = number % len(names)
+        yield {name: contenders[name]() for name in names[shift:] + names[:shift]}
+
+
+def removal(setup: Setup) -> list[Ratio]:
+    """Marked directories full of small files: ours, `rm -rf`, Kafka's Utils.delete."""
+    dirs = setup.sized(80, 760)
+    job = f"remove {dirs * 92:,} small files"
+    against_rm, against_kafka = Ratio(job, "rm -rf", 1.0), Ratio(job, "Kafka (walkFileTree)", 0.8)
+
+    def fresh(name: str, partitions: int = dirs) -> Path:
+        path = setup.where / name
+        shutil.rmtree(path, ignore_errors=True)
+        return log_dir(path, partitions, 30, size=100, marked=True)
+
+    contenders: dict[str, Callable[[], Cost]] = {
+        "ours": lambda: ours("remove", fresh("ours"))[0],
+        "rm": lambda: command("rm", "-rf", fresh("rm")),
+    }
+    if java():
+        contenders["kafka"] = lambda: kafka_way("remove", fresh("warm-up", 20), fresh("kafka"), setup.where / "classes")
+    for costs in in_turn(setup.rounds, contenders):
+        against_rm.add(costs["ours"], costs["rm"])
+        if "kafka" in costs:
+            against_kafka.add(costs["ours"], costs["kafka"])
+    return [against_rm, against_kafka]
+
+
+def marking(setup: Setup) -> list[Ratio]:
+    """Renames to -delete: one fsync for the batch against one for each."""
+    dirs = setup.sized(400, 4000)
+    ratio = Ratio(f"mark {dirs:,} dirs", "Kafka (rename and fsync each)", 0.2)
+    if not java():
+        return [ratio]
+
+    def fresh(name: str, partitions: int = dirs) -> Path:
+        path = setup.where / name
+        shutil.rmtree(path, ignore_errors=True)
+        return log_dir(path, partitions, 1)
+
+    contenders: dict[str, Callable[[], Cost]] = {
+        "ours": lambda: ours("mark", fresh("ours"))[0],
+        "kafka": lambda: kafka_way("mark", fresh("warm-up", 50), fresh("kafka"), setup.where / "classes"),
+    }
+    for costs in in_turn(setup.rounds, contenders):
+        ratio.add(costs["ours"], costs["kafka"])
+    return [ratio]
+
+
+def inventory(setup: Setup) -> list[Ratio]:
+    """Full and next inventories against `du -s`, for few and for many segments a partition."""
+    ratios = []
+    for partitions, segments, next_goal in (
+        (setup.sized(500, 5000), 5, 0.2),
+        (setup.sized(4, 40), 1000, 0.01),
+    ):
+        job = f"inventory of {partitions:,} x {segments:,} segments"
+        full, following = Ratio(f"full {job}", "du -s", 1.5), Ratio(f"next {job}", "du -s", next_goal)
+        tree = log_dir(setup.where / f"inventory-{segments}", partitions, segments)
+        command("du", "-s", tree)
+        for _ in range(setup.rounds):
+            scans = ours("scan", tree)
+            du = command("du", "-s", tree)
+            full.add(scans[0], du)
+            following.add(scans[1], du)
+        shutil.rmtree(tree)
+        ratios += [full, following]
+    return ratios
+
+
+HOLD_OPEN = """
+import sys
+files = [open(f"{sys.argv[1]}/t-{n % 100}/{n:020d}.log", "ab") for n in range(int(sys.argv[2]))]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def open_files(setup: Setup) -> list[Ratio]:
+    """Who has files open below the log dir: a process with as many descriptors as a broker's."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = min(setup.sized(1900, 19000), hard - 100)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    ratio = Ratio(f"open-file check of {descriptors:,} descriptors", "psutil open_files()", None)
+    path = setup.where / "open"
+    for number in range(100):
+        (path / f"t-{number}").mkdir(parents=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_OPEN, str(path), str(descriptors)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        argument = f"{path}:{holder.pid}"
+        contenders: dict[str, Callable[[], Cost]] = {
+            "ours": lambda: ours("open-files", argument)[0],
+            "psutil": lambda: ours("psutil", argument)[0],
+        }
+        for costs in in_turn(setup.rounds, contenders):
+            ratio.add(costs["ours"], costs["psutil"])
+    finally:
+        holder.communicate()
+        shutil.rmtree(path)
+    return [ratio]
+
+
+JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {
+    "removal": removal,
+    "marking": marking,
+    "inventory": inventory,
+    "open-files": open_files,
+}

@@ -1,0 +1,102 @@
+"""Our side of each comparison, in a process of its own: prints the CPU and wall seconds of the work itself.
+
+`python -m tests.bench.ours JOB ARGUMENT`. The interpreter's start and the imports are left out, as the JVM's are: the
+daemon has paid for them long before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+
+from logagent.broker.lock import Interlock
+from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.processes import scan_open_files
+from logagent.host.removal import remove_dir
+from logagent.host.scan import scan_log_dir
+from logagent.model.names import classify, delete_name
+from logagent.model.records import Identity
+
+
+def measured(work: Callable[[], object]) -> None:
+    # A second process would get this for free; ctypes is imported by the first rename or removal.
+    cpu, wall = time.process_time(), time.perf_counter()
+    work()
+    print(time.process_time() - cpu, time.perf_counter() - wall, flush=True)
+
+
+def children(log_dir: OpenLogDir) -> list[tuple[str, Identity]]:
+    found = []
+    for name in os.listdir(log_dir.fd):
+        status = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+        found.append((name, Identity(status.st_dev, status.st_ino)))
+    return found
+
+
+def remove(path: str) -> None:
+    with OpenLogDir(path, LogDirFailures()) as log_dir:
+
+        def work() -> None:
+            interlock = Interlock(log_dir.fd, path)
+            for name, identity in children(log_dir):
+                remove_dir(log_dir, name, identity, interlock)
+
+        measured(work)
+
+
+def mark(path: str) -> None:
+    with OpenLogDir(path, LogDirFailures()) as log_dir:
+
+        def work() -> None:
+            interlock = Interlock(log_dir.fd, path)
+            for name, identity in children(log_dir):
+                parsed = classify(name)
+                assert parsed.topic is not None
+                assert parsed.partition is not None
+                marked = delete_name(parsed.topic, parsed.partition, uuid.uuid4().hex)
+                log_dir.rename(name, marked, identity, interlock)
+                interlock.after_rename()
+            log_dir.fsync()
+
+        measured(work)
+
+
+def scan(path: str) -> None:
+    """One line for a full inventory, one for the next."""
+    with OpenLogDir(path, LogDirFailures()) as log_dir:
+        measured(lambda: scan_log_dir(log_dir))
+        # One that has settled, as it is between the scans of a daemon.
+        inventory = scan_log_dir(log_dir)
+        measured(lambda: scan_log_dir(log_dir, inventory))
+
+
+def open_files(argument: str) -> None:
+    path, pid = argument.rsplit(":", 1)
+
+    def work() -> None:
+        seen = scan_open_files([path], pids=[int(pid)])
+        assert seen.occupants(path) == {int(pid)}
+
+    measured(work)
+
+
+def psutil_open_files(argument: str) -> None:
+    import psutil
+
+    process = psutil.Process(int(argument.rsplit(":", 1)[1]))
+    measured(process.open_files)
+
+
+JOBS = {
+    "remove": remove,
+    "mark": mark,
+    "scan": scan,
+    "open-files": open_files,
+    "psutil": psutil_open_files,
+}
+
+if __name__ == "__main__":
+    JOBS[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,43 @@
+"""Log dirs to measure on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SUFFIXES = (".log", ".index", ".timeindex")
+METADATA = b"version: 0\ntopic_id: 4wW2OVqLT8mWpbVbHZVjbA\n"
+HEX = "0123456789abcdef" * 2
+
+
+def log_dir(path: Path, partitions: int, segments: int, *, size: int = 0, marked: bool = False) -> Path:
+    """A log dir with partition directories of `segments` segments (three files each), as a broker leaves them.
+
+    Everything is on the disk when this returns, and old enough that an inventory relies on the times.
+    """
+    path.mkdir(parents=True)
+    content = b"x" * size
+    for number in range(partitions):
+        name = f"topic-{number // 50}-{number % 50}" + (f".{HEX}-delete" if marked else "")
+        fd = make_dir(path / name)
+        for segment in range(segments):
+            for suffix in SUFFIXES:
+                make_file(fd, f"{segment * 1000:020d}{suffix}", content)
+        make_file(fd, "leader-epoch-checkpoint", b"0\n0\n")
+        make_file(fd, "partition.metadata", METADATA)
+        os.close(fd)
+        os.utime(path / name, (1, 1))
+    os.sync()
+    return path
+
+
+def make_dir(path: Path) -> int:
+    path.mkdir()
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def make_file(dir_fd: int, name: str, content: bytes) -> None:
+    fd = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644, dir_fd=dir_fd)
+    if content:
+        os.write(fd, content)
+    os.close(fd)
