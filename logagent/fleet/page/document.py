@@ -17,8 +17,10 @@ from logagent.fleet.page.words import NAVIGATION, WORDS
 MOST_BYTES = 3_000_000
 """The page is never larger, however many hosts, orphans and long names there are."""
 
-# What the rows of all tables may take of it; charts, styles and sentences are bounded far below the rest.
+# What the rows of all tables may take of it where charts and sentences leave them that much, and what the sentences
+# below the tables may grow by when it is known how many rows they speak of.
 _ROW_BYTES = 2_300_000
+_SLACK = 10_000
 
 _UNKNOWN_COLUMNS = (
     Show("node_id", "Node", "id", link="log_dir_health", by=("cluster_id", "node_id")),
@@ -35,11 +37,22 @@ def render(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> str:
     it is. The same input gives the same page. Raises `KeyError` where a table or a total of the contract is missing.
     """
     grids = _grids(report, tables)
-    fit(list(grids.values()), _ROW_BYTES)
     colours = {str(cluster["cluster_id"]): number for number, cluster in enumerate(report["clusters"])}
-    sections = "".join(
-        _section(name, report, tables, grids[name], _chart(name, tables, colours)) for name, _ in NAVIGATION
-    )
+    charts = {name: _chart(name, tables, colours) for name, _ in NAVIGATION}
+    for item in grids.values():
+        item.keep = 0
+    bare = len(_page(report, tables, grids, charts).encode())
+    fit(list(grids.values()), min(_ROW_BYTES, MOST_BYTES - bare - _SLACK))
+    return _page(report, tables, grids, charts)
+
+
+def _page(
+    report: Mapping[str, Any],
+    tables: Mapping[str, PageTable],
+    grids: Mapping[str, Grid],
+    charts: Mapping[str, str],
+) -> str:
+    sections = "".join(_section(name, report, tables, grids[name], charts[name]) for name, _ in NAVIGATION)
     unknown = grids["unknown_hosts"]
     attention = summary.attention_html(report, table_html(unknown), cut_html(unknown))
     main = (
@@ -61,7 +74,9 @@ def _grids(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> dict[s
         columns = [c for c in LAYOUT[name] if many_clusters or c.key != "cluster_id" or name == "usage_clusters"]
         table = _with_verdicts(report, tables[name]) if name == "usage_clusters" else tables[name]
         words = WORDS[name]
-        grids[name] = grid(name, words.title, table, columns, order=words.order, rest=rest_of(report, name))
+        grids[name] = grid(
+            name, words.title, table, columns, order=words.order, rest=rest_of(report, name), limit=_ROW_BYTES
+        )
     unknown: PageTable = {
         "columns": [column.key for column in _UNKNOWN_COLUMNS],
         "rows": list(report["hosts"]["unknown"]),
@@ -69,7 +84,13 @@ def _grids(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> dict[s
     }
     health = rest_of(report, "log_dir_health")
     grids["unknown_hosts"] = grid(
-        "unknown_hosts", "Unknown hosts", unknown, _UNKNOWN_COLUMNS, order="by cluster and node", rest=health
+        "unknown_hosts",
+        "Unknown hosts",
+        unknown,
+        _UNKNOWN_COLUMNS,
+        order="by cluster and node",
+        rest=health,
+        limit=_ROW_BYTES,
     )
     return grids
 
@@ -118,6 +139,8 @@ def _section(name: str, report: Mapping[str, Any], tables: Mapping[str, PageTabl
 def _empty(name: str, report: Mapping[str, Any]) -> str:
     """Why there are no rows: "none found" is only said where somebody could look."""
     unknown, undecided = summary.unknown_total(report), summary.undecided_clusters(report)
+    if summary.nobody_reported(report) and name != "quarantined_input":
+        return "No host reported, so nothing could be looked at. That is not the same as none."
     sentence = WORDS[name].empty
     if name in ("orphans", "missing_replicas") and undecided:
         count = summary.plural(len(undecided), "cluster")

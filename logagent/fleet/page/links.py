@@ -8,6 +8,9 @@ from urllib.parse import urlencode
 
 from logagent.fleet.page.text import esc, visible
 
+# Enough for a topic and a log dir of the greatest length Kafka allows, in letters Kafka allows.
+LONGEST_QUERY = 900
+
 
 def query(wanted: Mapping[str, Any]) -> str:
     """Columns and the text that their cells show, in the form of a URL query, escaped for an attribute."""
@@ -16,4 +19,7 @@ def query(wanted: Mapping[str, Any]) -> str:
 
 def link_html(table: str, wanted: Mapping[str, Any], content: str, *, attributes: str = "") -> str:
     """A link with the HTML `content`; with JavaScript the table it leads to shows only the rows `wanted`."""
-    return f'<a href="#{table}" data-q="{query(wanted)}"{attributes}>{content}</a>'
+    words = query(wanted)
+    # Names written to be long must not make the page long: such a link leads to the table, not to the row.
+    filtered = f' data-q="{words}"' if len(words) <= LONGEST_QUERY else ""
+    return f'<a href="#{table}"{filtered}{attributes}>{content}</a>'

@@ -12,6 +12,7 @@ from logagent.fleet.page.units import days, exact, size
 
 Tables = Mapping[str, PageTable]
 SHOWN_WARNINGS = 30
+_LONGEST_SENTENCE = 1000
 
 
 class Tile(NamedTuple):
@@ -31,22 +32,21 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{exact(count)} {one if count == 1 else many or one + 's'}"
 
 
+def nobody_reported(report: Mapping[str, Any]) -> bool:
+    """Whether no host at all was heard: then no zero on the page means "none"."""
+    return not report["hosts"]["reporting"]
+
+
 def tiles_html(report: Mapping[str, Any], tables: Tables) -> str:
+    """The tiles. Green is only what was looked at everywhere: a zero with unknown hosts beside it stays grey."""
     tiles = [
-        _disk_tile(report, tables),
+        _disk_tile(report),
         _hosts_tile(report),
         _orphans_tile(report, tables),
-        _count_tile(
-            "Leftovers", report["totals"]["leftovers"], "strays, overdue deletions, abandoned moves", "leftovers"
-        ),
-        _count_tile(
-            "Missing replicas",
-            report["totals"]["missing_replicas"],
-            "assigned, on no disk of that broker",
-            "missing_replicas",
-        ),
-        _count_tile("Duplicates", report["totals"]["duplicates"], "in two log dirs of one host", "duplicates"),
-        _health_tile(tables),
+        _count_tile(report, "leftovers", "Leftovers", "strays, overdue deletions, abandoned moves"),
+        _count_tile(report, "missing_replicas", "Missing replicas", "assigned, on no disk of that broker"),
+        _count_tile(report, "duplicates", "Duplicates", "in two log dirs of one host"),
+        _health_tile(report, tables),
         _full_tile(tables),
     ]
     return f'<ul class="tiles">{"".join(_tile(tile) for tile in tiles)}</ul>'
@@ -57,15 +57,17 @@ def _tile(tile: Tile) -> str:
     return f'<li class="tile {tile.tone}"><h3>{label}</h3><p class="big">{tile.value}</p><p>{tile.note}</p>'
 
 
-def _disk_tile(report: Mapping[str, Any], tables: Tables) -> Tile:
+def _disk_tile(report: Mapping[str, Any]) -> Tile:
     totals = report["totals"]
     hidden = totals["stray"] + totals["delete"]
     note = f"{size(totals['allocated'])} allocated"
     if hidden:
         note += f", {size(hidden)} of it stray or marked"
-    return Tile(
-        "On disk", f'<span title="{exact(totals["bytes"])} B">{size(totals["bytes"])}</span>', note, link="usage_hosts"
-    )
+    return Tile("On disk", _bytes_html(totals["bytes"]), note, link="usage_hosts")
+
+
+def _bytes_html(number: int) -> str:
+    return f'<span title="{exact(number)} B">{size(number)}</span>'
 
 
 def _hosts_tile(report: Mapping[str, Any]) -> Tile:
@@ -76,49 +78,55 @@ def _hosts_tile(report: Mapping[str, Any]) -> Tile:
         return Tile(
             "Hosts reporting", f"{exact(reporting)} of {exact(reporting + unknown)}", note, "bad", "usage_hosts"
         )
+    if nobody_reported(report):
+        return Tile("Hosts reporting", "0", "nothing is known of any host", "bad", "attention")
     return Tile("Hosts reporting", exact(reporting), f"all of them; {clusters}", "good", "usage_hosts")
+
+
+def _zero(report: Mapping[str, Any], label: str, link: str, *, is_verdict: bool) -> Tile:
+    """A count of nothing: good only where everything was looked at, and unknown where nothing could be."""
+    undecided = undecided_clusters(report) if is_verdict else []
+    if nobody_reported(report):
+        return Tile(label, UNKNOWN, "no host reported", "bad", link)
+    if undecided and len(undecided) == len(report["clusters"]):
+        return Tile(label, UNKNOWN, "no verdict could be made", "bad", link)
+    limits = [f"no verdict for {plural(len(undecided), 'cluster')}"] if undecided else []
+    if unknown_total(report):
+        limits.append(f"{plural(unknown_total(report), 'host')} not looked at")
+    return Tile(label, "0", "; ".join(limits) or "everything was looked at", "" if limits else "good", link)
+
+
+UNKNOWN = "unknown"
 
 
 def _orphans_tile(report: Mapping[str, Any], tables: Tables) -> Tile:
     totals = report["totals"]
-    undecided = undecided_clusters(report)
     if not totals["orphans"]:
-        note = "verdicts could not be made, see below" if undecided else "on the hosts that reported"
-        return Tile(
-            "Orphans",
-            NOT_DECIDED if undecided and len(undecided) == len(report["clusters"]) else "0",
-            note,
-            "bad" if undecided else "good",
-            "orphans",
-        )
+        return _zero(report, "Orphans", "orphans", is_verdict=True)
     table = tables["orphans"]
     only = sum(1 for row in table["rows"] if row.get("only_copy"))
-    note = f'<span title="{exact(totals["orphan_bytes"])} B">{size(totals["orphan_bytes"])}</span>'
+    note = _bytes_html(totals["orphan_bytes"])
     if only:
         among = "" if len(table["rows"]) == table["total"] else f" among the {exact(len(table['rows']))} largest"
         note += f"; <b>{plural(only, 'only copy', 'only copies')}</b>{among}"
     return Tile("Orphans", exact(totals["orphans"]), note, "warn", "orphans")
 
 
-NOT_DECIDED = "unknown"
+def _count_tile(report: Mapping[str, Any], name: str, label: str, note: str) -> Tile:
+    number = report["totals"][name]
+    if not number:
+        return _zero(report, label, name, is_verdict=name == "missing_replicas")
+    return Tile(label, exact(number), note, "warn", name)
 
 
-def _count_tile(label: str, count: int, note: str, link: str) -> Tile:
-    return Tile(label, exact(count), note, "warn" if count else "good", link)
-
-
-def _health_tile(tables: Tables) -> Tile:
+def _health_tile(report: Mapping[str, Any], tables: Tables) -> Tile:
     table = tables["log_dir_health"]
+    if not table["total"]:
+        return _zero(report, "Health findings", "log_dir_health", is_verdict=False)
     offline = sum(1 for row in table["rows"] if row.get("finding") == "offline")
-    complete = len(table["rows"]) == table["total"]
-    note = f"{plural(offline, 'log dir')} offline" if complete else f"at least {plural(offline, 'log dir')} offline"
-    return Tile(
-        "Health findings",
-        exact(table["total"]),
-        note,
-        "bad" if offline else "warn" if table["total"] else "good",
-        "log_dir_health",
-    )
+    words = f"{plural(offline, 'log dir')} offline"
+    note = words if len(table["rows"]) == table["total"] else f"at least {words}"
+    return Tile("Health findings", exact(table["total"]), note, "bad" if offline else "warn", "log_dir_health")
 
 
 def _full_tile(tables: Tables) -> Tile:
@@ -144,17 +152,27 @@ def undecided_clusters(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def attention_html(report: Mapping[str, Any], unknown_table: str, unknown_cut: str) -> str:
     """Unknown hosts, clusters without verdicts and warnings; says so when there are none."""
     unknown, undecided, warnings = unknown_total(report), undecided_clusters(report), report["warnings"]
-    if not unknown and not undecided and not warnings:
+    silence = _silence() if nobody_reported(report) else ""
+    if not silence and not unknown and not undecided and not warnings:
         calm = "Every host reported, every cluster has current assignments, and nothing gave a warning."
         return f'<p class="calm">{calm}</p>'
-    return "".join((_undecided(undecided), _unknown(unknown, unknown_table, unknown_cut), _warnings(warnings)))
+    return "".join((silence, _undecided(undecided), _unknown(unknown, unknown_table, unknown_cut), _warnings(warnings)))
+
+
+def _silence() -> str:
+    return (
+        '<div class="note bad"><h3>No host reported</h3>'
+        "<p>There is no usable snapshot of any host. "
+        "An empty table below means that nobody could look, not that nothing is there.</p></div>"
+    )
 
 
 def _undecided(clusters: Sequence[Mapping[str, Any]]) -> str:
     if not clusters:
         return ""
     items = "".join(
-        f"<li><code>{name_html(str(cluster['cluster_id']))}</code>: {esc(str(cluster.get('why') or 'no reason given'))}"
+        f"<li><code>{name_html(str(cluster['cluster_id']))}</code>: "
+        f"{esc(str(cluster.get('why') or 'no reason given'), _LONGEST_SENTENCE)}"
         for cluster in clusters[:SHOWN_WARNINGS]
     )
     more = len(clusters) - SHOWN_WARNINGS
@@ -179,7 +197,7 @@ def _unknown(total: int, table: str, cut: str) -> str:
 def _warnings(warnings: Sequence[str]) -> str:
     if not warnings:
         return ""
-    items = "".join(f"<li>{esc(str(warning))}" for warning in warnings[:SHOWN_WARNINGS])
+    items = "".join(f"<li>{esc(str(warning), _LONGEST_SENTENCE)}" for warning in warnings[:SHOWN_WARNINGS])
     return (
         f'<div class="note warn"><h3>{plural(len(warnings), "warning")}</h3><ul>{items}</ul>'
         f"{_more(len(warnings) - SHOWN_WARNINGS)}</div>"

@@ -50,10 +50,19 @@ def grid(
     *,
     order: str,
     rest: str | None,
+    limit: int,
 ) -> Grid:
-    """`table` with the columns given. `order` says how the rows are ordered; `rest` is where all rows are."""
+    """`table` with the columns given. `order` says how the rows are ordered; `rest` is where all rows are; rows
+    beyond `limit` bytes are not rendered, as no page has room for them."""
     shown = tuple(columns)[:MOST_COLUMNS]
-    return Grid(name, title, shown, [row_html(row, shown) for row in table["rows"]], table["total"], order, rest)
+    rows: list[str] = []
+    letters = 0
+    for row in table["rows"]:
+        if letters > limit:
+            break
+        rows.append(row_html(row, shown))
+        letters += len(rows[-1])
+    return Grid(name, title, shown, rows, table["total"], order, rest)
 
 
 def row_html(row: Row, columns: Sequence[Show]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from html import escape
 from itertools import groupby
 
@@ -76,32 +77,35 @@ def _char_pieces(name: str, *, starts: bool, ends: bool) -> Iterator[tuple[str, 
             yield char, False
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+def shortened(name: str, longest: int) -> str:
+    """`name` with at most `longest` characters; what is cut off shows as an ellipsis."""
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
-def visible(name: str) -> str:
+@lru_cache(maxsize=16_384)
+def visible(name: str, longest: int = LONGEST) -> str:
     """`name` as plain text (not yet HTML) in which every character can be seen; always encodable as UTF-8.
 
-    Names of plain ASCII come back unchanged. Names longer than `LONGEST` characters end in an ellipsis.
+    Names of plain ASCII come back unchanged. Names longer than `longest` characters end in an ellipsis.
     """
-    if len(name) <= LONGEST and _PLAIN.fullmatch(name):
+    if len(name) <= longest and _PLAIN.fullmatch(name):
         return name
-    return "".join(text for text, _ in _pieces(_shortened(name)))
+    return "".join(text for text, _ in _pieces(shortened(name, longest)))
 
 
-def esc(text: str) -> str:
+def esc(text: str, longest: int = LONGEST) -> str:
     """`text` made visible and escaped for HTML or SVG content and double-quoted attributes."""
-    return escape(visible(text), quote=True)
+    return escape(visible(text, longest), quote=True)
 
 
+@lru_cache(maxsize=16_384)
 def name_html(name: str) -> str:
     """`name` as HTML content, its escapes marked up so that they cannot be mistaken for the name's own text."""
     if len(name) <= LONGEST and _PLAIN.fullmatch(name):
         return escape(name, quote=True)
     return "".join(
         f'<span class="x">{escape(text)}</span>' if is_escape else escape(text, quote=True)
-        for text, is_escape in _pieces(_shortened(name))
+        for text, is_escape in _pieces(shortened(name, LONGEST))
     )
 
 

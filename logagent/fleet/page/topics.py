@@ -14,6 +14,8 @@ from logagent.fleet.page.units import exact, percent, size
 # (class, smallest width in px at which the browser shows it, height in px); charts.css switches between them.
 _SHAPES = (("wide", 1040, 440), ("middle", 660, 440), ("narrow", 300, 520))
 _GAP = 1
+# Letters of a topic in a title: the table has all of them.
+_TITLE = 250
 _LETTER = 6.7
 _LINE = 16
 COLOURS = 6
@@ -86,11 +88,11 @@ def _cell(box: Box, row: Row, total: int, colours: Mapping[str, int], width: int
     x, share = box.x / width * 100, across / width * 100
     content = (
         f'<svg x="{x:.3f}%" y="{box.y:.1f}" width="{share:.3f}%" height="{down:.1f}">'
-        f"<title>{esc(name)}: {esc(facts)}</title>"
+        f"<title>{esc(name, _TITLE)}: {esc(facts)}</title>"
         f'<rect class="c{colours.get(str(cluster), 0) % COLOURS}" width="100%" height="100%"/>'
         f"{_orphan_strip(orphaned / number, down)}{_label(name, number, box)}</svg>"
     )
-    words = esc(f"{name}: {facts}")
+    words = f"{esc(name, _TITLE)}: {esc(facts)}"
     return link_html(
         "usage_topics", {"cluster_id": cluster, "topic": name}, content, attributes=f' aria-label="{words}"'
     )

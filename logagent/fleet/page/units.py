@@ -19,7 +19,7 @@ def size(number: int) -> str:
     """Bytes in binary units with three digits that matter: "0 B", "1,023 B", "1.50 GiB", "15.0 TiB", "150 MiB"."""
     sign, value = (MINUS, -number) if number < 0 else ("", number)
     if value < 1024:
-        return f"{sign}{value} B"
+        return f"{sign}{value:,} B"
     scaled = float(value)
     unit = 0
     while True:

@@ -1,0 +1,132 @@
+"""What a fleet report says of a made-up fleet: orphans, leftovers, findings, growth."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+from logagent.fleet.contract import PAGE_ROWS
+from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
+
+
+def orphans(fleet: Fleet) -> list[Row]:
+    rows = []
+    for number in range(min(fleet.orphan_count, PAGE_ROWS)):
+        host = fleet.random.choice(fleet.log_dirs)
+        topic, elsewhere = fleet.random.choice(fleet.topics), fleet.random.choice((0, 1, 2, 2))
+        partition = fleet.random.randrange(48)
+        rows.append(
+            {
+                **{key: host[key] for key in ("cluster_id", "node_id", "host", "log_dir")},
+                "name": f"{topic['topic']}-{partition}",
+                "topic": topic["topic"],
+                "topic_id": topic["topic_id"],
+                "partition": partition,
+                "reason": fleet.random.choice(("topic-absent", "topic-absent", "topic-recreated", "not-a-replica")),
+                "bytes": (size := int(fleet.random.paretovariate(0.6) * GIB) % TIB),
+                "allocated": size + 4096,
+                "age_seconds": fleet.random.uniform(3600, 90 * 86400),
+                "sightings": fleet.random.randrange(1, 400),
+                "copies_elsewhere": elsewhere,
+                "only_copy": elsewhere == 0,
+                "longest_copy": fleet.random.choice((True, False, None)),
+                "last_segment_offset": 10**6,
+                "newest_mtime": "2026-10-02T11:05:09.000Z",
+                "kind": "current",
+                "agent_verdict": fleet.random.choice(("orphan", "orphan", "unknown")),
+                "agent_reason": "stale-assignments" if number % 3 else "topic-absent",
+            }
+        )
+    return sorted(rows, key=lambda row: -row["bytes"])
+
+
+def leftovers(fleet: Fleet) -> list[Row]:
+    rows = []
+    for number in range(60):
+        host = fleet.random.choice(fleet.log_dirs)
+        topic, kind = fleet.random.choice(fleet.topics), fleet.random.choice(("stray", "stray", "delete", "future"))
+        rows.append(
+            {
+                **{key: host[key] for key in ("cluster_id", "node_id", "host", "log_dir")},
+                "name": f"{topic['topic']}-{number % 24}.{fleet.random.getrandbits(128):032x}-{kind}",
+                "kind": kind,
+                "topic": topic["topic"],
+                "partition": number % 24,
+                "topic_id": topic["topic_id"],
+                "bytes": (size := fleet.random.randrange(300 * GIB)),
+                "allocated": size,
+                "age_seconds": fleet.random.uniform(3600, 40 * 86400),
+                "marked_at": "2026-11-09T22:14:07.120Z" if kind == "delete" else None,
+                "why": {"stray": "set aside", "delete": "overdue", "future": "abandoned"}[kind],
+            }
+        )
+    return sorted(rows, key=lambda row: -row["bytes"])
+
+
+def growth(fleet: Fleet) -> list[Row]:
+    if fleet.dates < 2:
+        return []
+    last = date(2026, 11, 20)
+    span = {"first_date": str(last - timedelta(days=fleet.dates - 1)), "last_date": str(last), "dates": fleet.dates}
+    rows: list[Row] = []
+    for row in fleet.log_dirs[:60]:
+        pace = fleet.random.choice((-2, 0, 5, 20, 60)) * GIB
+        free = row.get("free")
+        ahead = free / pace if free is not None and pace > 0 else None
+        rows.append({**row, **span, "scope": "log_dir", "bytes_per_day": pace, "days_to_full": ahead})
+    for topic in fleet.topics[:40]:
+        rows.append({**topic, **span, "scope": "topic", "bytes_per_day": fleet.random.randrange(-5, 50) * GIB})
+    return sorted(rows, key=lambda row: (row.get("days_to_full") is None, row.get("days_to_full") or 0))
+
+
+def growth_chart(fleet: Fleet) -> list[Row]:
+    rows = []
+    for cluster in fleet.clusters:
+        mine = [row for row in fleet.hosts if row["cluster_id"] == cluster]
+        size = sum(row["size"] for row in mine)
+        level = sum(row["bytes"] for row in mine)
+        for back in range(fleet.dates - 1, -1, -1):
+            silent = 2 if back in (6, 7) and cluster == fleet.clusters[0] else 0
+            share = (1 - back * 0.011) * (len(mine) - silent) / len(mine) * fleet.random.uniform(0.995, 1.005)
+            rows.append(
+                {
+                    "cluster_id": cluster,
+                    "date": str(date(2026, 11, 20) - timedelta(days=back)),
+                    "hosts": len(mine) - silent,
+                    "bytes": int(level * share),
+                    "used": int(level * share * 1.02),
+                    "size": size,
+                }
+            )
+    return rows
+
+
+def topics_chart(fleet: Fleet) -> list[Row]:
+    ranked = sorted(fleet.topics, key=lambda row: -row["bytes"])
+    rest = {"topic": None, "bytes": sum(row["bytes"] for row in ranked[80:]), "topics": len(ranked) - 80}
+    return [{**row, "topics": 1} for row in ranked[:80]] + [rest]
+
+
+def health(fleet: Fleet) -> list[Row]:
+    rows = [
+        {**row, "finding": "offline", "detail": row["reason"], "snapshot_at": AS_OF}
+        for row in fleet.log_dirs
+        if row["health"] == "offline"
+    ]
+    rows.append(
+        {
+            **fleet.place(4),
+            "log_dir": "/var/lib/kafka/data-1",
+            "finding": "full",
+            "detail": "0 B free",
+            "snapshot_at": AS_OF,
+        }
+    )
+    rows.append(
+        {
+            **fleet.place(11),
+            "finding": "clock-skew",
+            "detail": "the host's clock is 7 min ahead",
+            "snapshot_at": AS_OF,
+        }
+    )
+    return rows + [{**row, "finding": "unknown-host", "detail": row["why"]} for row in fleet.unknown()]
