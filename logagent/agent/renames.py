@@ -100,25 +100,8 @@ class RenameBatch:
     # Checkpoints
 
     def _checkpoint_entries(self, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
-        """By action id: for what goes, its entries in this log dir now; for what comes back, those it had.
-
-        A stray that is marked has no entries: those of its partition belong to the log that is current beside it.
-        """
-        wanted = {
-            TopicPartition(p.dir.topic, p.dir.partition): p
-            for p in proposals
-            if p.dir.kind in _IN_CHECKPOINTS and p.dir.topic is not None and p.dir.partition is not None
-        }
-        found: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for file in _ALL_FILES if wanted else ():
-            with self.log_dir.acting("read", file):
-                standing = read_checkpoint(self.log_dir.fd, file) or {}
-            for tp, offset in standing.items():
-                p = wanted.get(tp)
-                if p is None or (file == CLEANER and p.dir.kind is Kind.FUTURE):
-                    continue
-                entry = CheckpointEntry(file, tp.topic, tp.partition, offset)
-                found[action_id(p)] = (*found.get(action_id(p), ()), entry)
+        """By action id: for what goes, its entries in this log dir now; for what comes back, those it had."""
+        found = entries_to_drop(self.log_dir, proposals)
         for p in proposals:
             if p.action is ActionKind.RESTORE:
                 found[action_id(p)] = self.journal.saved_checkpoint_entries(p.dir.log_dir, p.dir.name, p.dir.identity)
@@ -233,6 +216,30 @@ def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], erro
     said = f"{result.error}; " if result.error else "renamed, but "
     outcome = Outcome.FAILED if result.outcome is Outcome.DONE else result.outcome
     return ActionResult(outcome, f"{said}its checkpoint entries could not be put back ({what}): {error}")
+
+
+def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
+    """By action id the checkpoint entries that a mark or quarantine in `log_dir` takes out.
+
+    A stray that is marked has none: those of its partition belong to the log that is current beside it. Raises
+    UnreadableError, KafkaStorageError or ItemFailed.
+    """
+    wanted = {
+        TopicPartition(p.dir.topic, p.dir.partition): p
+        for p in proposals
+        if p.dir.kind in _IN_CHECKPOINTS and p.dir.topic is not None and p.dir.partition is not None
+    }
+    found: dict[str, tuple[CheckpointEntry, ...]] = {}
+    for file in _ALL_FILES if wanted else ():
+        with log_dir.acting("read", file):
+            standing = read_checkpoint(log_dir.fd, file) or {}
+        for tp, offset in standing.items():
+            p = wanted.get(tp)
+            if p is None or (file == CLEANER and p.dir.kind is Kind.FUTURE):
+                continue
+            entry = CheckpointEntry(file, tp.topic, tp.partition, offset)
+            found[action_id(p)] = (*found.get(action_id(p), ()), entry)
+    return found
 
 
 def edit_checkpoints(

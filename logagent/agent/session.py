@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from logagent.agent.assignments import Assignments, judge, load_assignments
@@ -13,12 +13,13 @@ from logagent.agent.clock import Clock
 from logagent.agent.guard import GUARDS
 from logagent.agent.log_manager import LogManager
 from logagent.agent.recovery import recover
+from logagent.agent.renames import entries_to_drop
 from logagent.agent.sight import HostSight
 from logagent.agent.target import Target
 from logagent.broker.version import at_least, version_beside, version_of_process
-from logagent.errors import JournalError, KafkaStorageError
+from logagent.errors import JournalError, KafkaStorageError, LogAgentError
 from logagent.host.budget import ByteBudget
-from logagent.host.journal import Entry, Journal
+from logagent.host.journal import CheckpointEntry, Entry, Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
 from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
@@ -263,6 +264,14 @@ class Session:
         cleanup = self.settings.cleanup
         limits = BlastRadius(cleanup.max_dirs, cleanup.max_fraction)
         return assemble(proposals, waiting, facts, GUARDS, limits, approve=approve, refusals=refusals)
+
+    def checkpoint_drops(self, plan: Plan) -> dict[str, tuple[CheckpointEntry, ...]]:
+        """By action id the checkpoint entries that the plan's renames take out, as far as they can be read now."""
+        drops: dict[str, tuple[CheckpointEntry, ...]] = {}
+        for path, log_dir in self.sight.online().items():
+            with suppress(LogAgentError):
+                drops |= entries_to_drop(log_dir, [p for p in plan.actions if p.dir.log_dir == path])
+        return drops
 
     def log_manager(
         self, plan: Plan, *, stop: Callable[[], bool], on_progress: Callable[[int, int], None] | None = None

@@ -139,6 +139,7 @@ class HostSight:
             directory_id=meta.directory_id,
             open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
             open_files_unreadable=unreadable or _doubt(holder, open_files, path),
+            open_removed_bytes=open_files.removed_bytes.get(path, 0),
         )
 
     def _open_files(self, log_dirs: Sequence[OpenLogDir]) -> tuple[OpenFiles, str | None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from logagent import __version__
 from logagent.agent.log_manager import Execution
 from logagent.agent.session import Session
-from logagent.host.journal import Entry
+from logagent.host.journal import CheckpointEntry, Entry
 from logagent.host.scan import LogDirInventory
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.plan import Plan, Proposal, Refusal, action_id
@@ -125,10 +127,17 @@ def plan_document(
     *,
     mode: str,
     execution: Execution | None = None,
+    drops: Mapping[str, tuple[CheckpointEntry, ...]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
     actions = [_action_row(p, execution) for p in plan.actions]
+    actions += [
+        _drop_row(row, entry)
+        for row in list(actions)
+        for entry in drops.get(row["id"], ())
+        if row["action"] != "restore"
+    ]
     return {
         "schema": "logagent.plan/1",
         "at": rfc3339(plan.made_at_ms),
@@ -152,7 +161,7 @@ def plan_document(
             for w in plan.waiting
         ],
         "totals": {
-            "actions": len(actions),
+            "actions": len(plan.actions),
             "bytes": plan.bytes,
             "refusals": len(refusals),
             "waiting": len(plan.waiting),
@@ -180,6 +189,23 @@ def _action_row(p: Proposal, execution: Execution | None) -> dict[str, Any]:
         "due_at": rfc3339_or_none(p.due_at_ms),
         "outcome": result.outcome.value if result is not None else None,
         "error": result.error if result is not None else None,
+    }
+
+
+def _drop_row(rename: Mapping[str, Any], entry: CheckpointEntry) -> dict[str, Any]:
+    """An offset checkpoint entry that leaves with the rename it belongs to (and comes back with a restore)."""
+    digest = hashlib.sha256(f"{rename['id']} {entry.file}".encode()).hexdigest()
+    return {
+        **rename,
+        "id": digest[:12],
+        "action": "drop-checkpoint-entry",
+        "new_name": None,
+        "reason": f"{entry.file}: offset {entry.offset}",
+        "bytes": 0,
+        "allocated": 0,
+        "sightings": 0,
+        "due_at": None,
+        "error": None,
     }
 
 

@@ -26,11 +26,11 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         take_inventory(session, call)
         facts = session.facts()
         plan = make_plan(session, facts)
+        drops = session.checkpoint_drops(plan)
         execution = _carry_out(session, plan, call) if execute else None
         note_health(call, facts)
-        document = plan_document(
-            session, plan, call.host, mode="execute" if execute else "dry-run", execution=execution
-        )
+        mode = "execute" if execute else "dry-run"
+        document = plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops)
     set_status(call, plan, execution)
     if call.json:
         dump(document)
@@ -65,6 +65,7 @@ def show_plan(call: Call, document: Mapping[str, Any], plan: Plan, *, now_ms: in
             [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
              human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
+            if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (nothing was done)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
@@ -99,7 +100,7 @@ def _say_totals(call: Call, document: Mapping[str, Any], *, executed: bool) -> N
     if not (totals["actions"] or totals["refusals"] or totals["waiting"]):
         call.say("nothing to do")
     elif executed:
-        done = sum(a["outcome"] == "done" for a in document["actions"])
+        done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
         freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
         call.say(f"{done} of {totals['actions']} done{freed}; {totals['refusals']} refused")
     elif totals["actions"]:

@@ -32,6 +32,8 @@ class OpenFiles:
     doubtful: per log dir, those of the unreadable that may well work in it: they run as its owner (unless that is root)
     or are a Java process of its owner or of root. An agent that runs as the broker's user can read the broker; on any
     host it meets processes that it cannot read, and refusing for every one of them would be refusing always.
+    removed_bytes: per log dir, the allocated bytes of files that were removed while somebody had them open; the space
+    comes back when they are closed. (Files that are only mapped any more cannot be sized and are missing.)
     """
 
     lock_pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class OpenFiles:
     read: frozenset[int] = frozenset()
     unreadable: frozenset[int] = frozenset()
     doubtful: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    removed_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def users(self, log_dir: str, name: str) -> frozenset[int]:
         """Who has a file below the directory `name` of `log_dir` open or mapped."""
@@ -72,6 +75,7 @@ class _Watched:
         self.lock_pids: set[int] = set()
         self.dir_pids: dict[str, set[int]] = {}
         self.doubtful: set[int] = set()
+        self.removed: dict[tuple[int, int], int] = {}
 
     def note(self, below: str, pid: int) -> None:
         """A process has `below` open, a path relative to the log dir."""
@@ -120,6 +124,8 @@ class _Scan:
                     link = os.readlink(number, dir_fd=directory)
                     if link.startswith(prefixes):
                         ours.add(link)
+                        if link.endswith(_DELETED):
+                            self._note_removed(link, os.stat(number, dir_fd=directory))
                     elif (
                         link.startswith("/")
                         and not link.startswith(_PSEUDO)
@@ -131,6 +137,13 @@ class _Scan:
         finally:
             os.close(directory)
         self._note(pid, namespace, ours, others)
+
+    def _note_removed(self, link: str, found: os.stat_result) -> None:
+        """A file without a name any more, whose blocks its openers keep; each inode counts once."""
+        if found.st_nlink == 0:
+            for watched in self.watched:
+                if link.startswith(watched.prefix):
+                    watched.removed[found.st_dev, found.st_ino] = found.st_blocks * 512
 
     def _maps(self, pid: int, namespace: int) -> None:
         with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
@@ -209,6 +222,7 @@ def scan_open_files(log_dirs: Iterable[str | OpenLogDir], pids: Iterable[int] | 
         read=frozenset(scan.read),
         unreadable=frozenset(scan.unreadable),
         doubtful={w.path: frozenset(w.doubtful) for w in scan.watched},
+        removed_bytes={w.path: sum(w.removed.values()) for w in scan.watched},
     )
 
 

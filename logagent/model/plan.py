@@ -87,18 +87,6 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointDrop:
-    """An entry that a mark or quarantine takes out of an offset checkpoint of the log dir."""
-
-    log_dir: str
-    name: str
-    file: str
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class ActionResult:
     """What came of one proposal. `freed_bytes` is what the filesystem got back."""
 
