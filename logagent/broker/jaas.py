@@ -103,6 +103,8 @@ def _after_comment(text: str, position: int) -> int:
     if text.startswith("/*", position):
         end = text.find("*/", position + 2)
         return len(text) if end < 0 else end + 2
+    # Java has read the character after the slash before it looks for the line's end, be it the line's end itself.
+    position += 2
     while position < len(text) and text[position] not in "\r\n":
         position += 1
     return position

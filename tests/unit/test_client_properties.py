@@ -198,6 +198,7 @@ def test_stores_that_cannot_be_used_name_their_key() -> None:
         ("a.B Required u=v;", {"u": "v"}),
         ("a.B required /* old */ u=v // x\n;", {"u": "v"}),
         ("a.B required u=va/lue\n;", {"u": "va"}),
+        ("a.B required u=va/\nu=b;\n;", {"u": "va"}),
         (r'a.B required u="q\"\\\x\t\101\48";', {"u": 'q"\\x\tA\x048'}),
         ("a.B required u='it\"s';", {"u": 'it"s'}),
         ("a.B required u=a-b_c$d.1;", {"u": "a-b_c$d.1"}),
