@@ -15,6 +15,11 @@ from logagent.model.plan import GuardName, Proposal, Refusal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
 _RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
+_BECOMES = {
+    ActionKind.MARK: (Kind.DELETE,),
+    ActionKind.QUARANTINE: (Kind.STRAY,),
+    ActionKind.RESTORE: (Kind.CURRENT, Kind.FUTURE),
+}
 STRAY_SINCE = (3, 6, 1)
 
 
@@ -32,7 +37,19 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
         return _refuse(p, "inside", f"it cannot be trusted: {d.error}", "look at it by hand; logagent leaves it alone")
     if where.identity is not None and d.device != where.identity.device:
         return _refuse(p, "inside", "it is on another file system than its log dir", "unmount what is mounted there")
-    return None
+    return _misread(p)
+
+
+def _misread(p: Proposal) -> Refusal | None:
+    """A new name that Kafka would not read as what is meant. A topic with a blank is a partition to it as long as it
+    is current, but marked it is an invalid name, and no broker starts with one."""
+    if p.new_name is None:
+        return None
+    read = names.classify(p.new_name)
+    if read.kind in _BECOMES.get(p.action, ()) and read.partition == p.dir.partition:
+        return None
+    why = read.error or f"Kafka would read {p.new_name} as a {read.kind.value} dir"
+    return _refuse(p, "inside", f"no broker would start with it under a new name: {why}", "move it away by hand")
 
 
 def cluster(p: Proposal, facts: Facts) -> Refusal | None:
