@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from logagent.agent.target import Target
 from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.errors import ConfigError, LogAgentError, UnreadableError
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.model.facts import LogDirFacts, Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
@@ -34,12 +34,14 @@ class Assignments:
     """The usable images, in the order of the sources, and what was wrong with the others.
 
     `unusable` ones were read, but are stale or foreign: they decide nothing but say so with their figures.
+    `unreachable`: a source was a service, and nobody answered.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
     unusable: list[AssignmentImage] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     delete_delay_ms: int | None = None
+    unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
 
     @property
@@ -95,6 +97,10 @@ def load_assignments(
             image = _read(source, target, settings, host, found, now_ms)
         except ConfigError:
             raise
+        except ServiceUnreachable as e:
+            found.problems.append(f"{source}: {e}")
+            found.unreachable = e
+            continue
         except (LogAgentError, OSError) as e:
             found.problems.append(f"{source}: {e}")
             continue

@@ -72,6 +72,8 @@ def _image(call: Call) -> tuple[AssignmentImage, int]:
     with session_of(call) as session:
         read_assignments(session, call)
         image, now = session.assignments.shown, session.clock.now_ms()
+        if image is None and session.assignments.unreachable is not None:
+            raise session.assignments.unreachable
         if image is None:
             raise LogAgentError(
                 "no source of assignments can be read",

@@ -78,7 +78,7 @@ def _regex(text: str) -> re.Pattern[str]:
 
 def _partition(text: str) -> TopicPartition:
     parsed = names.classify(text)
-    if parsed.kind is not Kind.CURRENT or parsed.topic is None or parsed.partition is None:
-        why = parsed.error or f"that is a {parsed.kind.value} dir"
+    if "/" in text or parsed.kind is not Kind.CURRENT or parsed.topic is None or parsed.partition is None:
+        why = "that is a path" if "/" in text else parsed.error or f"that is a {parsed.kind.value} dir"
         raise UsageError(f"--partition {text!r} is no TOPIC-PARTITION: {why}", hint="write it such as orders-0")
     return TopicPartition(parsed.topic, parsed.partition)

@@ -30,7 +30,7 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool) -> No
         try:
             since_ms = now - parse_duration(since)
         except ValueError as e:
-            raise UsageError(f"--since: {e}") from e
+            raise UsageError(f"--since: {e}", hint="logagent history --since 24h") from e
     directory = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
     with Journal.open_read_only(directory) as journal:
         entries = journal.history(limit=limit, since_ms=since_ms)

@@ -32,7 +32,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     try:
         allowed = parse_duration(budget) / 1000
     except ValueError as e:
-        raise UsageError(f"--budget: {e}") from e
+        raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
     started = time.monotonic()
     run = _Run(call, started + allowed)
     try:

@@ -90,10 +90,11 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     columns, cells = [columns[i] for i in told], [[row[i] for i in told] for row in cells]
     widths = [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
     console = Console(no_color=not color, highlight=False, emoji=False)
+    terminal = console.is_terminal
     space = _BETWEEN * (len(columns) - 1) + _EDGES
-    if console.is_terminal or "COLUMNS" in os.environ:
+    if terminal or "COLUMNS" in os.environ:
         widths = fitted(widths, [kind for _, kind in columns], console.width - space)
-    if not console.is_terminal or sum(widths) + space > console.width:
+    if not terminal or sum(widths) + space > console.width:
         console.width = sum(widths) + space
     drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for (heading, kind), width in zip(columns, widths, strict=True):
@@ -101,12 +102,17 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     for row in cells:
         fit = (short_path(c, w) if k == "path" else c for c, w, (_, k) in zip(row, widths, columns, strict=True))
         drawn.add_row(*map(Text, fit))
-    console.print(drawn, crop=False)
+    # Not printed by rich: it ends the process with status 1 when the reader of a pipe has gone.
+    with console.capture() as captured:
+        console.print(drawn, crop=False)
+    text = captured.get()
+    sys.stdout.write(text if terminal else "".join(f"{line.rstrip()}\n" for line in text.splitlines()))
+    sys.stdout.flush()
 
 
 # What rich puts between two columns, and around all of them.
 _BETWEEN, _EDGES = 3, 2
-_LEAST = {"text": 22, "path": 30}
+_LEAST = {"text": 18, "path": 24}
 
 
 def fitted(widths: Sequence[int], kinds: Sequence[str], room: int) -> list[int]:

@@ -12,6 +12,7 @@ from logagent.model.facts import Facts
 from logagent.model.plan import Plan
 from logagent.model.proposals import restorations
 from logagent.model.records import Kind
+from logagent.model.topic_names import validate_topic
 
 
 @click.command()
@@ -35,7 +36,12 @@ def restore(
     if not names and plan_id is None:
         raise UsageError("name what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
     if topic_name is not None and (len(names) != 1 or plan_id is not None):
-        raise UsageError("--topic-name goes with exactly one NAME")
+        raise UsageError("--topic-name goes with exactly one NAME", hint="logagent restore --help")
+    if topic_name is not None:
+        try:
+            validate_topic(topic_name)
+        except ValueError as e:
+            raise UsageError(f"--topic-name: {e}", hint="name the topic as Kafka knows it, in full") from e
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         marks = session.marks()
