@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logagent.broker.jaas import parse_jaas
 from tests.broker.jars import kafka_jars
+from tests.needs import need_command
 
 SOURCE = Path(__file__).parent / "java" / "JaasAnswers.java"
 WORDS = [
@@ -101,6 +102,7 @@ def encode(text: str) -> str:
 
 
 def test_every_answer_is_kafkas() -> None:
+    need_command("javac")  # `java` runs a source file only where a compiler is
     jars = kafka_jars("4.3.1")
     texts = generated(12_000, seed=4711)
     lines = "".join(base64.b64encode(text.encode()).decode() + "\n" for text in texts)
