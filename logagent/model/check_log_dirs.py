@@ -1,0 +1,322 @@
+"""What the log dirs themselves mean for a start: their paths, disks, locks, owners and modes, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from logagent.model.finding import ALL, Finding, Releases, Severity
+from logagent.model.records import Health, HolderState
+from logagent.model.start_facts import CheckpointFault, Denied, LogDirSeen, Mode, PathProblem, StartFacts
+
+LOW_FRACTION = 0.02
+"""Free blocks or inodes below this part of all are worth a warning."""
+
+REPLICATION = "replication-offset-checkpoint"
+LOG_START_OFFSET = "log-start-offset-checkpoint"
+# KIP-1161: lists in the configuration may not have empty items; spelled alike, items are dropped with a warning.
+STRICT_LISTS: tuple[int, ...] = (4, 2, 0)
+_SHOWN_DENIED = 3
+
+
+def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
+    """Findings about each configured path, and about pairs of them."""
+    yield from _configured_text(facts)
+    yield from _pairs(facts.log_dirs)
+    yield from _running(facts)
+    for s in facts.log_dirs:
+        if s.problem is not None:
+            yield _path_problem(s, facts)
+            continue
+        yield from _disk(s)
+        yield from _lock(s, facts)
+        yield from _access(s, facts)
+        yield from _not_seen(s)
+        yield from _checkpoints(s)
+        for name in s.leftovers:
+            yield Finding(
+                Severity.INFO,
+                "leftover-temp-file",
+                f"{s.path}/{name}",
+                ALL,
+                "logagent was ended while it rewrote a checkpoint; the checkpoint itself is whole",
+                "nothing to do: the broker ignores it, and the next rewrite removes it",
+            )
+
+
+def _configured_text(facts: StartFacts) -> Iterator[Finding]:
+    text = facts.server.log_dirs_text
+    where = facts.server.config or "log.dirs"
+    if text is None:
+        return
+    items = [item.strip() for item in text.split(",")]
+    if "" in items:
+        yield Finding(
+            Severity.FATAL,
+            "empty-log-dirs-item",
+            where,
+            Releases(since=STRICT_LISTS),
+            f"log.dirs={text} has an empty item: the broker does not start",
+            "remove the comma too many",
+        )
+    for item in dict.fromkeys(item for item in items if item and items.count(item) > 1):
+        yield Finding(
+            Severity.FATAL,
+            "duplicate-log-dir",
+            where,
+            Releases(before=STRICT_LISTS),
+            f"log.dirs names {item} twice: the broker does not start",
+            "name each log dir once",
+        )
+    for item in dict.fromkeys(items):
+        if item and not item.startswith("/"):
+            yield Finding(
+                Severity.WARNING,
+                "relative-log-dir",
+                where,
+                ALL,
+                f"log.dirs: {item} is relative to the working directory of whoever starts the broker",
+                "write it as an absolute path",
+            )
+
+
+def _pairs(log_dirs: Sequence[LogDirSeen]) -> Iterator[Finding]:
+    for number, s in enumerate(log_dirs):
+        for other in log_dirs[:number]:
+            if s.canonical is None or other.canonical is None:
+                continue
+            if s.canonical == other.canonical:
+                yield Finding(
+                    Severity.FATAL,
+                    "duplicate-log-dir",
+                    s.path,
+                    ALL,
+                    f"it is the same directory as {other.path}: the broker does not start",
+                    "name each directory once in log.dirs",
+                )
+            else:
+                yield from _nested(s, other)
+                yield from _nested(other, s)
+
+
+def _nested(inner: LogDirSeen, outer: LogDirSeen) -> Iterator[Finding]:
+    assert inner.canonical is not None and outer.canonical is not None
+    below = outer.canonical.rstrip("/") + "/"
+    if not outer.holds_logs or not inner.canonical.startswith(below):
+        return
+    child = inner.canonical[len(below) :].partition("/")[0]
+    yield Finding(
+        Severity.FATAL,
+        "nested-log-dir",
+        inner.path,
+        ALL,
+        f"it lies inside the log dir {outer.path}, where the broker takes {child} for a partition directory:"
+        " it does not start, or loads, renames and deletes your data under that name",
+        "put log dirs and metadata.log.dir beside each other",
+    )
+
+
+def _path_problem(s: LogDirSeen, facts: StartFacts) -> Finding:
+    mode = facts.server.mode
+    match s.problem:
+        case PathProblem.MISSING if mode is Mode.ZOOKEEPER:
+            return Finding(
+                Severity.WARNING,
+                "log-dir-missing",
+                s.path,
+                ALL,
+                "there is no such directory: the broker makes it, empty. Is its disk mounted?",
+                "mount its disk, or take it out of log.dirs",
+            )
+        case PathProblem.MISSING | PathProblem.DANGLING:
+            return Finding(
+                Severity.FATAL if mode is not None or s.problem is PathProblem.DANGLING else Severity.WARNING,
+                "log-dir-missing",
+                s.path,
+                ALL,
+                f"{s.detail or 'there is no such directory'}: the broker does not start, or takes the log dir offline."
+                " Is its disk mounted?",
+                "mount its disk, or take it out of log.dirs (its replicas then come back from other brokers)",
+            )
+        case PathProblem.NOT_A_DIRECTORY:
+            return Finding(
+                Severity.FATAL,
+                "log-dir-not-a-directory",
+                s.path,
+                ALL,
+                "it is no directory: the broker takes the log dir offline",
+                "correct log.dirs, or move away what stands there",
+            )
+        case _:
+            return _failed(s)
+
+
+def _failed(s: LogDirSeen) -> Finding:
+    return Finding(
+        Severity.FATAL,
+        "log-dir-failed",
+        s.path,
+        ALL,
+        f"{s.detail or 'it cannot be read'}: the broker takes the log dir offline, or does not start",
+        "look at the kernel's log (dmesg), repair or replace the disk; the broker starts without it if it is taken"
+        " out of log.dirs",
+    )
+
+
+def _disk(s: LogDirSeen) -> Iterator[Finding]:
+    match s.health:
+        case Health.OFFLINE if s.given_up_by is None:
+            yield _failed(s)
+        case Health.READ_ONLY:
+            yield Finding(
+                Severity.FATAL,
+                "read-only",
+                s.path,
+                ALL,
+                f"{s.detail or 'its file system is read-only'}: the broker takes the log dir offline",
+                "find out why (dmesg: file systems are made read-only after errors), then remount it",
+            )
+        case Health.FULL:
+            yield Finding(
+                Severity.FATAL,
+                "full",
+                s.path,
+                ALL,
+                f"{s.detail or 'its file system is full'}: the broker takes the log dir offline at its first write",
+                "free some room: logagent cleanup shows what may go",
+            )
+        case _:
+            yield from _low_room(s)
+
+
+def _low_room(s: LogDirSeen) -> Iterator[Finding]:
+    if s.room is None:
+        return
+    for what, free, total in (
+        ("space", s.room.free, s.room.size),
+        ("inodes", s.room.inodes_free, s.room.inodes),
+    ):
+        if total > 0 and free < total * LOW_FRACTION:
+            unit = "bytes" if what == "space" else "inodes"
+            yield Finding(
+                Severity.WARNING,
+                f"low-{what}",
+                s.path,
+                ALL,
+                f"{free} of {total} {unit} are free; at none the broker takes the log dir offline",
+                "free some room: logagent cleanup shows what may go",
+            )
+
+
+def _running(facts: StartFacts) -> Iterator[Finding]:
+    """One line for the broker that runs, where it is the one that is meant."""
+    held = [s for s in facts.log_dirs if s.holder_is_broker]
+    if held and not facts.about_to_start:
+        yield Finding(
+            Severity.INFO,
+            "broker-running",
+            held[0].path,
+            ALL,
+            f"this broker runs (process {held[0].holder.pid}) and holds its log dirs; what is said here is about"
+            " its next start",
+            "nothing to do",
+        )
+
+
+def _lock(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+    holder = s.holder
+    if s.given_up_by is not None:
+        yield Finding(
+            Severity.WARNING,
+            "given-up",
+            s.path,
+            ALL,
+            f"the running broker (process {s.given_up_by}) has no lock here: it took this log dir offline",
+            "look for the reason in its server.log; only a restart brings the log dir back",
+        )
+    elif holder.state in (HolderState.HELD, HolderState.STARTING):
+        if facts.about_to_start or not s.holder_is_broker:
+            who = f"process {holder.pid}" if holder.pid is not None else "a process that cannot be named from here"
+            yield Finding(
+                Severity.FATAL,
+                "lock-held",
+                f"{s.path}/.lock",
+                ALL,
+                f"{who} holds the lock: a broker that starts now ends at once",
+                "end that process, or wait until it has ended",
+            )
+    elif holder.state is HolderState.HIDDEN:
+        yield Finding(
+            Severity.FATAL if facts.about_to_start else Severity.WARNING,
+            "hidden-holder",
+            s.path,
+            ALL,
+            f"{holder.detail or 'a process has files here open'}: a broker that starts now would share its files"
+            " with it",
+            "end that process before the broker starts",
+        )
+    elif holder.state is HolderState.UNREADABLE:
+        yield Finding(
+            Severity.WARNING,
+            "not-verified",
+            f"{s.path}/.lock",
+            ALL,
+            f"it cannot be told who holds the log dir: {holder.detail or 'unreadable'}",
+            "run check as root or as the broker's user",
+        )
+
+
+def _access(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+    """One finding per log dir: a wrong owner is rarely wrong for one file alone."""
+    if not s.denied:
+        return
+    shown = "; ".join(_in_words(d) for d in s.denied[:_SHOWN_DENIED])
+    more = f"; and {len(s.denied) - _SHOWN_DENIED} more" if len(s.denied) > _SHOWN_DENIED else ""
+    yield Finding(
+        Severity.FATAL,
+        "access-denied",
+        s.denied[0].path,
+        ALL,
+        f"{facts.user} lacks access: {shown}{more}: the broker takes the log dir offline, or does not start",
+        f"give it back its owner (chown -R to {facts.user} of what is named)",
+    )
+
+
+def _not_seen(s: LogDirSeen) -> Iterator[Finding]:
+    if s.not_seen:
+        yield Finding(
+            Severity.WARNING,
+            "not-verified",
+            f"{s.path}/{s.not_seen[0]}",
+            ALL,
+            f"{len(s.not_seen)} partition directories could not be looked into from here",
+            "run check as root or as the broker's user",
+        )
+
+
+def _in_words(d: Denied) -> str:
+    return f"{d.path} ({d.wants}; owner {d.owner}:{d.group}, mode {d.mode & 0o7777:o})"
+
+
+def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
+    for name, (fault, error) in s.checkpoints.items():
+        path = f"{s.path}/{name}"
+        if fault is CheckpointFault.MALFORMED or name == REPLICATION:
+            consequence = (
+                "the broker takes the log dir offline"
+                if fault is CheckpointFault.MALFORMED
+                else "the broker does not serve the partitions of this log dir"
+            )
+            hint = "move the file away; the broker makes it anew (logs are then recovered from their start)"
+            if name == LOG_START_OFFSET:
+                hint = "move the file away; records that were deleted by deleteRecords come back then"
+            yield Finding(Severity.FATAL, "broken-checkpoint", path, ALL, f"{error}: {consequence}", hint)
+        else:
+            yield Finding(
+                Severity.WARNING,
+                "broken-checkpoint",
+                path,
+                ALL,
+                f"{error}: the broker starts as if it were empty, recovers every log and may bring deleted records"
+                " back",
+                "nothing that helps: it is rewritten at the next checkpoint",
+            )
