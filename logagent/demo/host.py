@@ -71,7 +71,8 @@ def lay_out(folder: Path) -> None:
         )
     with as_file(files("logagent.demo") / "data" / DISK) as archive, tarfile.open(archive) as tar:
         # Pythons before 3.11.4 have no filters; the owner is set to us so that all of them do the same.
-        tar.extraction_filter = getattr(tarfile, "data_filter", tar.extraction_filter)
+        if hasattr(tarfile, "data_filter"):
+            tar.extraction_filter = tarfile.data_filter
         members = tar.getmembers()
         # On a machine whose clock is behind this disk's, the disk is put into the past: nothing is from the future.
         ahead = max(0.0, max(member.mtime for member in members) - time.time())
