@@ -7,13 +7,14 @@ not see. It reads links by descriptor, not through psutil (several times slower 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from logagent.broker.lock import LOCK_FILE, look
-from logagent.host.disk import OPEN_DIRECTORY, OpenLogDir
+from logagent.host.disk import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.records import Holder, HolderState, Identity
 
 _DELETED = " (deleted)"
@@ -134,9 +135,30 @@ class _Scan:
                         others.add(link)
                 except (FileNotFoundError, ProcessLookupError):
                     continue  # closed meanwhile
+                except OSError as error:
+                    if error.errno == errno.ENAMETOOLONG:
+                        self._judge_nameless(pid, number, directory)
+                    elif error.errno not in OFFLINE_ERRNOS:
+                        raise
+                    # Else it lies on a failing disk: another one, for ours has just been opened.
         finally:
             os.close(directory)
         self._note(pid, namespace, ours, others)
+
+    def _judge_nameless(self, pid: int, number: str, directory: int) -> None:
+        """A path of over 4096 bytes cannot be read. On the device of a log dir it may lie in it, unless it is a
+        directory, from which the way up can be followed."""
+        try:
+            device = os.stat(number, dir_fd=directory).st_dev
+        except OSError:
+            return  # closed meanwhile, or on a failing disk
+        there = [w for w in self.watched if w.identity.device == device]
+        if not there:
+            return
+        above = _directories_above(number, directory)
+        for watched in there:
+            if above is None or watched.identity in above:
+                watched.doubtful.add(pid)
 
     def _note_removed(self, link: str, found: os.stat_result) -> None:
         """A file without a name any more, whose blocks its openers keep; each inode counts once."""
@@ -200,8 +222,29 @@ class _Scan:
         if flags & _PF_KTHREAD:
             return
         for watched in self.watched:
-            if command == "java" and user in (0, watched.owner) or user == watched.owner != 0:
+            if (command == "java" and user in (0, watched.owner)) or user == watched.owner != 0:
                 watched.doubtful.add(pid)
+
+
+def _directories_above(name: str, dir_fd: int) -> set[Identity] | None:
+    """The directory `name` and all above it; None where it is no directory, or the way up cannot be followed."""
+    above: set[Identity] = set()
+    try:
+        fd = os.open(name, OPEN_DIRECTORY, dir_fd=dir_fd)
+        try:
+            while True:
+                found = os.fstat(fd)
+                identity = Identity(found.st_dev, found.st_ino)
+                if identity in above:
+                    return above
+                above.add(identity)
+                up = os.open("..", OPEN_DIRECTORY, dir_fd=fd)
+                os.close(fd)
+                fd = up
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
 
 
 def scan_open_files(log_dirs: Iterable[str | OpenLogDir], pids: Iterable[int] | None = None) -> OpenFiles:
