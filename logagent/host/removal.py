@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from logagent.broker.lock import Watch
-from logagent.errors import ItemFailed, NotAsPlanned, RemovalStopped
+from logagent.errors import NotAsPlanned, RemovalStopped
 from logagent.host.budget import ByteBudget
 from logagent.host.disk import OPEN_CHILD, OpenLogDir
-from logagent.host.shorten import Shortener
 from logagent.host.syscalls import mount_id
+from logagent.host.unlinking import FileRemover, Progress, removal_order
 from logagent.model.records import Identity
 
 REMOVABLE_SUFFIXES = ("-delete", "-stray")
-# How often a directory may turn out not to be empty, or not to be what it was a moment ago, before we give up.
-MAX_SURPRISES = 100
-
-_LAST_FILES = {"leader-epoch-checkpoint": 2, "partition.metadata": 3}
+# Threads cost more than they bring for fewer segments than this each.
+SEGMENTS_PER_WORKER = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +49,6 @@ class _Level:
     pending: list[str]
 
 
-def removal_order(name: str) -> tuple[int, str, bool, str]:
-    """Sort key: segments by base offset, each with `.log` first; then other names; what names the topic last."""
-    if name[20:21] == "." and name[:20].isdigit():
-        return (0, name[:20], name[20:24] != ".log", name)
-    return (_LAST_FILES.get(name, 1), "", True, name)
-
-
-def is_log_file(name: str) -> bool:
-    """Whether `name` holds a segment's records (`.log`, and on its way out `.log.deleted`)."""
-    return name.endswith((".log", ".log.deleted"))
-
-
 def _never() -> bool:
     return False
 
@@ -74,18 +60,21 @@ def remove_dir(
     interlock: Watch | None,
     *,
     budget: ByteBudget | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
     held_by_holder: bool = False,
     truncate_held: bool = True,
+    more_interlocks: tuple[Watch, ...] = (),
     stop: Callable[[], bool] = _never,
 ) -> Removed:
     """Remove the directory `name` of `log_dir` with all that is in it; only names that end in `-delete` or `-stray`.
 
     `interlock.before()` is asked immediately before every unlink, truncate and rmdir. `on_progress(files, bytes)` gets
-    what was removed since its last call. `stop()` is asked between files. `held_by_holder` is the exception of guard
-    `in-use` for a `-stray` directory that a serving broker has open: `.log` files with one link are shortened to
-    nothing first (`truncate_held=False`: unlinked only, for brokers where that is untried), index files, which the
-    broker maps, are only unlinked; give a `HolderWatch` as `interlock` then, or None.
+    what was removed since its last call. `stop()` is asked between files. `more_interlocks`: one for each further
+    worker (a thread that helps with large directories, where unlink blocks); each worker looks for itself.
+
+    `held_by_holder` is the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log`
+    files with one link are shortened to nothing first (`truncate_held=False`: unlinked only, for brokers where that is
+    untried), index files, which the broker maps, are only unlinked; give a `HolderWatch` as `interlock` then, or None.
 
     Raises `NotAsPlanned` (it is not `expect`; a mount point in it), `BrokerHoldsLogDir`, `RemovalStopped`,
     `ItemFailed` (with the path) or `KafkaStorageError` (the log dir is offline now). What was removed stays removed.
@@ -94,48 +83,51 @@ def remove_dir(
         raise NotAsPlanned(f"{log_dir.path}/{name} is not marked: only -delete and -stray directories are removed")
     if interlock is None and not held_by_holder:
         raise ValueError("a removal needs an interlock")
-    removal = _Removal(log_dir, interlock, budget, on_progress, held_by_holder, truncate_held, stop)
+    watches = (interlock, *more_interlocks)
+    if on_progress is not None and more_interlocks:
+        on_progress = _one_at_a_time(on_progress)
+    workers = [
+        FileRemover(log_dir, watch, budget, on_progress, stop, held_by_holder, truncate_held) for watch in watches
+    ]
     with log_dir.acting("removal", name):
-        return removal.run(name, expect)
+        _Walk(log_dir, workers).remove(name, expect)
+    return Removed(
+        sum(worker.files for worker in workers),
+        sum(worker.bytes for worker in workers),
+        sum(worker.freed for worker in workers),
+    )
 
 
-class _Removal:
-    def __init__(
-        self,
-        log_dir: OpenLogDir,
-        interlock: Watch | None,
-        budget: ByteBudget | None,
-        on_progress: Callable[[int, int], None] | None,
-        held: bool,
-        truncate_held: bool,
-        stop: Callable[[], bool],
-    ) -> None:
+def _one_at_a_time(on_progress: Progress) -> Progress:
+    mutex = threading.Lock()
+
+    def guarded(files: int, size: int) -> None:
+        with mutex:
+            on_progress(files, size)
+
+    return guarded
+
+
+class _Walk:
+    """Down and up through the directories of one removal; the first worker does that, all of them remove files."""
+
+    def __init__(self, log_dir: OpenLogDir, workers: list[FileRemover]) -> None:
         self._log_dir = log_dir
-        self._before = interlock.before if interlock is not None else lambda: None
-        self._on_progress = on_progress
-        self._held = held
-        self._truncate_held = truncate_held
-        self._stop = stop
-        self._budget = budget
-        self._shortener = Shortener(log_dir, self._before, budget, on_progress, stop)
-        self._files = 0
-        self._bytes = 0
-        self._freed = 0
-        self._surprises = 0
+        self._workers = workers
+        self._first = workers[0]
 
-    def run(self, name: str, expect: Identity) -> Removed:
+    def remove(self, name: str, expect: Identity) -> None:
         while True:
             try:
                 fd = self._log_dir.open_child(name, expect)
             except NotAsPlanned as error:
                 if isinstance(error.__cause__, FileNotFoundError):
-                    break
+                    return
                 raise
             self._empty(fd, (expect.device, expect.inode))
             self._check_still(name, expect)
             if self._rmdir(self._log_dir.fd, name):
-                break
-        return Removed(self._files, self._bytes, self._freed)
+                return
 
     def _check_still(self, name: str, expect: Identity) -> None:
         """The directory was emptied through its descriptor; see that its name still leads to it before rmdir."""
@@ -148,11 +140,14 @@ class _Removal:
 
     def _empty(self, fd: int, identity: tuple[int, int]) -> None:
         """Remove everything below the open directory `fd`, and close it. One descriptor at a time, no recursion."""
-        levels = [_Level("", identity, self._names(fd))]
+        levels: list[_Level] = []
         try:
+            levels.append(_Level("", identity, self._pending(fd)))
+            if len(self._workers) > 1:
+                self._share_out(fd, levels[0].pending)
             while True:
                 level = levels[-1]
-                met = self._remove_files(fd, level.pending)
+                met = self._first.remove_files(fd, level.pending)
                 if met is not None:
                     below = self._enter(fd, met, level)
                     if below is not None:
@@ -176,60 +171,22 @@ class _Removal:
             os.close(fd)
 
     @staticmethod
-    def _names(fd: int) -> list[str]:
-        return sorted(os.listdir(fd), key=removal_order, reverse=True)
+    def _pending(fd: int) -> list[str]:
+        return removal_order(os.listdir(fd))[::-1]
 
-    def _remove_files(self, fd: int, pending: list[str]) -> str | None:
-        """Remove the pending files; the name of the first directory among them, None when all are done."""
-        stop, chunk = self._stop, self._shortener.chunk
-        while pending:
-            if stop():
-                raise RemovalStopped("asked to stop; the rest stays queued")
-            name = pending.pop()
-            try:
-                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            mode = found.st_mode
-            if stat.S_ISDIR(mode):
-                return name
-            size = found.st_size
-            freed = found.st_blocks * 512
-            if found.st_nlink != 1 or not stat.S_ISREG(mode):
-                freed = 0
-            elif self._held:
-                size = self._shorten_for_holder(fd, name, found)
-                freed = freed if size == 0 else 0
-            elif freed > chunk:
-                size = self._shortener.shorten(fd, name, found, keep=chunk)
-            if self._unlink(fd, name, min(size, freed), pending):
-                self._files += 1
-                self._bytes += found.st_size
-                self._freed += freed
-                if self._on_progress is not None:
-                    self._on_progress(1, size)
-        return None
-
-    def _shorten_for_holder(self, fd: int, name: str, found: os.stat_result) -> int:
-        """The holder of a stray may have the file open (`.log`) or mapped (indexes): only the former is shortened."""
-        if self._truncate_held and found.st_size and is_log_file(name):
-            return self._shortener.shorten(fd, name, found, keep=0)
-        return found.st_size
-
-    def _unlink(self, fd: int, name: str, frees: int, pending: list[str]) -> bool:
-        """Unlink `name`, when the budget lets `frees` bytes go; False if it was gone or has become a directory."""
-        if self._budget is not None and not self._budget.take(frees, self._stop):
-            raise RemovalStopped("asked to stop; the rest stays queued")
-        self._before()
-        try:
-            os.unlink(name, dir_fd=fd)
-        except FileNotFoundError:
-            return False
-        except IsADirectoryError:
-            self._surprise(name)
-            pending.append(name)
-            return False
-        return True
+    def _share_out(self, fd: int, pending: list[str]) -> None:
+        """Let all workers remove the segments of the directory: each takes every so many-th one, whole."""
+        bases = {name[:20]: 0 for name in reversed(pending) if name[20:21] == "." and name[:20].isdigit()}
+        if len(bases) < SEGMENTS_PER_WORKER * len(self._workers):
+            return
+        for number, base in enumerate(bases):
+            bases[base] = number % len(self._workers)
+        shares: list[list[str]] = [[] for _ in self._workers]
+        rest: list[str] = []
+        for name in pending:
+            number = bases.get(name[:20], -1) if name[20:21] == "." else -1
+            (rest if number < 0 else shares[number]).append(name)
+        pending[:] = rest + _together(self._workers, fd, shares)
 
     def _enter(self, fd: int, name: str, level: _Level) -> tuple[int, _Level] | None:
         """Open the subdirectory `name`; None if it vanished or became something else (which is pending again)."""
@@ -240,7 +197,7 @@ class _Removal:
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            self._surprise(name)
+            self._first.surprise(name)
             level.pending.append(name)
             return None
         try:
@@ -250,7 +207,7 @@ class _Removal:
                     f"there is a mount point ({name}) in a directory to be removed in {self._log_dir.path}",
                     hint="mount points are never crossed; unmount it first",
                 )
-            return below, _Level(name, (found.st_dev, found.st_ino), self._names(below))
+            return below, _Level(name, (found.st_dev, found.st_ino), self._pending(below))
         except BaseException:
             os.close(below)
             raise
@@ -265,7 +222,7 @@ class _Removal:
 
     def _rmdir(self, parent: int, name: str) -> bool:
         """Remove the empty directory `name`; False if it has to be looked into (or at) again."""
-        self._before()
+        self._first.before()
         try:
             os.rmdir(name, dir_fd=parent)
         except FileNotFoundError:
@@ -273,15 +230,41 @@ class _Removal:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
-            self._surprise(name)
+            self._first.surprise(name)
             return False
         return True
 
-    def _surprise(self, name: str) -> None:
-        self._surprises += 1
-        if self._surprises > MAX_SURPRISES:
-            raise ItemFailed(
-                f"{name} in {self._log_dir.path} keeps changing while it is removed",
-                path=f"{self._log_dir.path}/{name}",
-                hint="find out which process writes there",
-            )
+
+def _together(workers: list[FileRemover], fd: int, shares: list[list[str]]) -> list[str]:
+    """Let each worker remove its share, the first one in this thread. Returns the directories that they met.
+
+    The first failure stops all of them at their next file and is raised when they all have stopped.
+    """
+    failures: list[BaseException] = []
+    directories: list[str] = []
+
+    def work(worker: FileRemover, share: list[str]) -> None:
+        try:
+            # One file at a time in the end, so that one worker's failure is heeded by the others.
+            while share and not failures:
+                portion = [share.pop() for _ in range(min(8, len(share)))][::-1]
+                while portion:
+                    met = worker.remove_files(fd, portion)
+                    if met is not None:
+                        directories.append(met)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [
+        threading.Thread(target=work, args=pair, name="logagent-removal", daemon=True)
+        for pair in zip(workers[1:], shares[1:], strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    work(workers[0], shares[0])
+    for thread in threads:
+        thread.join()
+    if failures:
+        # A worker that was asked to stop says less than one that failed.
+        raise next((f for f in failures if not isinstance(f, RemovalStopped)), failures[0])
+    return directories

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 SUFFIXES = (".log", ".index", ".timeindex")
@@ -27,7 +28,7 @@ def log_dir(path: Path, partitions: int, segments: int, *, size: int = 0, marked
         make_file(fd, "partition.metadata", METADATA)
         os.close(fd)
         os.utime(path / name, (1, 1))
-    os.sync()
+    subprocess.run(["sync", "-f", str(path)], check=True)
     return path
 
 
