@@ -68,31 +68,33 @@ def test_they_remove_everything_once(
     assert not [t for t in threading.enumerate() if t.name == "logagent-removal"]
 
 
-def test_each_keeps_log_before_index(
-    log_dir_path: Path, partition: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+@pytest.mark.parametrize("step", [1, 2, 50, 151, 290])
+def test_killed_anywhere_each_has_kept_log_before_index(
+    log_dir_path: Path, partition: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any, step: int
 ) -> None:
-    seen: list[set[str]] = []
-    mutex = threading.Lock()
+    log_dir = open_log_dir(log_dir_path)
+    expect = identity_of(partition)
 
-    def record(n: int) -> None:
-        if n % 10 == 0:
-            with mutex:
-                seen.append(set(os.listdir(partition)))
+    def kill(n: int) -> None:
+        if n == step:
+            raise KeyboardInterrupt
 
-    remove_dir(
-        open_log_dir(log_dir_path),
-        MARKED,
-        identity_of(partition),
-        calls(record),
-        more_interlocks=(calls(record), calls(record)),
-    )
-    assert len(seen) > 50
-    for names in seen:
-        for name in names:
-            if name.endswith(".log"):
-                assert {name[:20] + suffix for suffix in SUFFIXES} <= names
-        # What says which topic it was outlives all segments, whoever removes them.
-        assert "partition.metadata" in names or len(names) <= 1
+    with pytest.raises(KeyboardInterrupt):
+        remove_dir(
+            log_dir,
+            MARKED,
+            expect,
+            interlocks(log_dir, 1)[0],
+            more_interlocks=(calls(kill), *interlocks(log_dir, 1)),
+        )
+    names = set(os.listdir(partition))
+    for name in names:
+        if name.endswith(".log"):
+            assert {name[:20] + suffix for suffix in SUFFIXES} <= names
+    # What says which topic it was outlives all segments, whoever removes them.
+    assert "partition.metadata" in names
+    remove_dir(log_dir, MARKED, expect, interlocks(log_dir, 1)[0], more_interlocks=interlocks(log_dir, 2))
+    assert os.listdir(log_dir_path) == []
 
 
 def test_a_broker_stops_all_of_them(
