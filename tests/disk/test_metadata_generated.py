@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -250,6 +251,73 @@ def test_a_symlink_is_not_followed(tmp_path: Path) -> None:
     (log / f"{0:020}.log").symlink_to(real)
     with pytest.raises(OSError, match="symbolic links"):
         read(log)
+
+
+# -- batches and snapshots that no broker wrote --------------------------------------------------------
+
+
+def test_an_epoch_that_falls_ends_the_log(tmp_path: Path) -> None:
+    first = writer.batch(0, [writer.topic("t", id_of(1))], START_MS, epoch=3)
+    writer.write_segment(tmp_path, 0, first + writer.batch(1, [writer.remove_topic(id_of(1))], START_MS, epoch=2))
+    image = read(tmp_path)
+    assert set(image.assignments.by_name) == {"t"}
+    assert image.torn_bytes > 0
+
+
+def _odd_snapshots() -> dict[str, bytes]:
+    topic = writer.topic("t", id_of(1))
+    whole = writer.snapshot([topic], START_MS)
+    late = writer.batch(3, [writer.topic("late", id_of(2))], START_MS)
+    header = writer.batch(0, [(writer.SNAPSHOT_HEADER, struct.pack(">hq", 0, START_MS) + b"\0")], 0, control=True)
+    footer = (writer.SNAPSHOT_FOOTER, struct.pack(">h", 0) + b"\0")
+    return {
+        "records follow its footer": whole + late,
+        "does not begin with its header": writer.batch(0, [topic], 0) + writer.batch(1, [footer], 0, control=True),
+        "was not written to its end": header + writer.batch(1, [topic], 0),
+        "ends within a transaction": header
+        + writer.batch(1, [topic, writer.BEGIN], 0)
+        + writer.batch(3, [footer], 0, control=True),
+        "counts 7 records": header + _miscounted(1, [topic]) + writer.batch(2, [footer], 0, control=True),
+    }
+
+
+def _miscounted(offset: int, values: list[bytes]) -> bytes:
+    """A batch with a right checksum and a wrong number of records."""
+    data = bytearray(writer.batch(offset, values, 0))
+    data[57:61] = struct.pack(">i", 7)
+    data[17:21] = struct.pack(">I", crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("says", sorted(_odd_snapshots()))
+def test_an_odd_snapshot_is_not_believed(tmp_path: Path, says: str) -> None:
+    """With the log below it gone it is refused with what is odd; with the log there, the log decides."""
+    writer.write_snapshot(tmp_path, 9, _odd_snapshots()[says])
+    writer.write_segment(tmp_path, 9, b"")
+    with pytest.raises(UnreadableError, match=says):
+        read(tmp_path)
+    values = [writer.topic(f"from-the-log-{n}", id_of(20 + n)) for n in range(9)]
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert image.snapshot is None
+    assert image.assignments.topic_count == 9
+
+
+def test_a_snapshot_that_ends_within_a_batch(tmp_path: Path) -> None:
+    """Of the batch only what lies behind the snapshot's end is new."""
+    values = [writer.topic(f"t{n}", id_of(n)) for n in range(4)]
+    writer.write_snapshot(tmp_path, 3, writer.snapshot(values[:3], START_MS))
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert image.snapshot is not None
+    assert set(image.assignments.by_name) == {"t0", "t1", "t2", "t3"}
+
+
+def test_a_miscounted_batch_in_the_log_is_refused_and_no_torn_tail(tmp_path: Path) -> None:
+    whole = writer.batch(0, [writer.topic("t", id_of(1))], START_MS)
+    writer.write_segment(tmp_path, 0, whole + _miscounted(1, [writer.remove_topic(id_of(1))]))
+    with pytest.raises(UnreadableError, match="offset 1 counts 7 records"):
+        read(tmp_path)
 
 
 # -- long segments ------------------------------------------------------------------------------------
