@@ -198,14 +198,18 @@ def judge(
     host: Host,
     log_dirs: Mapping[str, LogDirFacts],
     now_ms: int,
+    *,
+    proven_absent: AbstractSet[str] = frozenset(),
 ) -> dict[tuple[str, str], Ruling]:
     """The verdict on every current and future directory.
 
     The first usable source decides. Where it says orphan, every other usable one must agree. The Admin API cannot
-    prove absence by leaving a topic out, so the broker of this host is asked by topic id.
+    prove absence by leaving a topic out, so the broker of this host is asked by topic id. While it is stopped nobody can
+    be asked; then `proven_absent` counts: the ids that it did not know at every sighting that an orphan needs. A topic
+    id is random and never given again, so what was gone for good stays gone.
     """
     chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
-    absent = _absent_by_id(chosen, assignments, host)
+    absent = _absent_by_id(chosen, assignments, host, proven_absent)
     rulings: dict[tuple[str, str], Ruling] = {}
     for d in chosen:
         where = log_dirs.get(d.log_dir)
@@ -224,7 +228,9 @@ def judge(
     return rulings
 
 
-def _absent_by_id(dirs: Sequence[PartitionDir], assignments: Assignments, host: Host) -> AbstractSet[str] | None:
+def _absent_by_id(
+    dirs: Sequence[PartitionDir], assignments: Assignments, host: Host, proven_absent: AbstractSet[str]
+) -> AbstractSet[str] | None:
     """Topic ids of `dirs` that the Admin image does not list and this host's own broker does not know either."""
     image = next((i for i in assignments.usable if not i.complete), None)
     if image is None or assignments.reader is None or host.node_id is None:
@@ -236,5 +242,5 @@ def _absent_by_id(dirs: Sequence[PartitionDir], assignments: Assignments, host: 
         answers = assignments.reader.topic_ids_known(host.node_id, asked)
     except LogAgentError as e:
         assignments.problems.append(f"admin: {e}")
-        return None
+        return proven_absent.intersection(asked)
     return frozenset(topic_id for topic_id, answer in answers.items() if answer.value == "unknown")

@@ -28,7 +28,7 @@ from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir, Verdict
 from logagent.model.serving import Serving, has_all_open, serving_now, with_settled_holder
 from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
-from logagent.model.verdict import Host
+from logagent.model.verdict import Host, Reason
 from logagent.settings import DAY_MS, Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.
@@ -190,7 +190,14 @@ class Session:
         log_dirs = self._with_serving(self.sight.log_dir_facts(), now)
         cluster = self.sight.cluster
         host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
-        rulings = judge(self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now)
+        rulings = judge(
+            self.dirs if dirs is None else dirs,
+            self.assignments,
+            host,
+            log_dirs,
+            now,
+            proven_absent=self._proven_absent(),
+        )
         recent = self.recent() if self.journal_problem is None else ()
         had_dirs, had_bytes = self._had(recent)
         return replace(
@@ -203,6 +210,18 @@ class Session:
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None else frozenset(),
+        )
+
+    def _proven_absent(self) -> frozenset[str]:
+        """Topic ids that this host's broker said it does not know, as often and as long as an orphan has to be seen."""
+        cleanup = self.settings.cleanup
+        return frozenset(
+            s.topic_id
+            for s in self.journal.sightings().values()
+            if s.topic_id is not None
+            and s.reason in (Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED)
+            and s.count >= cleanup.sightings
+            and s.last_ms - s.first_ms >= cleanup.min_age
         )
 
     def _had(self, recent: Sequence[RecentAction]) -> tuple[int, int]:
