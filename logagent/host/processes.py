@@ -30,9 +30,10 @@ class OpenFiles:
 
     lock_pids: who has `.lock` open, an unlinked one too. dir_pids: per direct child directory, who has a file below it
     open or mapped. read: pids whose descriptors and maps were both read. unreadable: pids that refused to be read.
-    doubtful: per log dir, those of the unreadable that may well work in it: they run as its owner (unless that is root)
-    or are a Java process of its owner or of root. An agent that runs as the broker's user can read the broker; on any
-    host it meets processes that it cannot read, and refusing for every one of them would be refusing always.
+    doubtful: per log dir, those of the unreadable that may well be its broker: they run as its owner or as root, and
+    their command line (which everybody may read) looks like Kafka's. An agent that runs as the broker's user can read
+    the broker; on any host it meets processes that it cannot read (every login session has some of its own user:
+    systemd's `(sd-pam)`, ssh-agent), and refusing for every one of them would be refusing always.
     removed_bytes: per log dir, the allocated bytes of files that were removed while somebody had them open; the space
     comes back when they are closed. (Files that are only mapped any more cannot be sized and are missing.)
     """
@@ -217,12 +218,13 @@ class _Scan:
         try:
             command, flags = _command_and_flags(pid)
             user = _effective_user(pid)
+            words = _command_line(pid)
         except (OSError, ValueError):
             return
-        if flags & _PF_KTHREAD:
+        if flags & _PF_KTHREAD or not _may_be_a_broker(command, words):
             return
         for watched in self.watched:
-            if (command == "java" and user in (0, watched.owner)) or user == watched.owner != 0:
+            if user in (0, watched.owner):
                 watched.doubtful.add(pid)
 
 
@@ -341,6 +343,18 @@ def _stat_fields(pid: int) -> list[str]:
 def _command_and_flags(pid: int) -> tuple[str, int]:
     with open(f"/proc/{pid}/comm", "rb") as file:
         return os.fsdecode(file.read()).rstrip("\n"), int(_stat_fields(pid)[6])
+
+
+def _command_line(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().split(b"\0")
+
+
+def _may_be_a_broker(command: str, words: list[bytes]) -> bool:
+    """Kafka's main class, class path or configuration stands on its command line, unless `java @FILE` hides it."""
+    if command == "java" and (not words[0] or any(word.startswith(b"@") for word in words)):
+        return True
+    return any(b"kafka" in word.lower() for word in words) or "kafka" in command.lower()
 
 
 def _effective_user(pid: int) -> int:
