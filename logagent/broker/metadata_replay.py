@@ -165,8 +165,8 @@ class Replay:
             )
         replicas = old.replicas if record.replicas is None else record.replicas
         directories = old.directories if record.directories is None else record.directories
-        if record.directories is None and replicas != old.replicas and len(directories) != len(replicas):
-            directories = ()
+        if record.directories is None and replicas != old.replicas:
+            directories = ()  # they run parallel to the replicas: of the old ones they say nothing here
         new = PartitionAssignment(
             replicas=replicas,
             isr=old.isr if record.isr is None else record.isr,

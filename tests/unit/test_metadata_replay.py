@@ -143,6 +143,14 @@ def test_replicas_change_without_directories_before_3_7() -> None:
     assert (partition.replicas, partition.directories) == ((3,), ())
 
 
+def test_directories_of_other_replicas_are_not_kept() -> None:
+    replay = Replay()
+    made = writer.partition(id_of(1), 0, [1, 2], directories=[id_of(5), id_of(6)])
+    for offset, value in enumerate([A, made, writer.partition_change(id_of(1), 0, replicas=[2, 3])]):
+        replay.add(offset, value)
+    assert replay.topics[id_of(1)].partitions[0].directories == ()
+
+
 def test_equal_assignments_share_their_parts() -> None:
     replay = Replay()
     replay.add(0, A)
