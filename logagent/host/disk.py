@@ -18,33 +18,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Self
 
 from logagent.broker.lock import Watch
 from logagent.errors import ItemFailed, KafkaStorageError, NotAsPlanned
+from logagent.host.failures import OFFLINE_ERRNOS, LogDirFailures
 from logagent.host.syscalls import mount_id, rename_noreplace
 from logagent.model.records import Identity
 
-OFFLINE_ERRNOS = frozenset(
-    {
-        errno.EIO,
-        errno.EREMOTEIO,
-        errno.EROFS,
-        errno.ENODEV,
-        errno.ENXIO,
-        errno.ENOMEDIUM,
-        errno.ESTALE,
-        errno.ENOTCONN,
-        errno.ECONNABORTED,
-        errno.ESHUTDOWN,
-        errno.ETIMEDOUT,
-        errno.EHOSTDOWN,
-        errno.EUCLEAN,
-        errno.EBADMSG,
-    }
-)
+__all__ = ["OFFLINE_ERRNOS", "OPEN_CHILD", "OPEN_DIRECTORY", "LogDirFailures", "OpenLogDir", "check_child_name"]
+
 # When the log dir itself cannot be opened, only these are our own shortage and say nothing about it.
 _OUR_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
@@ -62,45 +46,6 @@ _HINTS = {
     errno.EXDEV: "the two names are on different file systems; nothing is ever copied",
     errno.ENOSPC: "the file system needs a little room even for this",
 }
-
-
-class LogDirFailures:
-    """Which log dirs are offline and why: the first failure wins and is recorded once. Safe for threads.
-
-    Deviation from `LogDirFailureChannel`: `recovered` takes a log dir back after enough good probes; Kafka waits for a
-    restart.
-    """
-
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
-        self._mutex = threading.Lock()
-
-    def mark_offline(self, path: str, reason: str) -> bool:
-        """Record the failure; True if it is the first of this log dir."""
-        with self._mutex:
-            if path in self._reasons:
-                return False
-            self._reasons[path] = reason
-            return True
-
-    def recovered(self, path: str) -> None:
-        with self._mutex:
-            self._reasons.pop(path, None)
-
-    def reason(self, path: str) -> str | None:
-        """Why `path` is offline; None if it is not."""
-        return self._reasons.get(path)
-
-    def offline(self) -> MappingProxyType[str, str]:
-        """All offline log dirs with their reasons, as of now."""
-        with self._mutex:
-            return MappingProxyType(dict(self._reasons))
-
-    def check(self, path: str) -> None:
-        """Raise `KafkaStorageError` if `path` is offline."""
-        reason = self._reasons.get(path)
-        if reason is not None:
-            raise KafkaStorageError(f"log dir {path} is offline: {reason}", log_dir=path)
 
 
 class Acting:
