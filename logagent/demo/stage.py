@@ -24,6 +24,10 @@ _COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)
 _WIDTH = 100
 
 
+class NotSo(Exception):
+    """Something did not come out as told. It stands in `Stage.failures`, and the story ends there."""
+
+
 @dataclass(slots=True)
 class Stage:
     """`run` is the entry point of the command line: arguments to exit status."""
@@ -61,13 +65,14 @@ class Stage:
         return status, document
 
     def check(self, holds: bool, says: str, otherwise: str | None = None) -> None:
-        """A fact that the demo must have brought about; one that does not hold fails the demo."""
+        """A fact that the demo must have brought about. Raises NotSo if it does not hold."""
         self.checks += 1
         if holds:
             self._say(f"  ✓ {says}", fg="green")
         else:
             self.failures.append(otherwise or says)
             self._say(f"  ✗ NOT SO: {otherwise or says}", fg="red", bold=True)
+            raise NotSo(self.failures[-1])
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[], Tree]]:

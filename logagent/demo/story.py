@@ -6,7 +6,8 @@ from pathlib import Path
 
 from logagent.demo.broker import broker_holds
 from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, look
-from logagent.demo.stage import Stage
+from logagent.demo.stage import NotSo, Stage
+from logagent.errors import LogAgentError
 
 LONG_TOPIC = r"plant\..*\.sold-since"
 TOPICS = rf"returns|invoices|{LONG_TOPIC}"
@@ -17,7 +18,29 @@ ORPHANS = 8
 
 
 def tell(stage: Stage) -> None:
-    """Everything, in order. What does not come out as told is in `stage.failures` at the end."""
+    """Everything, in order, up to the first thing that does not come out as told: then it is in `stage.failures`.
+
+    Raises LogAgentError where this machine does not let us see whether a broker is there.
+    """
+    _nobody_hides(stage)
+    try:
+        _tell(stage)
+    except NotSo:
+        stage.tell("The story ends here; see above for why.")
+
+
+def _nobody_hides(stage: Stage) -> None:
+    _, document = stage.ask("scan")
+    hidden = [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
+    if hidden:
+        raise LogAgentError(
+            f"a broker (process {hidden[0]}) runs on this machine whose open files we may not see, so logagent would"
+            " refuse everything",
+            hint="run the demo as that broker's user or as root, or where no broker runs",
+        )
+
+
+def _tell(stage: Stage) -> None:
     original = look(stage.folder)
     _inventory(stage)
     _broker_is_there(stage)

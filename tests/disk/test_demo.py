@@ -11,7 +11,7 @@ import pytest
 
 from logagent.demo import story
 from logagent.demo.host import lay_out, look
-from logagent.demo.stage import Stage, own_environment
+from logagent.demo.stage import NotSo, Stage, own_environment
 from tests.cli_host import run_apart, run_here
 
 
@@ -57,7 +57,8 @@ def test_what_does_not_hold_fails_the_demo(tmp_path: Path, monkeypatch: pytest.M
         story._assigned(stage)
         plan_id = story._deleted(stage)
         assert not stage.failures
-        story._restored(stage, plan_id, original)
+        with pytest.raises(NotSo):
+            story._restored(stage, plan_id, original)
     assert told.count("restore") == 2
     assert stage.failures == ["and so is every entry of the checkpoints"]
 
