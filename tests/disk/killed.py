@@ -1,0 +1,391 @@
+"""Kills, or fails one system call of, the real commands at each call that changes something, and starts them again.
+
+`python -m tests.disk.killed --every` does it for every single call and every errno; without `--every`, and in the
+tests, each call site is taken once. A call site is a system call on a file (segments and random ids left out) between
+two fsyncs. What has to hold afterwards stands in `problems_of`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
+from logagent.cli import main
+from logagent.host.journal import Journal
+from logagent.model.names import classify
+from logagent.model.records import ActionKind, Kind, Outcome
+
+SYSCALLS = (
+    "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "fsync", "fdatasync", "pwrite64", "write",
+    "ftruncate",
+)  # fmt: skip
+ERRNOS = ("EIO", "ENOSPC", "EACCES", "EROFS", "EBUSY")
+KILL = "signal=KILL"
+# Two at a time: the machines that run this have two cores.
+WORKERS = 2
+
+LONG = "t" * 249
+PARTITIONS = {
+    "orders-0": "DDDDDDDDDDDDDDDDDDDDDA",
+    "orders-01": "DDDDDDDDDDDDDDDDDDDDDA",
+    f"{LONG}-0": "BBBBBBBBBBBBBBBBBBBBBA",
+    "payments-0": "CCCCCCCCCCCCCCCCCCCCCA",
+}
+HEX = "0123456789abcdef" * 2
+SETTINGS = {
+    "LOGAGENT_KAFKA__VERSION": "3.9.1",
+    "LOGAGENT_CLEANUP__MAX_FRACTION": "1.0",
+    "LOGAGENT_CLEANUP__STRAY_RETENTION": "0s",
+    "LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s",
+    "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+_CALL = re.compile(r"^\d+ +(?P<name>\w+)\((?P<arguments>.*)")
+_UUID = re.compile(r"[0-9a-f]{32}")
+_SEGMENT = re.compile(r"[0-9]{20}")
+
+
+# A host
+
+
+def lay_out(root: Path) -> None:
+    """One log dir with four partitions, every one of them in every checkpoint, as a stopped broker leaves it."""
+    log_dir = root / "d1"
+    log_dir.mkdir(parents=True)
+    meta = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
+    (log_dir / "meta.properties").write_text(meta)
+    (log_dir / ".lock").touch()
+    for name, topic_id in PARTITIONS.items():
+        partition(log_dir / name, topic_id)
+    entries = [f"{name.rpartition('-')[0]} {int(name.rpartition('-')[2])}" for name in PARTITIONS]
+    for number, file in enumerate(CHECKPOINTS):
+        lines = [f"{entry} {100 * number + offset}" for offset, entry in enumerate(entries, 5)]
+        (log_dir / file).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+        (log_dir / file).chmod(0o640)
+
+
+def partition(path: Path, topic_id: str) -> None:
+    path.mkdir()
+    for base in (0, 100):
+        for suffix, content in ((".log", b"records"), (".index", b"index"), (".timeindex", b"times")):
+            (path / f"{base:020d}{suffix}").write_bytes(content * 7 + path.name.encode())
+    (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+
+# The commands under test
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`prepare` lays the host out and returns the command's own arguments; `again_may`: statuses of the second run."""
+
+    name: str
+    prepare: Callable[[Path], list[str]]
+    again_may: tuple[int, ...] = (0,)
+
+
+def deleting(topics: str) -> list[str]:
+    return ["delete", "--topic", topics, "--allow-assigned", "--even-last-copy", "--execute"]
+
+
+DELETE = deleting(f"orders|{LONG}")
+
+
+def _delete(root: Path) -> list[str]:
+    lay_out(root)
+    return DELETE
+
+
+def _restore(root: Path) -> list[str]:
+    lay_out(root)
+    status, document = in_process(root, DELETE)
+    assert status == 0, document
+    return ["restore", "--plan", document["plan_id"], "--execute"]
+
+
+def _replace(root: Path) -> list[str]:
+    """A stray comes back while another incarnation stands there."""
+    lay_out(root)
+    partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
+    return ["restore", f"orders-0.{HEX}-stray", "--replace", "--execute"]
+
+
+def _cleanup(root: Path) -> list[str]:
+    lay_out(root)
+    status, document = in_process(root, deleting(LONG))
+    assert status == 0, document
+    partition(root / "d1" / f"gone-7.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
+    partition(root / "d1" / f"orders-0.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
+    (root / "d1" / f"gone-7.{HEX}-delete" / "below").mkdir()
+    (root / "d1" / f"gone-7.{HEX}-delete" / "below" / "it").write_text("x")
+    return ["cleanup", "--execute"]
+
+
+SCENARIOS = {
+    s.name: s
+    for s in (
+        Scenario("delete", _delete),
+        # Once all is restored there is nothing left of that plan, and saying so is wrong usage.
+        Scenario("restore", _restore, again_may=(0, 2)),
+        Scenario("replace", _replace, again_may=(0, 2)),
+        Scenario("cleanup", _cleanup),
+    )
+}
+
+
+def _arguments(root: Path, own: Sequence[str]) -> list[str]:
+    return [own[0], "--log-dir", str(root / "d1"), "--state-dir", str(root / "state"), "--json", *own[1:]]
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(SETTINGS)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def in_process(root: Path, own: Sequence[str]) -> tuple[int, dict[str, Any]]:
+    """Run a command in this process: its exit status and its document ({} where there is none)."""
+    out, err = io.StringIO(), io.StringIO()
+    with _environment(), redirect_stdout(out), redirect_stderr(err):
+        status = main.run(_arguments(root, own))
+    return status, json.loads(out.getvalue()) if out.getvalue() else {"said": err.getvalue()}
+
+
+def under_strace(root: Path, own: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
+    # By path: a bare "logagent" would be looked up, which is other calls on another machine.
+    command = [sys.executable, "-c", "from logagent.cli.main import main; main()", *_arguments(root, own)]
+    return subprocess.run(
+        ["strace", "-f", "-qq", *options, *command],
+        env={**os.environ, **SETTINGS},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+# Where it can be struck
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The `number`-th `call` that the process makes, on `what`; equal `what` and `epoch` mean the same call site."""
+
+    call: str
+    number: int
+    what: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.call} number {self.number} ({self.what})"
+
+
+def sites_of(scenario: Scenario, folder: Path) -> list[Site]:
+    """All calls of one undisturbed run that concern files below its own folder, in their order."""
+    root, log = folder / "traced", folder / "trace"
+    own = scenario.prepare(root)
+    done = under_strace(root, own, "-y", "-s", "300", "-o", str(log), "-e", f"trace={','.join(SYSCALLS)}")
+    assert done.returncode == 0, done.stderr
+    counts = dict.fromkeys(SYSCALLS, 0)
+    sites: list[Site] = []
+    epoch = 0
+    for line in log.read_text(errors="replace").splitlines():
+        match = _CALL.match(line)
+        if match is None or match["name"] not in counts:
+            continue
+        call = match["name"]
+        counts[call] += 1
+        what = _what(call, match["arguments"], root)
+        if what is not None:
+            sites.append(Site(call, counts[call], what, epoch))
+            epoch += call in ("fsync", "fdatasync")
+    shutil.rmtree(root)
+    return sites
+
+
+def _what(call: str, arguments: str, root: Path) -> str | None:
+    """The file below `root` that a call is about, without what differs from run to run or from segment to segment."""
+    folder = re.match(r'(?:\d+<|")([^>"]*)', arguments)
+    if folder is None or not folder[1].startswith(str(root)):
+        return None
+    path = folder[1]
+    if call in ("renameat", "renameat2", "unlinkat"):
+        path += "/" + (re.findall(r'"([^"]*)"', arguments) or [""])[0]
+    return _SEGMENT.sub("#", _UUID.sub("*", path.removeprefix(f"{root}/"))).replace(LONG[:200], "")
+
+
+def each_once(sites: Iterable[Site]) -> list[Site]:
+    return list({(s.call, s.what, s.epoch): s for s in reversed(list(sites))}.values())[::-1]
+
+
+# What must hold
+
+
+def end_of(root: Path) -> dict[str, Any]:
+    """What is on the log dir's disk, without random ids: every file with its content and mode; checkpoints parsed.
+
+    Stale recovery points are left out: they do no harm, and where they cannot be written out they stay.
+    """
+    found: dict[str, Any] = {}
+    log_dir = root / "d1"
+    for path in sorted(log_dir.rglob("*")):
+        name = _UUID.sub("*", str(path.relative_to(log_dir)))
+        name = name if name not in found else f"{name} (again)"
+        if path.is_dir():
+            found[name] = "directory"
+        elif path.name in CHECKPOINTS and path.parent == log_dir:
+            parsed = parse_checkpoint(path.read_bytes())
+            current = {(d.topic, d.partition) for d in map(classify, os.listdir(log_dir)) if d.kind is Kind.CURRENT}
+            entries = {
+                str(p): offset
+                for p, offset in parsed.items()
+                if path.name != RECOVERY_POINT or (p.topic, p.partition) in current
+            }
+            found[name] = (dict(sorted(entries.items())), oct(path.stat().st_mode))
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def problems_of(root: Path, wanted: Mapping[str, Any]) -> list[str]:
+    """What is wrong after the second run: the disk differs from an undisturbed run's, or the journal from the disk."""
+    found = end_of(root)
+    problems = [f"{name}: {found.get(name)!r}, not {wanted.get(name)!r}" for name in sorted({*found, *wanted})
+                if found.get(name) != wanted.get(name)]  # fmt: skip
+    left = {p.name for p in (root / "state").iterdir()} - {"journal.db", "executor.lock"}
+    problems += [f"left in the state dir: {name}" for name in sorted(left)]
+    with Journal.open_read_only(str(root / "state")) as journal:
+        problems += [f"unsettled in the journal: {e.intent.action} {e.intent.name}" for e in journal.unsettled()]
+        entries = journal.history()
+    for name in os.listdir(root / "d1"):
+        taken = [e for e in entries if e.intent.new_name == name and e.outcome is Outcome.DONE]
+        if len(taken) > 1:
+            problems.append(f"{name} got its name {len(taken)} times by the journal")
+        if HEX not in name and name.endswith("-delete") and not taken:
+            problems.append(f"{name} stands there, and the journal does not know of it")
+    for e in entries:
+        gone = e.intent.action is ActionKind.REMOVE and e.outcome is Outcome.DONE
+        if gone and (root / "d1" / e.intent.name).exists():
+            problems.append(f"{e.intent.name} is removed by the journal, but there")
+    return problems
+
+
+# Striking
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One case: at `site`, `injection` (as strace writes it)."""
+
+    site: Site
+    injection: str
+
+    def __str__(self) -> str:
+        return f"{self.injection} at {self.site}"
+
+
+def kills(sites: Iterable[Site]) -> list[Blow]:
+    return [Blow(s, KILL) for s in sites]
+
+
+def errors(sites: Iterable[Site], *, each: bool) -> list[Blow]:
+    """Every site with every errno (`each`), or with one of them in turn."""
+    if each:
+        return [Blow(s, f"error={errno}") for s in sites for errno in ERRNOS]
+    return [Blow(s, f"error={ERRNOS[number % len(ERRNOS)]}") for number, s in enumerate(sites)]
+
+
+def strike(scenario: Scenario, blows: Sequence[Blow], folder: Path) -> list[str]:
+    """Strike once per blow, run the command again, and tell everything that is not as it should be."""
+    undisturbed = folder / "undisturbed"
+    status, document = in_process(undisturbed, scenario.prepare(undisturbed))
+    assert status == 0, document
+    wanted = end_of(undisturbed)
+    assert problems_of(undisturbed, wanted) == []
+    problems: list[str] = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for start in range(0, len(blows), 20):
+            some = blows[start : start + 20]
+            roots = [folder / f"case-{start + n}" for n in range(len(some))]
+            commands = [scenario.prepare(root) for root in roots]
+            runs = list(pool.map(_struck, roots, commands, some))
+            for root, own, blow, run in zip(roots, commands, some, runs, strict=True):
+                found = [*_judge_first(blow, run), *_judge_second(scenario, root, own, wanted)]
+                # The first few say enough; a partition that was not renamed differs in every file.
+                problems += [f"{scenario.name}, {blow}: {problem}" for problem in found[:4]]
+                shutil.rmtree(root)
+    shutil.rmtree(undisturbed)
+    return problems
+
+
+def _struck(root: Path, own: Sequence[str], blow: Blow) -> subprocess.CompletedProcess[str]:
+    call = blow.site.call
+    injection = f"inject={call}:{blow.injection}:when={blow.site.number}"
+    # It halves the time, but strace injects no signals with it.
+    quick = [] if blow.injection == KILL else ["--seccomp-bpf"]
+    return under_strace(root, own, *quick, "-o", os.devnull, "-e", f"trace={call}", "-e", injection)
+
+
+def _judge_first(blow: Blow, run: subprocess.CompletedProcess[str]) -> list[str]:
+    if blow.injection == KILL:
+        killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        return [] if killed else [f"it was not killed (status {run.returncode}): {run.stderr}"]
+    if "Traceback" in run.stderr or run.returncode not in (0, 1, 3, 5):
+        return [f"it ended with status {run.returncode}: {run.stderr}"]
+    return []
+
+
+def _judge_second(scenario: Scenario, root: Path, own: Sequence[str], wanted: Mapping[str, Any]) -> list[str]:
+    try:
+        status, document = in_process(root, own)
+    except Exception as e:
+        return [f"the second run failed: {e!r}"]
+    said = [f"the second run came to {status}: {document}"] if status not in scenario.again_may else []
+    return said + problems_of(root, wanted)
+
+
+def run_all(names: Iterable[str], *, every: bool) -> int:
+    """Strike the named scenarios; prints what was done and every problem. The number of problems."""
+    count = 0
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="logagent-killed-") as folder:
+            all_sites = sites_of(SCENARIOS[name], Path(folder))
+            sites = all_sites if every else each_once(all_sites)
+            blows = [*kills(sites), *errors(sites, each=every)]
+            print(f"{name}: {len(sites)} of {len(all_sites)} calls, {len(blows)} runs", flush=True)
+            for problem in strike(SCENARIOS[name], blows, Path(folder)):
+                count += 1
+                print(f"  {problem}", flush=True)
+    print(f"{count} problems", flush=True)
+    return count
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.disk.killed")
+    parser.add_argument("--every", action="store_true", help="every call, every errno (an hour)")
+    parser.add_argument("scenario", nargs="*", choices=[*SCENARIOS, []], help="all of them by default")
+    asked = parser.parse_args()
+    sys.exit(1 if run_all(asked.scenario or SCENARIOS, every=asked.every) else 0)
