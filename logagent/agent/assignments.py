@@ -204,13 +204,15 @@ def judge(
     """The verdict on every current and future directory.
 
     The first usable source decides. Where it says orphan, every other usable one must agree. The Admin API cannot
-    prove absence by leaving a topic out, so the broker of this host is asked by topic id. While it is stopped nobody can
-    be asked; then `proven_absent` counts: the ids that it did not know at every sighting that an orphan needs. A topic
-    id is random and never given again, so what was gone for good stays gone.
+    prove absence by leaving a topic out, so the broker of this host is asked by topic id. While it is stopped nobody
+    can be asked; then `proven_absent` counts: the ids that it did not know at every sighting that an orphan needs. A
+    topic id is random and never given again, so what was gone for good stays gone.
     """
     chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
     absent = _absent_by_id(chosen, assignments, host, proven_absent)
     rulings: dict[tuple[str, str], Ruling] = {}
+    # Most directories have the same few: 100,000 of them keep one object each.
+    shared: dict[Ruling, Ruling] = {}
     for d in chosen:
         where = log_dirs.get(d.log_dir)
         directory_id = where.directory_id if where is not None else None
@@ -224,7 +226,7 @@ def judge(
         if ruling.verdict is Verdict.ORPHAN:
             for other in answers[1:]:
                 ruling = combine(ruling, other)
-        rulings[d.log_dir, d.name] = ruling
+        rulings[d.log_dir, d.name] = shared.setdefault(ruling, ruling)
     return rulings
 
 

@@ -28,11 +28,13 @@ from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir, Verdict
 from logagent.model.serving import Serving, has_all_open, serving_now, with_settled_holder
 from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
-from logagent.model.verdict import Host, Reason
+from logagent.model.reasons import Reason
+from logagent.model.verdict import Host
 from logagent.settings import DAY_MS, Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.
 EXECUTOR_WAIT_SECONDS = 10.0
+_PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 _TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
@@ -184,8 +186,11 @@ class Session:
 
     # Facts and plans
 
-    def facts(self, dirs: Sequence[PartitionDir] | None = None) -> Facts:
-        """Everything that guards and blast radius look at, gathered now; verdicts for `dirs` (default: all)."""
+    def facts(self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True) -> Facts:
+        """Everything that guards look at, gathered now; verdicts for `dirs` (default: all).
+
+        `to_plan`: with what the blast radius of a plan needs besides.
+        """
         now = self.clock.now_ms()
         log_dirs = self._with_serving(self.sight.log_dir_facts(), now)
         cluster = self.sight.cluster
@@ -209,7 +214,7 @@ class Session:
             recent=recent,
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
-            assigned_dirs=self._assigned(rulings) if dirs is None else frozenset(),
+            assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
         )
 
     def _proven_absent(self) -> frozenset[str]:
@@ -226,11 +231,15 @@ class Session:
 
     def _had(self, recent: Sequence[RecentAction]) -> tuple[int, int]:
         """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since."""
-        present = self.of_kind(Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
-        sizes = {d.identity: d.bytes for d in present}
-        for r in recent:
-            sizes.setdefault(r.identity, r.bytes)
-        return len(sizes), sum(sizes.values())
+        gone = {r.identity: r.bytes for r in recent}
+        count = size = 0
+        for d in self.dirs:
+            if d.kind in _PARTITION_KINDS:
+                count += 1
+                size += d.bytes
+                if gone:
+                    gone.pop(d.identity, None)
+        return count + len(gone), size + sum(gone.values())
 
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> frozenset[tuple[str, str]]:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""

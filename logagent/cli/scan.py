@@ -28,12 +28,16 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
     with session_of(call) as session:
         read_assignments(session, call)
         take_inventory(session, call)
-        facts = session.facts()
+        facts = session.facts(to_plan=False)
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"full topic names may be missing: {session.journal_problem}")
         head = scan_head(session, facts, call.host)
-        rows = dir_rows(session.dirs, facts, session.marks(), session.journal.sightings())
+        shown = session.dirs
+        if not (jsonl or call.json):
+            session.dirs.sort(key=lambda d: -d.allocated)
+            shown = session.dirs if show_all else session.dirs[:SHOWN]
+        rows = dir_rows(shown, facts, session.marks(), session.journal.sightings())
         if jsonl:
             dump_line({"row": "scan", **head})
             for row in rows:
@@ -41,7 +45,7 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
         elif call.json:
             _stream(head, rows)
         else:
-            _show(call, head, list(rows), show_all=show_all)
+            _show(call, head, rows, Counter(d.kind.value for d in session.dirs))
 
 
 def _stream(head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -53,7 +57,7 @@ def _stream(head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
     out.write("]}\n")
 
 
-def _show(call: Call, head: Mapping[str, Any], rows: list[dict[str, Any]], *, show_all: bool) -> None:
+def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], counts: Counter[str]) -> None:
     columns = [("log dir", "path"), ("health", "left"), ("holder", "left")]
     kinds = ("current", "future", "stray", "delete", "other", "unexplained", "free")
     ledgers = [
@@ -66,10 +70,7 @@ def _show(call: Call, head: Mapping[str, Any], rows: list[dict[str, Any]], *, sh
         for d in head["log_dirs"]
     ]
     table("Log dirs (allocated)", [*columns, *((k, "right") for k in kinds)], ledgers, color=call.color)
-    counts = Counter(row["kind"] for row in rows)
     call.say(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no directories")
-    rows.sort(key=lambda row: -row["allocated"])
-    shown = rows if show_all else rows[:SHOWN]
     lines = [
         [
             f"{row['log_dir']}/{row['name']}",
@@ -80,13 +81,13 @@ def _show(call: Call, head: Mapping[str, Any], rows: list[dict[str, Any]], *, sh
             "in use" if row["in_use"] else "",
             " ".join(filter(None, (row["verdict"], row["reason"], row["error"]))),
         ]
-        for row in shown
+        for row in rows
     ]
     headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("segments", "right")]
     headings += [("newest write", "left"), ("", "left"), ("verdict", "text")]
     table("Directories", headings, lines, color=call.color)
-    if len(shown) < len(rows):
-        call.say(f"the {len(shown)} largest of {len(rows)} are shown; --all shows every one")
+    if len(lines) < counts.total():
+        call.say(f"the {len(lines)} largest of {counts.total()} are shown; --all shows every one")
 
 
 def _holder(holder: Mapping[str, Any]) -> str:
