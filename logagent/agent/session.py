@@ -25,10 +25,10 @@ from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_sta
 from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
 from logagent.model.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
 from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
+from logagent.model.reasons import Reason
 from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir, Verdict
 from logagent.model.serving import Serving, has_all_open, serving_now, with_settled_holder
 from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
-from logagent.model.reasons import Reason
 from logagent.model.verdict import Host
 from logagent.settings import DAY_MS, Settings
 
