@@ -7,8 +7,10 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +20,7 @@ import logagent.fleet.page
 from logagent.fleet.contract import TABLES, PageTable, column_units
 from logagent.fleet.page import MOST_BYTES, render
 from logagent.fleet.page.columns import LAYOUT
+from logagent.fleet.page.links import link_html
 from logagent.fleet.page.tables import MOST_COLUMNS, Grid, fit, path_html
 from logagent.fleet.page.text import visible
 from logagent.fleet.page.words import NAVIGATION, WORDS
@@ -273,6 +276,18 @@ def test_rows_share_the_room(sizes: list[list[int]], limit: int) -> None:
 def test_only_plain_relative_paths_become_links(path: str) -> None:
     assert "<a" not in path_html(path)
     assert path_html("sub/orphans.csv") == '<a href="sub/orphans.csv">sub/orphans.csv</a>'
+
+
+def test_a_link_finds_the_row_of_the_longest_names_kafka_allows() -> None:
+    wanted = {"cluster_id": "c" * 22, "topic": "t.é" + "x" * 245, "node_id": 7, "host": None}
+    found = re.search(r'data-q="([^"]*)"', link_html("usage_topics", wanted, "x"))
+    assert found is not None
+    assert dict(parse_qsl(unescape(found.group(1)))) == {
+        "cluster_id": "c" * 22,
+        "topic": wanted["topic"],
+        "node_id": "7",
+    }
+    assert "data-q" not in link_html("usage_topics", {"topic": "\u202e" * 300}, "x")
 
 
 def test_the_page_is_pure() -> None:

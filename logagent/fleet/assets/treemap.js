@@ -30,7 +30,7 @@ for (const map of document.querySelectorAll(".map")) {
   reach(links[0]);
   const tell = (event) => {
     const link = event.target.closest("a");
-    if (link) said.textContent = link.getAttribute("aria-label");
+    if (link) said.textContent = link.querySelector("title").textContent;
   };
   map.addEventListener("focusin", (event) => { reach(event.target.closest("a")); tell(event); });
   map.addEventListener("pointerover", tell);

@@ -56,7 +56,8 @@ def _page(
     unknown = grids["unknown_hosts"]
     attention = summary.attention_html(report, table_html(unknown), cut_html(unknown))
     main = (
-        f'<section id="summary" aria-label="Summary">{summary.tiles_html(report, tables)}</section>'
+        '<section id="summary" aria-labelledby="h-summary"><h2 id="h-summary" class="vh">Summary</h2>'
+        f"{summary.tiles_html(report, tables)}</section>"
         '<section id="attention" aria-labelledby="h-attention"><h2 id="h-attention">Before you read on</h2>'
         f"{attention}</section>{sections}{shell.reading()}"
     )

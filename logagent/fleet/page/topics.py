@@ -87,15 +87,12 @@ def _cell(box: Box, row: Row, total: int, colours: Mapping[str, int], width: int
     across, down = max(box.width - _GAP, 0.2), max(box.height - _GAP, 0.2)
     x, share = box.x / width * 100, across / width * 100
     content = (
-        f'<svg x="{x:.3f}%" y="{box.y:.1f}" width="{share:.3f}%" height="{down:.1f}">'
         f"<title>{esc(name, _TITLE)}: {esc(facts)}</title>"
+        f'<svg x="{x:.3f}%" y="{box.y:.1f}" width="{share:.3f}%" height="{down:.1f}" aria-hidden="true">'
         f'<rect class="c{colours.get(str(cluster), 0) % COLOURS}" width="100%" height="100%"/>'
         f"{_orphan_strip(orphaned / number, down)}{_label(name, number, box)}</svg>"
     )
-    words = f"{esc(name, _TITLE)}: {esc(facts)}"
-    return link_html(
-        "usage_topics", {"cluster_id": cluster, "topic": name}, content, attributes=f' aria-label="{words}"'
-    )
+    return link_html("usage_topics", {"cluster_id": cluster, "topic": name}, content)
 
 
 def _orphan_strip(share: float, down: float) -> str:
