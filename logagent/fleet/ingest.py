@@ -17,7 +17,8 @@ from pyspark.sql.window import Window
 
 from logagent.fleet import aggregates, manifests, rows
 from logagent.fleet.reader import Reader
-from logagent.fleet.store import Store
+from logagent.fleet.session import tune
+from logagent.fleet.store import Scratch, Store
 
 ROWS_PER_FILE = 4_000_000
 """Partition dirs per Parquet file of the store, about: what one task reads in a second or two."""
@@ -49,29 +50,27 @@ def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:
     Raises what Spark raises; from the first write until the end the date counts as not ingested.
     """
     say(f"{day}: checking manifests")
-    checked = manifests.checked(store.spark, store.landing, day.isoformat()).persist()
-    candidates = manifests.ranked(checked).persist()
-    snapshots, assignments = (Reader(store, candidates, kind) for kind in ("snapshot", "assignments"))
-    try:
+    with Scratch(store.spark, store.files, store.uri) as scratch:
+        checked = scratch.keep("checked", manifests.checked(store.spark, store.landing, day.isoformat()))
+        candidates = scratch.keep("candidates", manifests.ranked(checked))
+        snapshots, assignments = (Reader(store, scratch, candidates, kind) for kind in ("snapshot", "assignments"))
         say(f"{day}: reading assignments")
         assignments.run()
         say(f"{day}: reading snapshots")
         snapshots.run()
-        files = _files(checked, snapshots, assignments).persist()
-        numbers = (fn.count("*").alias("n"), fn.sum("rows").alias("rows"))
-        counts = {row["status"]: row for row in files.groupBy("status").agg(*numbers).collect()}
+        files = scratch.keep("files", _files(checked, snapshots, assignments))
+        numbers = [fn.sum(name).alias(name) for name in ("rows", "dirs", "partitions")]
+        counts = {
+            row["status"]: row for row in files.groupBy("status").agg(fn.count("*").alias("n"), *numbers).collect()
+        }
         store.uncommit(day)
-        say(f"{day}: writing {sum(row['n'] for row in counts.values())} files' worth")
-        _write(store, day, files, snapshots, assignments)
-        files.unpersist()
-    finally:
-        snapshots.release()
-        assignments.release()
-        candidates.unpersist()
-        checked.unpersist()
+        say(f"{day}: writing")
+        taken = counts["taken"].asDict() if "taken" in counts else {}
+        sizes = {name: int(taken.get(name) or 0) for name in ("rows", "dirs", "partitions")}
+        tune(store.spark, sizes["rows"])
+        _write(store, day, files, sizes, snapshots, assignments)
     by_status = {name: int(row["n"]) for name, row in counts.items()}
-    taken = counts.get("taken")
-    return Ingested(day, **by_status, rows=int(taken["rows"] or 0) if taken else 0)
+    return Ingested(day, **by_status, rows=sizes["rows"])
 
 
 def _files(checked: DataFrame, snapshots: Reader, assignments: Reader) -> DataFrame:
@@ -90,12 +89,14 @@ def _files(checked: DataFrame, snapshots: Reader, assignments: Reader) -> DataFr
     return named.withColumn("host", fn.coalesce("host", "claimed_host"))
 
 
-def _write(store: Store, day: date, files: DataFrame, snapshots: Reader, assignments: Reader) -> None:
+def _write(
+    store: Store, day: date, files: DataFrame, sizes: dict[str, int], snapshots: Reader, assignments: Reader
+) -> None:
     good = snapshots.good()
     assigned = assignments.good()
-    dirs = compacted(rows.dirs(good), _parts(files, "dirs"), "partition", DIR_ORDER)
+    dirs = compacted(rows.dirs(good), _parts(sizes["dirs"]), DIR_ORDER)
     store.replace("dirs", day, dirs)
-    partitions = compacted(rows.partitions(assigned), _parts(files, "partitions"), "partition", PARTITION_ORDER)
+    partitions = compacted(rows.partitions(assigned), _parts(sizes["partitions"]), PARTITION_ORDER)
     store.replace("assignments", day, partitions)
     store.replace("logdirs", day, _one_file(rows.log_dirs(good), "cluster_id", "node_id", "log_dir"))
     written = store.read("dirs", [day])
@@ -119,20 +120,18 @@ DIR_ORDER = ("cluster_id", "topic", "topic_key", "partition", "node_id", "log_di
 PARTITION_ORDER = ("cluster_id", "topic", "topic_key", "partition")
 
 
-def _parts(files: DataFrame, count: str) -> int:
+def _parts(rows: int) -> int:
     """Number of Parquet files: it follows from the rows alone, so that a repeat gives the same files."""
-    total = files.where(fn.col("status") == "taken").agg(fn.sum(count)).head()
-    rows = (total[0] if total else 0) or 0
-    return max(1, -(-int(rows) // ROWS_PER_FILE))
+    return max(1, -(-rows // ROWS_PER_FILE))
 
 
-def compacted(frame: DataFrame, parts: int, spread: str, order: tuple[str, ...]) -> DataFrame:
+def compacted(frame: DataFrame, parts: int, order: tuple[str, ...]) -> DataFrame:
     """`frame` in `parts` sorted files. Copies of one partition come to lie together, whatever host they are from.
 
     Rows are placed by a hash of topic and partition block, so that one topic with a million partitions fills all files.
     The order is total: neither executors nor input order show in the bytes.
     """
-    block = fn.floor(fn.coalesce(fn.col(spread), fn.lit(0)) / 64)
+    block = fn.floor(fn.coalesce(fn.col("partition"), fn.lit(0)) / 64)
     placed = frame.repartition(parts, "cluster_id", "topic", block)
     return placed.sortWithinPartitions(*order)
 

@@ -17,7 +17,8 @@ from logagent.fleet import growth, partitions, replicas, reports, verdicts
 from logagent.fleet.contract import GROWTH_DATES, TREEMAP_TOPICS
 from logagent.fleet.output import Output
 from logagent.fleet.scope import Asked, Scope, check_keys, scope
-from logagent.fleet.store import Store
+from logagent.fleet.session import tune
+from logagent.fleet.store import Scratch, Store
 from logagent.fleet.summary import document, totals, warnings_of
 
 Say = Callable[[str], None]
@@ -57,28 +58,28 @@ def report(job: Job) -> dict[str, Any]:
     """Computes and writes every table, `report.json` and `index.html`; returns what `report.json` holds."""
     question = asked(job)
     job.say(f"{question.day}: choosing snapshots and assignments")
-    chosen = scope(job.store, question)
-    check_keys(chosen.topics)
     output = Output(job.store.spark, job.store.files, job.store.files.qualify(job.out))
-    warnings = _tables(job, chosen, output)
+    with Scratch(job.store.spark, job.store.files, output.uri) as scratch:
+        chosen = scope(job.store, question, scratch)
+        check_keys(chosen.topics)
+        tune(job.store.spark, chosen.rows)
+        warnings = _tables(job, chosen, output, scratch)
+        content = document(job.now, question, chosen, output, totals(output), warnings)
     job.say("writing the page")
-    content = document(job.now, question, chosen, output, totals(output), warnings)
     _write(job, output, content)
-    for frame in (chosen.hosts, chosen.clusters):
-        frame.unpersist()
     return content
 
 
-def _tables(job: Job, chosen: Scope, output: Output) -> list[str]:
+def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> list[str]:
     """Writes the tables in an order in which each is made from those before it; the warnings they gave."""
     say, store = job.say, job.store
     say("partitions against assignments")
     by_partition = output.table("usage_partitions", partitions.usage(chosen))
-    keys = partitions.anomalies(by_partition).persist()
+    keys = scratch.keep("keys", partitions.anomalies(by_partition))
     large = keys.count() > verdicts.BROADCAST_KEYS
     say("orphans, missing replicas, duplicates")
-    found = verdicts.candidates(chosen, keys, large=large).persist()
-    judged = verdicts.judge(chosen, found).persist()
+    found = scratch.keep("found", verdicts.candidates(chosen, keys, large=large))
+    judged = scratch.keep("judged", verdicts.judge(chosen, found))
     doubted = {row.cluster_id: row.asDict() for row in verdicts.doubted(chosen, judged).collect()}
     believed, odd = (
         frame.where(~fn.col("cluster_id").isin(*doubted)) if doubted else frame for frame in (judged, keys)
@@ -97,10 +98,7 @@ def _tables(job: Job, chosen: Scope, output: Output) -> list[str]:
     output.table("leftovers", reports.leftovers(chosen, believed))
     output.table("log_dir_health", reports.health(chosen, believed, __version__))
     _over_time(store, chosen, output)
-    warnings = warnings_of(chosen, judged, doubted, output, large=large)
-    for frame in (judged, found, keys):
-        frame.unpersist()
-    return warnings
+    return warnings_of(chosen, judged, doubted, output, large=large)
 
 
 def _over_time(store: Store, chosen: Scope, output: Output) -> None:

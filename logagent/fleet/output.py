@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +28,9 @@ _TYPES = {
 }
 
 
+_TEXT = "_text"
+
+
 @dataclass
 class Output:
     """One report directory. `tables` and `page` fill up as tables are written."""
@@ -41,32 +46,37 @@ class Output:
         table = TABLES[name]
         parquet = f"parquet/{name}"
         shaped = frame.select(*(_typed(table, column) for column in table.names))
-        placed = shaped if name in NO_CSV else shaped.orderBy(*ordering(table))
-        placed.write.mode("overwrite").parquet(f"{self.uri}/{parquet}")
+        shaped.write.mode("overwrite").parquet(f"{self.uri}/{parquet}")
         written = self.spark.read.schema(shaped.schema).parquet(f"{self.uri}/{parquet}")
-        total = written.count()
-        entry = {"rows": total, "csv": None, "parquet": parquet, "shown": 0}
-        if name not in NO_CSV:
-            rows = self.first(table, written, PAGE_ROWS)
-            self.page[name] = {"columns": table.names, "rows": rows, "total": total}
-            self._csv(name, table, written)
-            entry |= {"csv": f"{name}.csv", "shown": len(rows)}
-        self.tables[name] = entry
+        if name in NO_CSV:
+            self.tables[name] = {"rows": written.count(), "csv": None, "parquet": parquet, "shown": 0}
+            return written
+        text = fn.array(*(_plain(table, n).cast("string") for n in table.names)).alias(_TEXT)
+        rows = self._first(table, written, PAGE_ROWS, text)
+        texts = [row.pop(_TEXT) for row in rows]
+        total = len(rows)
+        if total < PAGE_ROWS:
+            self.files.write(f"{self.uri}/{name}.csv", _csv_lines(table.names, texts))
+        else:
+            total = written.count()
+            self._large_csv(name, table, written)
+        self.page[name] = {"columns": table.names, "rows": rows, "total": total}
+        self.tables[name] = {"rows": total, "csv": f"{name}.csv", "parquet": parquet, "shown": len(rows)}
         return written
 
     def chart(self, name: str, frame: DataFrame, limit: int) -> None:
         """Keeps a chart's rows (not more than `limit`, which the contract bounds) for the page."""
         table = CHARTS[name]
         shaped = frame.select(*(_typed(table, column) for column in table.names))
-        rows = self.first(table, shaped, limit)
+        rows = self._first(table, shaped, limit)
         self.page[name] = {"columns": table.names, "rows": rows, "total": len(rows)}
 
-    def first(self, table: Table, frame: DataFrame, limit: int) -> list[dict[str, Any]]:
+    def _first(self, table: Table, frame: DataFrame, limit: int, *more: Column) -> list[dict[str, Any]]:
         """The first rows in the table's order, as plain values."""
         shown = frame.orderBy(*ordering(table)).limit(limit)
-        return [row.asDict() for row in shown.select(*(_plain(table, n) for n in table.names)).collect()]
+        return [row.asDict() for row in shown.select(*(_plain(table, n) for n in table.names), *more).collect()]
 
-    def _csv(self, name: str, table: Table, written: DataFrame) -> None:
+    def _large_csv(self, name: str, table: Table, written: DataFrame) -> None:
         """One CSV file with a header, RFC 4180 quoting, an empty field for null."""
         folder = f"{self.uri}/.csv-{name}"
         text = written.orderBy(*ordering(table)).select(
@@ -78,6 +88,15 @@ class Output:
         part = next(n for n in self.files.names(folder) if n.startswith("part-"))
         self.files.move(f"{folder}/{part}", f"{self.uri}/{name}.csv")
         self.files.delete(folder)
+
+
+def _csv_lines(header: list[str], rows: list[list[str | None]]) -> bytes:
+    """What `_large_csv` writes, for tables that are at hand anyway."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _typed(table: Table, name: str) -> Column:

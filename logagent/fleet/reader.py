@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet import rows
-from logagent.fleet.store import Store
+from logagent.fleet.store import Scratch, Store
 
 MAX_ROUNDS = 50
 """Older files of a host that are tried when its newest ones turn out broken inside."""
@@ -16,13 +15,13 @@ MAX_ROUNDS = 50
 class Reader:
     """Reads the newest file of each host (or cluster), and the next older one where that turns out broken inside."""
 
-    def __init__(self, store: Store, candidates: DataFrame, kind: str) -> None:
+    def __init__(self, store: Store, scratch: Scratch, candidates: DataFrame, kind: str) -> None:
         self.store = store
+        self.scratch = scratch
         self.kind = kind
         self.candidates = candidates.where(fn.col("kind") == kind)
-        nothing = self._judge(store.spark.createDataFrame([], "value string, of_file string"))
-        self.judged: list[DataFrame] = [nothing]
-        self.verdicts: list[DataFrame] = [self._verdicts(nothing, self.candidates.where(fn.lit(False)))]
+        self.judged: list[DataFrame] = []
+        self.verdicts: list[DataFrame] = []
 
     def run(self) -> None:
         """Fills `judged` and `verdicts`, one round per rank."""
@@ -31,18 +30,25 @@ class Reader:
             # A plan holds its list of files on the driver in any case (Spark's own file index does).
             paths = [row.path for row in wanted.where(fn.col("rank") == rank).select("path").sort("path").collect()]
             if not paths:
-                return
-            judged = self._judge(rows.lines(self.store.spark, paths)).persist(StorageLevel.DISK_ONLY)
-            verdicts = self._verdicts(judged, wanted.where(fn.col("rank") == rank)).persist()
-            self.judged.append(judged)
-            self.verdicts.append(verdicts)
-            failed = verdicts.where(fn.col("inside").isNotNull()).select(
-                fn.col("cluster_id").alias("failed_cluster"), fn.col("node_id").alias("failed_node")
+                break
+            self._round(rows.lines(self.store.spark, paths), wanted.where(fn.col("rank") == rank))
+            failed = (
+                self.verdicts[-1]
+                .where(fn.col("inside").isNotNull())
+                .select(fn.col("cluster_id").alias("failed_cluster"), fn.col("node_id").alias("failed_node"))
             )
-            same = (fn.col("cluster_id") == fn.col("failed_cluster")) & fn.col("node_id").eqNullSafe(
-                fn.col("failed_node")
-            )
+            same = fn.col("cluster_id") == fn.col("failed_cluster")
+            same = same & fn.col("node_id").eqNullSafe(fn.col("failed_node"))
             wanted = self.candidates.join(failed, same, "left_semi")
+        if not self.judged:
+            nothing = self.store.spark.createDataFrame([], "value string, of_file string")
+            self._round(nothing, self.candidates.where(fn.lit(False)))
+
+    def _round(self, lines: DataFrame, files: DataFrame) -> None:
+        name = f"{self.kind}-{len(self.judged)}"
+        judged = self.scratch.keep(f"{name}-rows", self._judge(lines))
+        self.judged.append(judged)
+        self.verdicts.append(self.scratch.keep(f"{name}-files", self._verdicts(judged, files)))
 
     def _judge(self, lines: DataFrame) -> DataFrame:
         return rows.snapshot_rows(lines) if self.kind == "snapshot" else rows.assignment_rows(lines)
@@ -76,11 +82,6 @@ class Reader:
             own += [fn.col(f"header.{n}").alias(n) for n in ("source", "offset")]
         counts = [fn.col("read").alias("rows"), *(fn.col(n) for n in ("dirs", "log_dirs", "partitions"))]
         return union(self.verdicts).select(fn.col("of_file").alias("path"), "inside", *own, *counts)
-
-    def release(self) -> None:
-        """Gives the cached rows back."""
-        for frame in (*self.judged, *self.verdicts):
-            frame.unpersist()
 
 
 def union(parts: list[DataFrame]) -> DataFrame:

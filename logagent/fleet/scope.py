@@ -13,7 +13,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
 from logagent.errors import LogAgentError
-from logagent.fleet.store import Store
+from logagent.fleet.store import Scratch, Store
 
 HEARD_DAYS = 7
 """A host that sent something within these days before the report is missed when it is silent."""
@@ -48,7 +48,7 @@ class Scope:
       agent_version, kafka_version, dirs, counts` (bool: its snapshot is used) `, why` (null where it counts);
     - `clusters`: `cluster_id, source, offset, at, received_at, age_seconds, topics, partitions, dt, decided` (bool) `, why`;
     - `dirs`, `log_dirs`: rows of the hosts that count; `assignments`: of the clusters that are decided;
-    - `topics`: names of the keys of both; `assigned_topics` and `nodes`: topics and nodes in the assignments.
+    - `rows`: about how many directories; `topics`: names of the keys of both; `assigned_topics` and `nodes`: topics and nodes in the assignments.
     """
 
     asked: Asked
@@ -60,21 +60,24 @@ class Scope:
     topics: DataFrame
     assigned_topics: DataFrame
     nodes: DataFrame
+    rows: int
 
 
-def scope(store: Store, asked: Asked) -> Scope:
-    """Chooses; the two small frames are persisted. Raises `LogAgentError` where two topics share a key."""
+def scope(store: Store, asked: Asked, scratch: Scratch) -> Scope:
+    """Chooses; the small frames are kept in `scratch`. Raises `LogAgentError` where two topics share a key."""
     files = store.read("files", asked.heard)
-    clusters = _clusters(files, asked).persist()
-    nodes = _of_chosen(store, "brokers", clusters, asked)
-    hosts = _hosts(files, nodes, asked).persist()
+    clusters = scratch.keep("clusters", _clusters(files, asked))
+    nodes = scratch.keep("nodes", _of_chosen(store, "brokers", clusters, asked))
+    hosts = scratch.keep("hosts", _hosts(files, nodes, asked))
     counting = hosts.where("counts").select("cluster_id", "node_id", "dt")
-    used = [row.dt for row in counting.select("dt").distinct().collect()]
+    sizes = hosts.where("counts").groupBy("dt").agg(fn.sum("dirs").alias("dirs")).collect()
+    used = [row.dt for row in sizes]
     counting = fn.broadcast(counting)
     dirs = store.read("dirs", used).join(counting, ["cluster_id", "node_id", "dt"], "left_semi")
     log_dirs = store.read("logdirs", used).join(counting, ["cluster_id", "node_id", "dt"], "left_semi")
     assigned_dates = [row.dt for row in clusters.where("decided").select("dt").distinct().collect()]
     topics = store.read("agg_topic", sorted({*used, *assigned_dates})).select(*TOPIC).distinct()
+    topics = scratch.keep("topics", topics)
     assigned = _of_chosen(store, "agg_topic", clusters, asked).where(fn.col("assigned_partitions") > 0)
     return Scope(
         asked,
@@ -86,6 +89,7 @@ def scope(store: Store, asked: Asked) -> Scope:
         topics,
         assigned.select(*TOPIC),
         nodes,
+        sum(int(row.dirs or 0) for row in sizes),
     )
 
 

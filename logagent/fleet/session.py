@@ -60,11 +60,26 @@ def build_session(
         spark = builder.getOrCreate()
         for key, value in SQL_CONF.items():
             spark.conf.set(key, value)
+        tune(spark, 0)
         # Parquet pages carry a CRC; without this a flipped byte is another topic id, so a false orphan.
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
         hadoop.set("parquet.page.verify-checksum.enabled", "true")
         hadoop.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     return spark
+
+
+ROWS_PER_TASK = 2_000_000
+
+
+def tune(spark: SparkSession, rows: int) -> None:
+    """Shuffle partitions for `rows` rows: at least one per core; a small fleet does not pay for two hundred.
+
+    Left alone where the user has said a number (`--conf`, spark-submit).
+    """
+    context = spark.sparkContext
+    if context.getConf().get("spark.sql.shuffle.partitions") is None:
+        parts = max(context.defaultParallelism, -(-rows // ROWS_PER_TASK))
+        spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
 def _launch_defaults(master: str | None, progress: bool) -> dict[str, str]:

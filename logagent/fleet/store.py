@@ -6,11 +6,15 @@ partitioned by `dt`; a date is replaced as a whole, and `files` is its commit ma
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
@@ -125,3 +129,29 @@ class Store:
     def uncommit(self, day: date) -> None:
         """Before a date is written: from here to `files` being written again it counts as not ingested."""
         self.files.delete(f"{self.table('files')}/dt={day}")
+
+
+class Scratch:
+    """Frames that are written down instead of being cached, below a directory that goes when the work is done.
+
+    A cached frame drags its whole plan through everything made from it, and is lost with its executor; one read back
+    from Parquet has a plan of one line and known sizes.
+    """
+
+    def __init__(self, spark: SparkSession, files: Files, parent: str) -> None:
+        self._spark = spark
+        self._files = files
+        self._uri = f"{parent}/.scratch-{uuid4().hex}"
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The error that brought us here says more than one about cleaning up after it.
+        with suppress(Py4JError, PySparkException):
+            self._files.delete(self._uri)
+
+    def keep(self, name: str, frame: DataFrame) -> DataFrame:
+        """`frame`, computed once. A name can be used once."""
+        frame.write.parquet(f"{self._uri}/{name}")
+        return self._spark.read.schema(frame.schema).parquet(f"{self._uri}/{name}")
