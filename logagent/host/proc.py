@@ -1,0 +1,61 @@
+"""What `/proc` says of one process: when it started, who it is, what it may be."""
+
+from __future__ import annotations
+
+import os
+
+# In the flags of /proc/PID/stat: a thread of the kernel, which has no files.
+PF_KTHREAD = 0x00200000
+
+
+def process_start_ticks(pid: int) -> int:
+    """When `pid` started, in clock ticks since boot: with the PID, what makes a process the same one.
+
+    Raises `ProcessLookupError` if there is no such process.
+    """
+    return int(_stat_fields(pid)[19])
+
+
+def process_start_time_ms(pid: int) -> int:
+    """When `pid` started, in milliseconds since the epoch (to the clock tick; the boot time is rounded to seconds).
+
+    Raises `ProcessLookupError` if there is no such process.
+    """
+    with open("/proc/stat", "rb") as file:
+        booted = next(int(line.split()[1]) for line in file if line.startswith(b"btime "))
+    return booted * 1000 + process_start_ticks(pid) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on (the second, the command, may hold blanks and parentheses)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode().split()
+    except FileNotFoundError as error:
+        raise ProcessLookupError(error.errno, f"there is no process {pid}") from error
+
+
+def command_and_flags(pid: int) -> tuple[str, int]:
+    with open(f"/proc/{pid}/comm", "rb") as file:
+        return os.fsdecode(file.read()).rstrip("\n"), int(_stat_fields(pid)[6])
+
+
+def command_line(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().split(b"\0")
+
+
+def may_be_a_broker(command: str, words: list[bytes]) -> bool:
+    """Kafka's main class, class path or configuration stands on its command line, unless `java @FILE` hides it."""
+    if command == "java" and (not words[0] or any(word.startswith(b"@") for word in words)):
+        return True
+    return any(b"kafka" in word.lower() for word in words) or "kafka" in command.lower()
+
+
+def effective_user(pid: int) -> int:
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next(int(line.split()[2]) for line in file if line.startswith(b"Uid:"))
+
+
+def mount_namespace(pid: int | str) -> int:
+    return os.stat(f"/proc/{pid}/ns/mnt").st_ino
