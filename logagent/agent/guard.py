@@ -20,6 +20,12 @@ _BECOMES = {
     ActionKind.QUARANTINE: (Kind.STRAY,),
     ActionKind.RESTORE: (Kind.CURRENT, Kind.FUTURE),
 }
+_ACTS_ON = {
+    ActionKind.MARK: (Kind.CURRENT, Kind.FUTURE, Kind.STRAY),
+    ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE),
+    ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
+    ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
+}
 STRAY_SINCE = (3, 6, 1)
 
 
@@ -33,6 +39,10 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
         return _refuse(p, "inside", f"{d.name!r} is no name of a direct child", "nothing outside a log dir is touched")
     if d.kind in (Kind.METADATA, Kind.CACHE, Kind.INVALID):
         return _refuse(p, "inside", f"it is {_KIND_WORDS[d.kind]}", "logagent never touches it")
+    if d.kind not in _ACTS_ON.get(p.action, ()):
+        return _refuse(
+            p, "inside", f"{p.action.value} does not apply to a {d.kind.value} dir", "this is a bug: report it"
+        )
     if d.error is not None:
         return _refuse(p, "inside", f"it cannot be trusted: {d.error}", "look at it by hand; logagent leaves it alone")
     if where.identity is not None and d.device != where.identity.device:

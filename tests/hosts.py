@@ -1,0 +1,76 @@
+"""Hosts as the model sees them, in memory: directories, log dirs and facts where everything permits everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from logagent.model.facts import Facts, LogDirFacts, Ruling
+from logagent.model.names import classify
+from logagent.model.plan import Proposal
+from logagent.model.records import ActionKind, Health, Holder, HolderState, Identity, PartitionDir, Verdict
+
+LOG_DIR = "/data/d1"
+DEVICE = 2049
+NOW = 1_800_000_000_000
+HEX = "0123456789abcdef" * 2
+CLUSTER = "abcdefghijklmnopqrstuv"
+TOPIC_ID = "DDDDDDDDDDDDDDDDDDDDDA"
+ASSIGNED = (LOG_DIR, "kept-0")
+
+
+def directory(name: str, *, inode: int = 100, log_dir: str = LOG_DIR, **fields: Any) -> PartitionDir:
+    """What an inventory says of `name`; times are NOW, sizes small, everything can be overridden."""
+    parsed = classify(name)
+    found = PartitionDir(
+        log_dir=log_dir,
+        name=name,
+        kind=parsed.kind,
+        topic=parsed.topic,
+        partition=parsed.partition,
+        uuid=parsed.uuid,
+        truncated=parsed.truncated,
+        device=DEVICE,
+        inode=inode,
+        ctime_ns=NOW * 1_000_000,
+        mtime_ns=NOW * 1_000_000,
+        topic_id=TOPIC_ID,
+        bytes=1000,
+        allocated=4096,
+        files=4,
+        segments=1,
+    )
+    return replace(found, **fields)
+
+
+def log_dir(path: str = LOG_DIR, **fields: Any) -> LogDirFacts:
+    """A log dir of a stopped broker, with nothing wrong."""
+    found = LogDirFacts(
+        path=path,
+        identity=Identity(DEVICE, 2),
+        health=Health.ONLINE,
+        health_reason=None,
+        holder=Holder(HolderState.FREE),
+        cluster_id=CLUSTER,
+        node_id=1,
+    )
+    return replace(found, **fields)
+
+
+def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
+    """Facts under which every guard lets every sensible proposal pass. `orphans`: (log dir, name) of proven ones."""
+    orphans = fields.pop("orphans", ())
+    found = Facts(
+        now_ms=NOW,
+        log_dirs={f.path: f for f in log_dirs or (log_dir(),)},
+        rulings={key: Ruling(Verdict.ORPHAN, "topic-absent") for key in orphans},
+        kafka_version=(3, 9, 1),
+        partition_dirs=1000,
+        partition_bytes=1_000_000_000,
+        assigned_dirs=frozenset({ASSIGNED}),
+    )
+    return replace(found, **fields)
+
+
+def proposal(action: ActionKind, found: PartitionDir, **fields: Any) -> Proposal:
+    return Proposal(action, found, "test", **fields)
