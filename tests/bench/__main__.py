@@ -12,14 +12,16 @@ from tests.bench.jobs import JOBS, Ratio, Setup
 
 
 def row(ratio: Ratio) -> list[str]:
-    if not ratio.cpu:
+    if not ratio.judged:
         return [ratio.job, ratio.against, "not measured", "", "", ""]
 
     def three(values: list[float]) -> str:
+        if not values:
+            return ""
         return " / ".join(f"{value:.3g}" for value in (min(values), statistics.median(values), max(values)))
 
     goal = "" if ratio.goal is None else f"{ratio.goal:g}"
-    met = "" if ratio.goal is None else ("yes" if statistics.median(ratio.cpu) <= ratio.goal else "no")
+    met = "" if ratio.goal is None else ("yes" if statistics.median(ratio.judged) <= ratio.goal else "no")
     return [ratio.job, ratio.against, three(ratio.cpu), three(ratio.wall), goal, met]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.contenders import Cost, command, java, kafka_way, ours
+from tests.bench.contenders import Cost, command, java, kafka_way, ours, ours_command
 from tests.bench.trees import log_dir
 
 
@@ -23,6 +25,11 @@ class Ratio:
     goal: float | None
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
+
+    @property
+    def judged(self) -> list[float]:
+        """The values that the goal is about: CPU, where it was measured."""
+        return self.cpu or self.wall
 
     def add(self, mine: Cost, other: Cost) -> None:
         self.cpu.append(mine.cpu / max(other.cpu, 1e-6))
@@ -152,9 +159,59 @@ def open_files(setup: Setup) -> list[Ratio]:
     return [ratio]
 
 
+def latency(setup: Setup) -> list[Ratio]:
+    """A 4 KiB fsync writer (a broker's neighbour) beside the removal of large files: its p99 and its worst."""
+    size, rate = setup.sized(256, 2048) << 20, 200 << 20
+    job = f"fsync writer beside a removal of {size >> 20:,} MiB"
+    p99 = Ratio(f"{job} at {rate >> 20} MiB/s, p99", "idle", 1.5)
+    worst = Ratio(f"{job} at {rate >> 20} MiB/s, worst", "beside rm -rf", None)
+    seconds = 0.8 * size / rate
+
+    def large() -> Path:
+        path = setup.where / "large"
+        shutil.rmtree(path, ignore_errors=True)
+        log_dir(path, 4, 0, marked=True)
+        for directory in path.iterdir():
+            with (directory / f"{0:020d}.log").open("wb") as file:
+                for _ in range(size >> 22):
+                    file.write(b"x" * (1 << 20))
+        subprocess.run(["sync", "-f", str(path)], check=True)
+        return path
+
+    for _ in range(setup.rounds):
+        idle = write_and_sync(setup.where / "writer", seconds)
+        path = large()
+        with subprocess.Popen(ours_command("remove-slowly", f"{path}:{rate}"), stdout=subprocess.DEVNULL):
+            beside_ours = write_and_sync(setup.where / "writer", seconds)
+        path = large()
+        with subprocess.Popen(["rm", "-rf", str(path)]):
+            beside_rm = write_and_sync(setup.where / "writer", seconds)
+        p99.wall.append(percentile(beside_ours, 0.99) / percentile(idle, 0.99))
+        worst.wall.append(max(beside_ours) / max(beside_rm))
+    return [p99, worst]
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[int(len(values) * part)]
+
+
+def write_and_sync(path: Path, seconds: float) -> list[float]:
+    """How long each 4 KiB write with fsync took, for so many seconds."""
+    took = []
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        os.write(fd, b"x" * 4096)
+        os.fsync(fd)
+        took.append(time.perf_counter() - start)
+    os.close(fd)
+    return took
+
+
 JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {
     "removal": removal,
     "marking": marking,
     "inventory": inventory,
     "open-files": open_files,
+    "latency": latency,
 }

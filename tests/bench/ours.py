@@ -1,18 +1,18 @@
 """Our side of each comparison, in a process of its own: prints the CPU and wall seconds of the work itself.
 
-`python -m tests.bench.ours JOB ARGUMENT`. The interpreter's start and the imports are left out, as the JVM's are: the
+The interpreter's start and the imports are left out, as the JVM's are: the
 daemon has paid for them long before.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from collections.abc import Callable
 
 from logagent.broker.lock import Interlock
+from logagent.host.budget import ByteBudget
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.processes import scan_open_files
 from logagent.host.removal import remove_dir
@@ -90,13 +90,24 @@ def psutil_open_files(argument: str) -> None:
     measured(process.open_files)
 
 
+def remove_slowly(argument: str) -> None:
+    """`PATH:BYTES_PER_SECOND`"""
+    path, rate = argument.rsplit(":", 1)
+    with OpenLogDir(path, LogDirFailures()) as log_dir:
+
+        def work() -> None:
+            budget = ByteBudget(int(rate))
+            for name, identity in children(log_dir):
+                remove_dir(log_dir, name, identity, Interlock(log_dir.fd, path), budget=budget)
+
+        measured(work)
+
+
 JOBS = {
+    "remove-slowly": remove_slowly,
     "remove": remove,
     "mark": mark,
     "scan": scan,
     "open-files": open_files,
     "psutil": psutil_open_files,
 }
-
-if __name__ == "__main__":
-    JOBS[sys.argv[1]](sys.argv[2])
