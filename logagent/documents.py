@@ -17,7 +17,17 @@ KindName = Literal["current", "future", "stray", "delete", "metadata", "cache", 
 ActionName = Literal["quarantine", "mark", "remove", "restore", "drop-checkpoint-entry"]
 OutcomeName = Literal["done", "failed", "yielded", "skipped"]
 GuardName = Literal[
-    "inside", "cluster", "online", "in-use", "assigned", "blast-radius", "lock", "journal", "window", "version", "policy"
+    "inside",
+    "cluster",
+    "online",
+    "in-use",
+    "assigned",
+    "blast-radius",
+    "lock",
+    "journal",
+    "window",
+    "version",
+    "policy",
 ]
 HealthName = Literal["online", "read-only", "full", "offline", "unformatted"]
 ReasonName = Literal[
@@ -243,6 +253,18 @@ class CheckDoc(Document):
     findings: list[Finding]
 
 
+class PrestartDoc(Document):
+    """`plan` is null, and `skipped` says why, where there was no time or no right to look."""
+
+    schema_: Literal["logagent.prestart/1"] = Field(alias="schema")
+    at: Time
+    budget_ms: int
+    spent_ms: int
+    skipped: str | None
+    plan: PlanDoc | None
+    findings: list[Finding]
+
+
 class ExplainDoc(Document):
     schema_: Literal["logagent.explain/1"] = Field(alias="schema")
     name: str
@@ -293,6 +315,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "queue": QueueDoc,
     "history": HistoryDoc,
     "check": CheckDoc,
+    "prestart": PrestartDoc,
     "explain": ExplainDoc,
     "assignments": AssignmentsDoc,
 }

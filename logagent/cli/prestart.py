@@ -97,8 +97,8 @@ class _Run:
             show_plan(self.call, self.document, plan, now_ms=plan.made_at_ms)
 
     def _check(self, session: Session) -> None:
-        try:
-            from logagent.agent.check import startup_findings
-        except ImportError:
-            return
-        self.findings = startup_findings(session)
+        from logagent.agent.check import run_check
+        from logagent.cli.check import finding_row
+
+        report = run_check(session, timeout=max(0.1, self._left()), deep=False, about_to_start=True)
+        self.findings = [finding_row(f) for f in report.findings]
