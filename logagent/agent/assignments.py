@@ -199,7 +199,7 @@ def judge(
     log_dirs: Mapping[str, LogDirFacts],
     now_ms: int,
     *,
-    proven_absent: AbstractSet[str] = frozenset(),
+    proven_absent: frozenset[str] = frozenset(),
 ) -> dict[tuple[str, str], Ruling]:
     """The verdict on every current and future directory.
 
@@ -231,7 +231,7 @@ def judge(
 
 
 def _absent_by_id(
-    dirs: Sequence[PartitionDir], assignments: Assignments, host: Host, proven_absent: AbstractSet[str]
+    dirs: Sequence[PartitionDir], assignments: Assignments, host: Host, proven_absent: frozenset[str]
 ) -> AbstractSet[str] | None:
     """Topic ids of `dirs` that the Admin image does not list and this host's own broker does not know either."""
     image = next((i for i in assignments.usable if not i.complete), None)
