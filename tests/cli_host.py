@@ -45,9 +45,14 @@ class Ran:
         assert all(r["fact"] and r["hint"] for r in refusals), refusals
         return {r["name"]: r["guard"] for r in refusals}
 
+    @property
+    def deeds(self) -> list[Any]:
+        """The actions on directories (what leaves the checkpoints with them is listed beside them)."""
+        return [a for a in self.json["actions"] if a["action"] != "drop-checkpoint-entry"]
+
     def outcomes(self) -> dict[str, str]:
-        """Outcome by directory name of each action."""
-        return {a["name"]: a["outcome"] for a in self.json["actions"]}
+        """Outcome by directory name of each action on a directory."""
+        return {a["name"]: a["outcome"] for a in self.deeds}
 
 
 class CliHost:

@@ -131,7 +131,7 @@ def test_internal_topics_go_only_when_asked_for(host: CliHost) -> None:
     assert not any(a["topic"].startswith("__") for a in ran.json["actions"])
     assert "--include-internal" in ran.json["refusals"][0]["hint"]
     ran = delete(host, "--topic", "__consumer_offsets", "--include-internal", *FREELY, execute=False)
-    assert len(ran.json["actions"]) == 3 and not ran.json["refusals"]
+    assert len(ran.deeds) == 3 and not ran.json["refusals"]
 
 
 def test_the_metadata_log_is_never_touched(tmp_path: Path) -> None:
@@ -322,11 +322,11 @@ def test_too_much_at_once_needs_approval_of_exactly_that(host: CliHost) -> None:
     assert host.partitions() == before
     approved = host.run(*arguments, "--execute", "--approve", plan.json["plan_id"])
     assert approved.status == 0 and set(approved.outcomes().values()) == {"done"}
-    assert len(approved.json["actions"]) == 10
+    assert len(approved.deeds) == 10
     # An approved item stays approved through its later steps.
     host.configure(**{"delete.file_delete_delay_ms": 0})
     cleanup = host.run("cleanup", "--json", "--execute")
-    assert cleanup.status == 0 and len(cleanup.json["actions"]) == 10
+    assert cleanup.status == 0 and len(cleanup.deeds) == 10
 
 
 def test_approval_ends_when_a_directory_in_the_plan_is_another_one(host: CliHost) -> None:
