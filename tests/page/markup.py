@@ -24,6 +24,7 @@ class _Reader(HTMLParser):
         self.page = Page()
         self.inside: str | None = None
         self.rows: list[list[str]] | None = None
+        self.outside = True
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         page, values = self.page, dict(attrs)
@@ -43,10 +44,13 @@ class _Reader(HTMLParser):
             self.rows.append([])
         elif tag in ("td", "th") and self.rows:
             self.rows[-1].append("")
+            self.outside = False
 
     def handle_endtag(self, tag: str) -> None:
         if tag == self.inside:
             self.inside = None
+        if tag == "tr":
+            self.outside = True
         if tag == "table":
             self.rows = None
 
@@ -55,8 +59,8 @@ class _Reader(HTMLParser):
             self.page.blocks[self.inside].append(data)
             return
         self.page.text += data
-        if self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data.replace("\n", "")
+        if self.rows and not self.outside:
+            self.rows[-1][-1] += data
 
 
 def read(html: str) -> Page:

@@ -66,8 +66,9 @@ def grid(
 
 
 def row_html(row: Row, columns: Sequence[Show]) -> str:
+    """One row, with its end tag: the line break after it would else belong to its last cell."""
     first, *others = columns
-    return "<tr>" + cell(first, row, "th scope=row") + "".join(cell(column, row) for column in others)
+    return "<tr>" + cell(first, row, "th scope=row") + "".join(cell(column, row) for column in others) + "</tr>\n"
 
 
 def fit(grids: Sequence[Grid], limit: int) -> None:
@@ -109,7 +110,7 @@ def table_html(item: Grid) -> str:
     marks = [f"n{i}" for i, column in enumerate(item.columns, 1) if column.is_number]
     marks += [f"m{i}" for i, column in enumerate(item.columns, 1) if column.mono]
     head = "".join(heading(column) for column in item.columns)
-    body = "\n".join(item.rows[: item.keep])
+    body = "".join(item.rows[: item.keep])
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{esc(item.title)}, table">'
         f'<table id="t-{item.name}" data-total="{item.total}" class="{" ".join(marks)}"'
