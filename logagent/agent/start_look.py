@@ -104,7 +104,7 @@ class Looker:
         )
 
     def _names(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
-        """The directories that a broker loads. Of a symlink that ends in `-delete` it is bad enough that it is there."""
+        """The directories that a broker loads. A symlink that ends in `-delete` is bad enough by itself."""
         for d in self._session.dirs:
             followed = d.name in links and d.kind is not Kind.DELETE
             if d.log_dir == path and d.kind in _LOADED and (d.error != SYMLINK_ERROR or followed):

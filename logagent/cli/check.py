@@ -11,7 +11,7 @@ from logagent.agent.target import parse_version
 from logagent.cli.host import Progress, read_assignments, session_of
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
-from logagent.errors import Exit, UsageError
+from logagent.errors import ConfigError, Exit, UsageError
 from logagent.host.access import User, user_named
 from logagent.model.check import any_fatal
 from logagent.model.finding import Finding, Severity
@@ -32,7 +32,7 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
     Exit status 6: something is fatal. 5: a log dir is offline. Nothing is changed; each log dir is probed with a file
     that has no name.
     """
-    version = parse_version(kafka_version) if kafka_version is not None else None
+    version = _version(kafka_version)
     user = _user(broker_user)
     with session_of(call) as session, Progress(call, "Scanning", total=None) as progress:
         timeout = session.settings.health.probe_timeout / 1000
@@ -83,6 +83,13 @@ def finding_row(finding: Finding) -> dict[str, str]:
     }
 
 
+def _version(text: str | None) -> tuple[int, ...] | None:
+    try:
+        return parse_version(text) if text is not None else None
+    except ConfigError as e:
+        raise UsageError(f"--kafka-version: {text!r} is no version of Apache Kafka", hint=e.hint) from e
+
+
 def _user(text: str | None) -> User | None:
     if text is None:
         return None
@@ -97,14 +104,14 @@ def _show(call: Call, report: CheckReport) -> None:
         [d.path, d.health.value, "" if d.probe_ms is None else f"{d.probe_ms:.1f} ms", d.reason or d.limited or ""]
         for d in report.log_dirs
     ]
-    headings = [("log dir", "left"), ("health", "left"), ("probe", "right"), ("", "left")]
+    headings = [("log dir", "path"), ("health", "left"), ("probe", "right"), ("", "text")]
     table("Log dirs", headings, rows, color=call.color)
     of = _releases(report)
     if not report.findings:
         call.say(f"nothing would keep this broker from starting ({of})")
         return
     lines = [line for f in report.findings for line in _lines(f)]
-    columns = [("", "left"), ("code", "left"), ("Kafka", "left"), ("finding", "left")]
+    columns = [("", "left"), ("code", "left"), ("Kafka", "left"), ("finding", "text")]
     table(f"Findings for {of}", columns, lines, color=call.color)
     counts = (f"{sum(f.severity is s for f in report.findings)} {words}" for s, words in _COUNTED)
     call.say(", ".join(counts))

@@ -10,7 +10,7 @@ lost-and-found              fatal     all          `lost+found`: the log dir is 
 stray-unsupported           fatal     < 3.6.1      a `-stray` directory
 duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
 duplicate-future            fatal     all [1]      two `-future` directories of one partition
-future-beside-current       fatal     >= 3.7.1     a `-future` directory in the log dir of its own current one
+future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one
 delete-through-link         fatal     all          a symlink that ends in `-delete`: its target is emptied
 broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, an empty one too
 no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
@@ -24,6 +24,7 @@ wrong-directory             info      all          the cluster expects the parti
 duplicate-log-dir           fatal     all [2]      one directory twice, by its name or through a symlink
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
 empty-log-dirs-item         fatal     >= 4.2.0     `log.dirs=/a,,/b`
+no-process-roles            fatal     >= 4.0.0     a configuration of ZooKeeper mode
 relative-log-dir            warning   all          a path that is not absolute
 log-dir-missing             fatal     all          no such directory (ZooKeeper mode: a warning, it is made)
 log-dir-not-a-directory     fatal     all          a file where the log dir should be
@@ -41,7 +42,7 @@ lock-held                   fatal     all          another process has the lock
 hidden-holder               warning   all          a process without the lock has files here open
 given-up                    warning   all          the running broker took this log dir offline
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
-broken-checkpoint           warning   all          the same with a number out of range: read as empty
+broken-checkpoint           warning   all          the same with a number out of range [3]
 leftover-temp-file          info      all          a temp file of ours
 broker-running              info      all          this broker runs; the rest is about its next start
 not-verified                warning   all          it could not be looked at from here
@@ -49,6 +50,7 @@ not-verified                warning   all          it could not be looked at fro
 
 [1] A KRaft broker from 3.7.1 on first sets aside what is not its own by topic id; what differs there is info.
 [2] Spelled alike twice in `log.dirs` is fatal before 4.2 only.
+[3] Fatal for the replication checkpoint: the partitions of that log dir are not served.
 
 Where the version is not known, what is fatal for some releases only is a warning.
 """

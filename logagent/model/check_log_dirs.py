@@ -15,6 +15,8 @@ REPLICATION = "replication-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 # KIP-1161: lists in the configuration may not have empty items; spelled alike, items are dropped with a warning.
 STRICT_LISTS: tuple[int, ...] = (4, 2, 0)
+WITHOUT_ZOOKEEPER: tuple[int, ...] = (4, 0, 0)
+CLEANER = "cleaner-offset-checkpoint"
 _SHOWN_DENIED = 3
 
 
@@ -46,6 +48,15 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
 def _configured_text(facts: StartFacts) -> Iterator[Finding]:
     text = facts.server.log_dirs_text
     where = facts.server.config or "log.dirs"
+    if facts.server.config is not None and facts.server.mode is Mode.ZOOKEEPER:
+        yield Finding(
+            Severity.FATAL,
+            "no-process-roles",
+            where,
+            Releases(since=WITHOUT_ZOOKEEPER),
+            "process.roles is not set: from 4.0 on there is no ZooKeeper mode, and the broker does not start",
+            "migrate the cluster to KRaft before the upgrade",
+        )
     if text is None:
         return
     items = [item.strip() for item in text.split(",")]
@@ -311,12 +322,14 @@ def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
                 hint = "move the file away; records that were deleted by deleteRecords come back then"
             yield Finding(Severity.FATAL, "broken-checkpoint", path, ALL, f"{error}: {consequence}", hint)
         else:
+            consequence = "the broker starts as if it were empty, recovers every log and may bring deleted records back"
+            if name == CLEANER:
+                consequence = "the log cleaner ends, and nothing is compacted until the next start"
             yield Finding(
                 Severity.WARNING,
                 "broken-checkpoint",
                 path,
                 ALL,
-                f"{error}: the broker starts as if it were empty, recovers every log and may bring deleted records"
-                " back",
-                "nothing that helps: it is rewritten at the next checkpoint",
+                f"{error}: {consequence}",
+                "move the file away while the broker is stopped; the broker makes it anew",
             )

@@ -26,7 +26,9 @@ _MARK_LENGTH = 1 + 32 + len(FUTURE_SUFFIX)
 
 def check_names(facts: StartFacts) -> Iterator[Finding]:
     """Findings about every directory that the broker would load, or would stumble over."""
-    seen = {s.path: s for s in facts.log_dirs}
+    # A log dir that is there twice is a finding of its own; its directories are not.
+    first = {s.canonical or s.path: s for s in reversed(facts.log_dirs)}
+    seen = {s.path: s for s in first.values()}
     loaded: list[PartitionDir] = []
     for d in facts.dirs:
         where = seen.get(d.log_dir)
@@ -42,6 +44,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
             loaded.append(d)
             yield from _one(d, where, facts)
     yield from _duplicates(loaded, facts)
+    yield from _futures_beside_currents(loaded, facts)
     yield from _future_names(loaded, facts)
     for where in facts.log_dirs:
         yield from (_odd_file(where.path, name) for name in where.odd_files)
@@ -215,6 +218,22 @@ def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool:
         if d.topic_id is not None and (d.log_dir, d.name) not in facts.gone:
             own[d.topic_id] += 1
     return any(count > 1 for count in own.values())
+
+
+def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
+    """The broker gives the `-future` directory the name of the current one, which is taken. Seen: up to 3.7.0 it loses
+    the log dir once the copy has caught up, later ones do not start (they finish abandoned moves, KAFKA-16082)."""
+    current = {(d.log_dir, d.topic, d.partition): d for d in loaded if d.kind is Kind.CURRENT}
+    for d in loaded:
+        beside = current.get((d.log_dir, d.topic, d.partition)) if d.kind is Kind.FUTURE else None
+        if beside is not None and beside.topic_id == d.topic_id and (d.log_dir, d.name) not in facts.gone:
+            yield _finding(
+                d,
+                Severity.FATAL,
+                "future-beside-current",
+                f"{beside.name} lies in the same log dir: the broker tries to give this one its name, and fails",
+                "move the -future directory out of the log dir",
+            )
 
 
 def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
