@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from logagent.broker.metadata_records import (
@@ -23,8 +24,12 @@ from logagent.broker.metadata_records import (
     UnregisterBroker,
     ZkMigrationState,
     field,
+    shared_text,
 )
 from logagent.errors import UnreadableError
+
+_PARTITION_OF_TOPIC = struct.Struct(">i16s")
+_LEADER_AND_EPOCHS = struct.Struct(">iii")
 
 
 def _register_broker(reader: Reader, version: int) -> MetadataRecord:
@@ -67,14 +72,12 @@ def _topic(reader: Reader, version: int) -> MetadataRecord:
 
 
 def _partition(reader: Reader, version: int) -> MetadataRecord:
-    partition = reader.int32()
-    topic_id = reader.uuid()
+    partition, topic_id = reader.unpack(_PARTITION_OF_TOPIC)
     replicas = reader.int32s()
     isr = reader.int32s()
     removing = reader.int32s()
     adding = reader.int32s()
-    leader = reader.int32()
-    reader.take(8)  # LeaderEpoch, PartitionEpoch
+    leader, _, _ = reader.unpack(_LEADER_AND_EPOCHS)
     directories = reader.uuids() if version >= 1 else ()
     if tags := reader.tags(range(3) if version >= 2 else range(1)):
         field(tags, 0, Reader.int8, 0)  # LeaderRecoveryState
@@ -82,7 +85,7 @@ def _partition(reader: Reader, version: int) -> MetadataRecord:
         field(tags, 2, Reader.nullable_int32s, None)  # LastKnownElr
     if directories and len(directories) != len(replicas):
         raise UnreadableError(f"partition {partition} has {len(replicas)} replicas and {len(directories)} dirs")
-    return PartitionRecord(partition, topic_id, replicas, isr, removing, adding, leader, directories)
+    return PartitionRecord(partition, shared_text(topic_id), replicas, isr, removing, adding, leader, directories)
 
 
 def _config(reader: Reader, version: int) -> MetadataRecord:
@@ -99,12 +102,11 @@ _PARTITION_CHANGE_TAGS = (frozenset(range(6)), frozenset((*range(6), 8)), frozen
 
 
 def _partition_change(reader: Reader, version: int) -> MetadataRecord:
-    partition = reader.int32()
-    topic_id = reader.uuid()
+    partition, topic_id = reader.unpack(_PARTITION_OF_TOPIC)
     tags = reader.tags(_PARTITION_CHANGE_TAGS[version])
     change = PartitionChange(
         partition,
-        topic_id,
+        shared_text(topic_id),
         isr=field(tags, 0, Reader.nullable_int32s, None),
         leader=field(tags, 1, Reader.int32, -2),
         replicas=field(tags, 2, Reader.nullable_int32s, None),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from logagent.errors import UnreadableError
 from logagent.model.topic_ids import to_text
@@ -128,7 +128,7 @@ MetadataRecord = (
 
 
 # Ids come again and again (a topic's with each partition, a directory's with each replica).
-_shared_text = lru_cache(maxsize=16_384)(to_text)
+shared_text = lru_cache(maxsize=16_384)(to_text)
 
 
 class Reader:
@@ -147,6 +147,15 @@ class Reader:
         piece = self.data[self.pos : end]
         self.pos = end
         return piece
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Several fields of fixed length in one step."""
+        try:
+            fields = layout.unpack_from(self.data, self.pos)
+        except struct.error:
+            raise UnreadableError("a metadata record ends too early") from None
+        self.pos += layout.size
+        return fields
 
     def unsigned_varint(self) -> int:
         pos = self.pos
@@ -182,7 +191,7 @@ class Reader:
         return int.from_bytes(self.take(8), "big", signed=True)
 
     def uuid(self) -> str:
-        return _shared_text(self.take(16))
+        return shared_text(self.take(16))
 
     def nullable_string(self) -> str | None:
         length = self.unsigned_varint()
@@ -221,7 +230,7 @@ class Reader:
     def uuids(self) -> tuple[str, ...]:
         count = self.length()
         raw = self.take(16 * count)
-        return tuple([_shared_text(raw[start : start + 16]) for start in range(0, 16 * count, 16)])
+        return tuple([shared_text(raw[start : start + 16]) for start in range(0, 16 * count, 16)])
 
     def nullable_uuids(self) -> tuple[str, ...] | None:
         if self.pos < len(self.data) and self.data[self.pos] == 0:

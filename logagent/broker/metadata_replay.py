@@ -54,7 +54,6 @@ class Replay:
     _transaction: list[MetadataRecord] | None = None
     _nodes: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
     _directories: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
-    _ids: dict[str, str] = field(default_factory=dict)
 
     def add(self, offset: int, value: bytes) -> None:
         """Apply one record's value, or hold it back while a metadata transaction is open (KIP-868).
@@ -92,19 +91,12 @@ class Replay:
         match record:
             case PartitionRecord():
                 self._partition(offset, record)
+            case TopicRecord():
+                self._topic(offset, record)
             case PartitionChange():
                 self._partition_change(offset, record)
-            case TopicRecord(name, topic_id):
-                if topic_id in self.topics or name in self.ids:
-                    raise UnreadableError(f"offset {offset} creates topic {name} ({topic_id}), which exists")
-                self.topics[topic_id] = Topic(name, topic_id)
-                self.ids[name] = topic_id
-            case RemoveTopic(topic_id):
-                topic = self.topics.pop(topic_id, None)
-                if topic is None:
-                    raise UnreadableError(f"offset {offset} removes the unknown topic {topic_id}")
-                del self.ids[topic.name]
-                self.removals[topic_id] = offset
+            case RemoveTopic():
+                self._remove_topic(offset, record)
             case ConfigRecord():
                 self._config(record)
             case FeatureLevel("metadata.version", level):
@@ -113,6 +105,19 @@ class Replay:
                 self.zk_migration = state in _ZK_MIGRATING
             case _:
                 self._broker(record)
+
+    def _topic(self, offset: int, record: TopicRecord) -> None:
+        if record.topic_id in self.topics or record.name in self.ids:
+            raise UnreadableError(f"offset {offset} creates topic {record.name} ({record.topic_id}), which exists")
+        self.topics[record.topic_id] = Topic(record.name, record.topic_id)
+        self.ids[record.name] = record.topic_id
+
+    def _remove_topic(self, offset: int, record: RemoveTopic) -> None:
+        topic = self.topics.pop(record.topic_id, None)
+        if topic is None:
+            raise UnreadableError(f"offset {offset} removes the unknown topic {record.topic_id}")
+        del self.ids[topic.name]
+        self.removals[record.topic_id] = offset
 
     def _broker(self, record: MetadataRecord) -> None:
         match record:
@@ -192,13 +197,9 @@ class Replay:
             self._shared(partition.isr),
             self._shared(partition.adding),
             self._shared(partition.removing),
-            self._directories.get(partition.directories) or self._shared_ids(partition.directories),
+            self._directories.setdefault(partition.directories, partition.directories),
             partition.leader,
         )
 
     def _shared(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         return self._nodes.setdefault(nodes, nodes)
-
-    def _shared_ids(self, directories: tuple[str, ...]) -> tuple[str, ...]:
-        shared = tuple(self._ids.setdefault(one, one) for one in directories)
-        return self._directories.setdefault(shared, shared)

@@ -277,6 +277,24 @@ def test_files_that_vanish_meanwhile_start_the_reading_over(log: Path, monkeypat
     assert again.assignments.by_id == whole.assignments.by_id
 
 
+def test_a_listing_that_missed_a_new_snapshot_is_made_again(
+    tmp_path: Path, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that changes while it is listed may be listed without what was just renamed into it."""
+    log = Path(shutil.copytree(disks["3.9.1/node2-killed"], tmp_path / "m"))
+    real_listdir = os.listdir
+    listings: list[list[str]] = []
+
+    def listdir(path: Any) -> list[str]:
+        names = real_listdir(path)
+        listings.append(names if listings else [name for name in names if not name.endswith(".checkpoint")])
+        return listings[-1]
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert read(log).snapshot == "00000000000000000597-0000000002.checkpoint"
+    assert len(listings) == 3
+
+
 def test_a_log_that_never_holds_still_is_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = log / "leader-epoch-checkpoint"
     real_listdir = os.listdir
