@@ -38,9 +38,11 @@ class Rig:
         name: str | None = None,
         metadata_dir: bool = True,
         listener: Listener | None = None,
+        zookeeper: ZooKeeper | None = None,
     ) -> KafkaNode:
         """One formatted node, not started. `log_dirs` is a count or the directories themselves; with
-        `metadata_dir=False` a KRaft node keeps its metadata log in the first log dir."""
+        `metadata_dir=False` a KRaft node keeps its metadata log in the first log dir. A ZooKeeper-mode node gets a
+        ZooKeeper of its own unless one is given."""
         archive_classes(version)
         root = self.root / (name or f"kafka-{len(self.servers) + 1}")
         common: dict[str, Any] = {"node_id": node_id, "log_dirs": log_dirs, "props": props, "listener": listener}
@@ -50,9 +52,11 @@ class Rig:
             self.servers.append(node)
             node.format()
         else:
-            zookeeper = ZooKeeper(root, version, self.ports)
+            if zookeeper is None:
+                zookeeper = ZooKeeper(root, version, self.ports)
+                self.servers.append(zookeeper)
             node = ZooKeeperNode(root, version, self.ports, zookeeper=zookeeper, **common)
-            self.servers += [zookeeper, node]
+            self.servers.append(node)
         return node
 
     def cluster(

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,11 @@ ZERO_AGES = {
 RECORDS = 60
 
 
-def logagent(node: KafkaNode, *arguments: str, allow: tuple[int, ...] = (0,), **settings: str) -> Any:
+def logagent(
+    node: KafkaNode, *arguments: str, allow: tuple[int, ...] = (0,), settings: Mapping[str, str] | None = None
+) -> Any:
     """Run the command for `node` and return its JSON document."""
-    environment = {**os.environ, **ZERO_AGES, "LOGAGENT_KAFKA__VERSION": node.version, **settings}
+    environment = {**os.environ, **ZERO_AGES, "LOGAGENT_KAFKA__VERSION": node.version, **(settings or {})}
     command = [str(LOGAGENT), *arguments, "--json", "--kafka-config", str(node.config)]
     command += ["--state-dir", str(node.root / "state")]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -58,7 +60,7 @@ def wait_serving(node: KafkaNode) -> None:
     """Until logagent itself has seen the broker serve every log dir."""
 
     def held() -> bool:
-        logagent(node, "cleanup", "--execute", LOGAGENT_CLEANUP__STRAY_RETENTION="30d", allow=(0, 3))
+        logagent(node, "cleanup", "--execute", settings={"LOGAGENT_CLEANUP__STRAY_RETENTION": "30d"}, allow=(0, 3))
         return all(d["holder"]["state"] == "held" for d in logagent(node, "scan")["log_dirs"])
 
     wait_until(held, 60, "logagent sees the broker serve", interval=0.5)
@@ -90,7 +92,7 @@ def test_exactly_the_orphans_that_the_cluster_made_are_found_and_cleaned(
     cluster.wait_reassigned()
 
     # The stopped node's own log is too old to prove anything.
-    assert set(verdicts(logagent(three, "scan", LOGAGENT_ASSIGNMENTS__MAX_AGE="1ms")).values()) == {
+    assert set(verdicts(logagent(three, "scan", settings={"LOGAGENT_ASSIGNMENTS__MAX_AGE": "1ms"})).values()) == {
         ("unknown", "stale-assignments")
     }
     # What a living node exports proves exactly what was made.
