@@ -353,7 +353,8 @@ def open_session(
     with ExitStack() as stack:
         problem: str | None = None
         if act:
-            prepare_state_dir(directory, next((d for d in target.log_dirs if os.path.isdir(d)), None))
+            like = next((d for d in target.log_dirs if os.path.isdir(d)), None)
+            prepare_state_dir(directory, like, target.log_dirs)
             stack.enter_context(
                 ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
             )

@@ -6,7 +6,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -26,13 +27,15 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
     return os.path.join(home, "logagent")
 
 
-def prepare_state_dir(path: str, owner_like: str | None) -> None:
+def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str] = ()) -> None:
     """Make the state dir (mode 0750) where it is not there, owned like `owner_like` (the log dir) if we are root.
 
     As root, then become the owner of the state dir, so that nothing is ever created as root in a log dir that belongs
-    to the broker's user. Raises JournalError.
+    to the broker's user. Raises JournalError, also for a place in one of `log_dirs`: no broker starts with a directory
+    such as `state` or `.local` in a log dir (and the home of the broker's user can be one).
     """
     try:
+        _keep_out(path, log_dirs)
         if not os.path.isdir(path):
             os.makedirs(path, mode=0o750)
             if os.geteuid() == 0 and owner_like is not None:
@@ -47,6 +50,27 @@ def prepare_state_dir(path: str, owner_like: str | None) -> None:
             f"the state dir {path} cannot be used: {e.strerror}",
             hint="run as the broker's user, or name a state dir of your own with --state-dir",
         ) from e
+
+
+def _keep_out(path: str, log_dirs: Sequence[str]) -> None:
+    """Told by device and inode of every directory above: symlinks and bind mounts give one directory many paths."""
+    forbidden: dict[tuple[int, int], str] = {}
+    for log_dir in log_dirs:
+        with suppress(OSError):
+            found = os.stat(log_dir)
+            forbidden[found.st_dev, found.st_ino] = log_dir
+    above = os.path.realpath(path)
+    while True:
+        with suppress(FileNotFoundError):
+            found = os.stat(above)
+            if (log_dir := forbidden.get((found.st_dev, found.st_ino), "")) != "":
+                raise JournalError(
+                    f"the state dir {path} lies in the log dir {log_dir}, where no broker would start with it",
+                    hint="name a state dir elsewhere with --state-dir",
+                )
+        if above == "/":
+            return
+        above = os.path.dirname(above)
 
 
 def _become(owner: os.stat_result) -> None:
