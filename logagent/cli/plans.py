@@ -99,10 +99,13 @@ def _say_totals(call: Call, document: Mapping[str, Any], *, executed: bool) -> N
     totals = document["totals"]
     if not (totals["actions"] or totals["refusals"] or totals["waiting"]):
         call.say("nothing to do")
-    elif executed:
+    elif executed and totals["actions"] + totals["refusals"]:
         done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
         freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
         call.say(f"{done} of {totals['actions']} done{freed}; {totals['refusals']} refused")
     elif totals["actions"]:
-        size = human_bytes(totals["bytes"])
-        call.say(f"{totals['actions']} directories, {size}: nothing was done yet; add --execute to do it")
+        what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
+        how = "add --execute" if document["mode"] == "dry-run" else "it needs approval, see above"
+        call.say(f"{what}, {human_bytes(totals['bytes'])}: nothing was done yet; {how}")
+    else:
+        call.say("nothing is due" if not totals["refusals"] else "nothing was done")

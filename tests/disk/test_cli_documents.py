@@ -128,6 +128,21 @@ def test_refusals_and_waiting_are_documents_too(host: CliHost) -> None:
     assert {w["reason"] for w in document["waiting"]} == {"file.delete.delay.ms", "stray-retention"}
 
 
+def test_check_and_prestart_as_json(host: CliHost) -> None:
+    check = valid(host.run("check", "--json").json, "check")
+    assert [(d["path"], d["health"]) for d in check["log_dirs"]] == [(str(host.d1), "online"), (str(host.d2), "online")]
+    assert {f["severity"] for f in check["findings"]} == {"info"}
+    older = valid(host.run("check", "--json", "--kafka-version", "3.5.2").json, "check")
+    assert older["kafka_version"] == "3.5.2" and "stray-unsupported" in {f["code"] for f in older["findings"]}
+    host.with_assignments(**NO_LIMITS, **ALL_DUE)
+    strays = host.find("", "-stray")
+    dry = valid(host.run("prestart", "--json", "--budget", "1m", "--dry-run").json, "prestart")
+    assert host.find("", "-stray") == strays and dry["plan"]["mode"] == "dry-run"
+    done = valid(host.run("prestart", "--json", "--budget", "1m").json, "prestart")
+    assert [a["action"] for a in done["plan"]["actions"]] == ["mark"] * len(strays)
+    assert {a["outcome"] for a in done["plan"]["actions"]} == {"done"} and host.find("", "-stray") == []
+
+
 def test_explain_prints_one_object_a_name() -> None:
     document = valid(run_here("explain", "--json", "orders-1").json, "explain")
     assert (document["kind"], document["topic"], document["partition"]) == ("current", "orders", 1)
@@ -159,6 +174,7 @@ def test_configuration_and_assignments_as_json(host: CliHost) -> None:
         ("cleanup", "--json"),
         ("cleanup", "--json", "--execute"),
         ("delete", "--json", "--topic", "orders", "-v"),
+        ("check", "--json"),
         ("history", "--json"),
     ],
 )
@@ -169,4 +185,6 @@ def test_stdout_holds_one_document_even_where_there_is_much_to_say(tmp_path: Pat
     assert isinstance(json.loads(ran.out), dict)
     assert "Traceback" not in ran.err
     if arguments[0] != "history":
-        assert "offline" in ran.err and ran.status == 5
+        assert ran.status == 5
+    if arguments[0] not in ("history", "check"):
+        assert "offline" in ran.err

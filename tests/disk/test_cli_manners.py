@@ -70,6 +70,8 @@ def test_failed(host: CliHost) -> None:
         ("explain",),
         ("schema", "nothing"),
         ("prestart", "--budget", "soon"),
+        ("check", "--kafka-version", "newest"),
+        ("check", "--broker-user", "nobody-of-that-name"),
     ],
     ids=" ".join,
 )
@@ -97,6 +99,18 @@ def test_offline(host: CliHost) -> None:
     assert ran.status == Exit.OFFLINE
     assert [d["health"] for d in ran.json["log_dirs"]] == ["online", "offline"]
     assert str(host.d2) in ran.err
+
+
+def test_a_broker_that_would_not_start(host: CliHost) -> None:
+    assert host.run("check").status == Exit.OK
+    (host.d1 / "lost+found").mkdir()
+    ran = host.run("check", "--json")
+    assert ran.status == Exit.CHECK_FATAL
+    fatal = [f for f in ran.json["findings"] if f["severity"] == "fatal"]
+    assert [f["path"] for f in fatal] == [str(host.d1 / "lost+found")] and fatal[0]["hint"]
+    assert host.run("prestart", "--budget", "1m").status == Exit.OK
+    strict = host.run("prestart", "--budget", "1m", "--strict")
+    assert strict.status == Exit.CHECK_FATAL and "lost+found" in strict.err
 
 
 def test_unreachable(host: CliHost) -> None:

@@ -76,6 +76,7 @@ def delete(host: CliHost, *arguments: str, execute: bool = True) -> Ran:
         ("delete", "--partition", "orders-1", "--quarantine", *FREELY),
         ("history",),
         ("prestart", "--dry-run"),
+        ("check", "--quick"),
     ],
     ids=" ".join,
 )
