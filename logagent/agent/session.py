@@ -26,7 +26,7 @@ from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
 from logagent.model.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
 from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.reasons import Reason
-from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir, Verdict
+from logagent.model.records import ActionKind, HolderState, Identity, Kind, Outcome, PartitionDir, Verdict
 from logagent.model.serving import Serving, has_all_open, serving_now, with_settled_holder
 from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
 from logagent.model.verdict import Host
@@ -230,16 +230,19 @@ class Session:
         )
 
     def _had(self, recent: Sequence[RecentAction]) -> tuple[int, int]:
-        """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since."""
-        gone = {r.identity: r.bytes for r in recent}
+        """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since.
+
+        One that was removed in part counts whole, as it does in the blast radius.
+        """
+        had: dict[Identity, int] = {}
+        for r in recent:
+            had[r.identity] = max(r.bytes, had.get(r.identity, 0))
         count = size = 0
         for d in self.dirs:
             if d.kind in _PARTITION_KINDS:
                 count += 1
-                size += d.bytes
-                if gone:
-                    gone.pop(d.identity, None)
-        return count + len(gone), size + sum(gone.values())
+                size += max(d.bytes, had.pop(d.identity, 0)) if had else d.bytes
+        return count + len(had), size + sum(had.values())
 
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> frozenset[tuple[str, str]]:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""

@@ -241,7 +241,7 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
         if r.key not in exempt:
             sizes[r.key] = max(r.bytes, sizes.get(r.key, 0))
     for p in counted:
-        key = (p.dir.identity, p.dir.topic_id, p.dir.partition)
+        key = _known_as(p.dir, facts)
         if key not in exempt:
             sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
     fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
@@ -249,6 +249,15 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
         return None
     hint = f"read the plan; if all of it is meant, run it again with --execute --approve {plan_id(permitted)}"
     return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
+
+
+def _known_as(d: PartitionDir, facts: Facts) -> tuple[Identity, str | None, int | None]:
+    """The key of a directory among the recent ones. A removal that was interrupted may have taken its topic id."""
+    if d.topic_id is None:
+        for r in facts.recent:
+            if (r.identity, r.partition) == (d.identity, d.partition):
+                return r.key
+    return (d.identity, d.topic_id, d.partition)
 
 
 def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:

@@ -86,6 +86,14 @@ def test_an_inode_that_was_given_to_another_partition_is_another_directory() -> 
     assert blast_radius(proposals, host(done=elsewhere), LIMITS) is not None
 
 
+def test_a_removal_that_was_interrupted_counts_once_though_its_topic_id_is_gone() -> None:
+    history = tuple(recent(n) for n in range(20))
+    left = [replace(p, dir=replace(p.dir, topic_id=None)) for p in map(remove, range(20))]
+    assert blast_radius(left, host(done=history), LIMITS) is None
+    approved = tuple(replace(r, approved=True) for r in history)
+    assert blast_radius([*left, remove(77)], host(done=approved), BlastRadius(1, 1.0)) is None
+
+
 @given(st.integers(21, 60))
 def test_restoring_takes_nothing_away(count: int) -> None:
     proposals = [replace(remove(n), action=ActionKind.RESTORE) for n in range(count)]
