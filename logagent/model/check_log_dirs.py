@@ -30,6 +30,8 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
             yield _path_problem(s, facts)
             continue
         yield from _disk(s)
+        if not s.answers:
+            continue
         yield from _lock(s, facts)
         yield from _access(s, facts)
         yield from _not_seen(s)

@@ -15,7 +15,7 @@ DIRECTORY_IDS: tuple[int, ...] = (3, 7, 0)
 
 def check_meta(facts: StartFacts) -> Iterator[Finding]:
     """Findings about formatting, cluster id, node id and directory ids of log dirs and metadata log dir together."""
-    present = [s for s in facts.log_dirs if s.problem is None]
+    present = [s for s in facts.log_dirs if s.answers]
     for s in present:
         yield from _state(s, facts, present)
     read = [s for s in present if s.meta.state is MetaState.READ]

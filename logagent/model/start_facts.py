@@ -120,6 +120,11 @@ class LogDirSeen:
     not_seen: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
 
+    @property
+    def answers(self) -> bool:
+        """Whether anything could be read of it. (One that the broker gave up can be, mostly.)"""
+        return self.problem is None and (self.health is not Health.OFFLINE or self.given_up_by is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class StartFacts:
