@@ -240,8 +240,12 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     for r in facts.recent:
         if r.key not in exempt:
             sizes[r.key] = max(r.bytes, sizes.get(r.key, 0))
+    # A removal that was interrupted may have taken the topic id: then inode and partition have to do.
+    without_id = {(r.identity, r.partition): r.key for r in facts.recent}
     for p in counted:
-        key = _known_as(p.dir, facts)
+        key = (p.dir.identity, p.dir.topic_id, p.dir.partition)
+        if p.dir.topic_id is None:
+            key = without_id.get((p.dir.identity, p.dir.partition), key)
         if key not in exempt:
             sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
     fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
@@ -249,15 +253,6 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
         return None
     hint = f"read the plan; if all of it is meant, run it again with --execute --approve {plan_id(permitted)}"
     return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
-
-
-def _known_as(d: PartitionDir, facts: Facts) -> tuple[Identity, str | None, int | None]:
-    """The key of a directory among the recent ones. A removal that was interrupted may have taken its topic id."""
-    if d.topic_id is None:
-        for r in facts.recent:
-            if (r.identity, r.partition) == (d.identity, d.partition):
-                return r.key
-    return (d.identity, d.topic_id, d.partition)
 
 
 def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:
