@@ -21,7 +21,7 @@ from logagent.errors import JournalError, KafkaStorageError, LogAgentError
 from logagent.host.budget import ByteBudget
 from logagent.host.journal import CheckpointEntry, Entry, Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
-from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
+from logagent.host.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
 from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
 from logagent.model.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
 from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
@@ -115,7 +115,22 @@ class Session:
         return [key for key in marks if key in mine]
 
     def begun(self) -> frozenset[tuple[str, str]]:
-        return frozenset(self.journal.removals_begun())
+        """(log dir, present name) of what a removal was ever begun on, whatever its name and the path were then."""
+        begun = self.journal.removals_begun()
+        if not begun:
+            return frozenset()
+        named = {(e.intent.new_name, e.intent.identity.inode): e for e in self.journal.renames().values()}
+        found: set[tuple[str, str]] = set()
+        for d in self.of_kind(Kind.STRAY, Kind.DELETE):
+            entry = named.get((d.name, d.inode))
+            names = {d.name}
+            while entry is not None:
+                names.add(entry.intent.name)
+                before = named.get((entry.intent.name, d.inode))
+                entry = before if before is not None and before.id < entry.id else None
+            if any((name, d.inode) in begun for name in names):
+                found.add((d.log_dir, d.name))
+        return frozenset(found)
 
     def queue(self) -> list[QueueEntry]:
         """What is marked for deletion, in the order in which it falls due."""
@@ -370,6 +385,9 @@ def open_session(
                 journal = stack.enter_context(Journal.empty())
         sight = stack.enter_context(HostSight(target, clock, quarantine_dirs=settings.cleanup.quarantine_dirs))
         if act:
+            hold_log_dirs(
+                sight.opened().values(), wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep
+            )
             recover(journal, sight.opened(), clock.now_ms())
         session = Session(target, settings, clock, sight, journal, act, actor, problem)
         stack.callback(lambda: session.assignments.close())

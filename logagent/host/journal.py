@@ -297,13 +297,12 @@ class Journal:
         entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
         return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
 
-    def removals_begun(self) -> set[tuple[str, str]]:
-        """(log dir, name) of every removal that was ever begun and did not end with the directory gone."""
+    def removals_begun(self) -> set[tuple[str, int]]:
+        """(name, inode) of every removal that was ever begun: its name was unique, its log dir can have many paths."""
         rows = self._rows(
-            "SELECT DISTINCT log_dir, name FROM actions"
-            " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
+            "SELECT DISTINCT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
-        return {(_text(log_dir), _text(name)) for log_dir, name in rows}
+        return {(_text(name), inode) for name, inode in rows}
 
     def of_plan(self, plan_id: str) -> list[Entry]:
         """The finished renames that `plan_id` made to set directories aside or mark them."""

@@ -6,12 +6,14 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from logagent.errors import JournalError, LogAgentError
+from logagent.host.disk import OpenLogDir
+from logagent.model.records import Identity
 
 DEFAULT_STATE_DIR = "/var/lib/logagent"
 LOCK_NAME = "executor.lock"
@@ -153,3 +155,42 @@ class ExecutorLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def hold_log_dirs(
+    log_dirs: Iterable[OpenLogDir],
+    *,
+    wait_seconds: float,
+    monotonic: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """Let nobody else of us act on these log dirs as long as they are open, whatever state dir that one has.
+
+    An `flock` on each directory itself, which no broker looks at (Kafka's lock is a record lock on `.lock`). Two state
+    dirs mean two executor locks: one's temp file of a checkpoint could be renamed by the other while it is written.
+    File systems that cannot lock a directory (some network ones) have the executor lock alone. Raises LogAgentError.
+    """
+    deadline = monotonic() + wait_seconds
+    held: set[Identity] = set()
+    for log_dir in log_dirs:
+        if log_dir.identity in held:
+            continue  # a second path to the same directory would wait for ourselves
+        while not _flock(log_dir.fd):
+            if monotonic() >= deadline:
+                raise LogAgentError(
+                    f"another logagent is acting on {log_dir.path}, with a state dir of its own",
+                    hint="wait until it has finished, and give all of them the same --state-dir",
+                )
+            sleep(_POLL_SECONDS)
+        held.add(log_dir.identity)
+
+
+def _flock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as e:
+        if e.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise JournalError(f"a log dir cannot be locked: {e.strerror}") from e
+    return True
