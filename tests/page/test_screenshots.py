@@ -38,9 +38,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
-def test_a_picture_of_the_page(open_page: Open, small_page: Path, folder: Path, name: str) -> None:
+def test_a_picture_of_the_page(open_page: Open, fleet_page: Path, folder: Path, name: str) -> None:
     context, start = PICTURES[name]
-    page = open_page(small_page, **context)
+    page = open_page(fleet_page, **context)
     if name == "print":
         page.emulate_media(media="print")
     page.evaluate("document.querySelectorAll('section').forEach((s) => { s.style.contentVisibility = 'visible'; })")

@@ -24,8 +24,8 @@ _SLACK = 10_000
 
 _UNKNOWN_COLUMNS = (
     Show("node_id", "Node", "id", link="log_dir_health", by=("cluster_id", "node_id")),
-    Show("cluster_id", "Cluster", mono=True, pick=True),
     Show("why", "Why", pick=True),
+    Show("cluster_id", "Cluster", mono=True, pick=True),
 )
 
 
