@@ -45,7 +45,7 @@ def listing(spark: SparkSession, landing: str, dates: str) -> DataFrame:
 
 
 def _binary(spark: SparkSession, landing: str, dates: str) -> DataFrame:
-    """Unreadable and vanished files give no row here; `checked` lists them all the same."""
+    """Unreadable and vanished files give no row here, and Spark lists no empty ones; `checked` lists them all the same."""
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     reader = reader.option("ignoreCorruptFiles", "true").option("ignoreMissingFiles", "true")
     return reader.load(f"{landing}/*/{dates}")
@@ -146,8 +146,7 @@ def _problem() -> tuple[Column, Column]:
             "bad-manifest",
             fn.lit("the manifest is damaged, incomplete or of an unknown schema"),
         ),
-        (~fn.col("has_data"), "no-data-file", fn.lit("a manifest without its file")),
-        (fn.col("bytes") == 0, "empty-file", fn.lit("zero bytes")),
+        (~fn.col("has_data"), "no-data-file", fn.lit("its file is absent or has no bytes")),
         (fn.col("bytes") > LARGEST_FILE, "too-large", fn.format_string("%d bytes", "bytes")),
         (fn.col("sha256").isNull(), "unreadable", fn.lit("the file cannot be read")),
         (

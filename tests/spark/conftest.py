@@ -1,0 +1,102 @@
+"""One Spark session for the folder, and one fleet that most tests look at: starting and running Spark is what costs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.fleet.dates import ingest_dates
+from logagent.fleet.generate import generate
+from logagent.fleet.ingest import Ingested
+from logagent.fleet.job import Job, report
+from logagent.fleet.planting import Fleet, Truth
+from logagent.fleet.session import build_session
+from logagent.fleet.store import Store
+from tests.needs import need_command
+from tests.spark.hand_made import AT, NOW
+from tests.spark.scenarios import Expected, write_all
+
+SEEDS = range(1, 21)
+
+# The small fleets of these tests live in the compilers: the interpreter and C1 take a third of the time. The cluster
+# tests, the demo and the benchmarks run with what everybody else gets.
+QUICK = {
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log4j}",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of the folder, on two local threads."""
+    need_command("java")
+    import logagent.fleet.session as module
+
+    log4j = Path(module.__file__).with_name("log4j2.properties").as_uri()
+    conf = {key: value.format(log4j=log4j) for key, value in QUICK.items()}
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = build_session(master="local[2]", conf=conf)
+    yield session
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        session.stop()
+
+
+@dataclass
+class Told:
+    """A report and where it lies."""
+
+    store: Store
+    out: Path
+    content: dict[str, Any]
+    ingested: list[Ingested]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of a report table."""
+        frame = self.store.spark.read.parquet(f"{self.out}/parquet/{table}")
+        return [row.asDict() for row in frame.collect()]
+
+
+def tell(spark: SparkSession, store: Path, out: Path) -> Told:
+    """Ingests what is new and reports, as of `NOW`."""
+    opened = Store.open(spark, str(store))
+    ingested = ingest_dates(opened, None)
+    content = report(Job(opened, str(out), NOW))
+    return Told(opened, out, content, ingested)
+
+
+@dataclass
+class Zoo:
+    """Twenty generated clusters and every scenario in one store, ingested and reported on once."""
+
+    path: Path
+    told: Told
+    truths: list[Truth]
+    expected: dict[str, Expected]
+
+
+@pytest.fixture(scope="session")
+def zoo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Zoo:
+    folder = tmp_path_factory.mktemp("zoo")
+    store = folder / "store"
+    store.mkdir()
+    at = AT + timedelta(minutes=15)
+    truths = [
+        truth
+        for seed in SEEDS
+        for truth in generate(
+            store, Fleet(at=at, clusters=1, hosts=6, partitions=120, seed=seed, sick=0.04, broken=0.2)
+        )
+    ]
+    expected = write_all(store)
+    return Zoo(store, tell(spark, store, folder / "out"), truths, expected)

@@ -1,0 +1,123 @@
+"""Small clusters written by hand into a landing, for scenarios that the generator does not make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from logagent.fleet.landing import Claim, put, rfc3339
+from logagent.fleet.planting import topic_id
+
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+"""When the snapshots of these tests were taken; assignments are some minutes younger."""
+NOW = AT + timedelta(minutes=20)
+GIB = 1 << 30
+
+
+def dir_row(name: str, id_: str | None, **fields: Any) -> dict[str, Any]:
+    """A `dir` row with everything an agent fills in; topic and partition come from a current name."""
+    topic, _, partition = name.partition(".")[0].rpartition("-") if "." in name else name.rpartition("-")
+    row: dict[str, Any] = {"row": "dir", "log_dir": "/d0", "name": name, "kind": "current", "topic": topic}
+    row |= {"topic_truncated": False, "full_topic": None, "partition": int(partition), "uuid": None}
+    row |= {"topic_id": id_, "bytes": 1000, "allocated": 4096, "files": 4, "segments": 1}
+    row |= {"newest_mtime": rfc3339(AT - timedelta(days=9)), "marked_at": None, "first_offset": 0}
+    row |= {"last_segment_offset": 5, "sightings": 0, "first_seen": None, "in_use": None}
+    return row | {"verdict": None, "reason": None, "error": None} | fields
+
+
+def log_dir_row(path: str = "/d0", health: str = "online", **fields: Any) -> dict[str, Any]:
+    """A `log_dir` row; offline ones have no ledger."""
+    kinds = dict.fromkeys(("current", "future", "stray", "delete", "other", "open_removed", "unexplained"), 0)
+    ledger = {"size": 100 * GIB, "used": 10 * GIB, "free": 90 * GIB, **kinds}
+    row: dict[str, Any] = {"row": "log_dir", "path": path, "directory_id": None, "health": health, "reason": None}
+    return row | {"holder": {"state": "free"}, "ledger": None if health == "offline" else ledger} | fields
+
+
+@dataclass
+class Kafka:
+    """One cluster: `topics` maps a name to its id and the replicas of each partition."""
+
+    store: Path
+    name: str
+    topics: dict[str, tuple[str | None, list[list[int]]]] = field(default_factory=dict)
+
+    @property
+    def cluster_id(self) -> str:
+        return topic_id("hand made", self.name)
+
+    def topic(self, name: str, *replicas: list[int], id_: str | None = "made") -> str:
+        """Adds a topic, a list of replicas per partition; its id."""
+        made = topic_id(self.name, name) if id_ == "made" else id_
+        self.topics[name] = (made, list(replicas))
+        return made or ""
+
+    def partition_rows(self, **fields: Any) -> list[dict[str, Any]]:
+        return [
+            {"row": "partition", "topic": name, "topic_id": id_, "partition": n, "replicas": nodes, "adding": []}
+            | {"removing": [], "isr": nodes, "directories": []}
+            | fields
+            for name, (id_, partitions) in self.topics.items()
+            for n, nodes in enumerate(partitions)
+        ]
+
+    def assignments(
+        self,
+        rows: Iterable[dict[str, Any]] | None = None,
+        *,
+        at: datetime = AT + timedelta(minutes=10),
+        brokers: Iterable[int] = (1, 2, 3),
+        source: str = "kraft-log",
+        offset: int = 7,
+        received_at: datetime | None = None,
+        **header: Any,
+    ) -> Path:
+        """Writes an assignment file of what `topics` says (or of `rows`)."""
+        first: dict[str, Any] = {
+            "row": "assignments",
+            "schema": "logagent.assignments/1",
+            "cluster_id": self.cluster_id,
+        }
+        first |= {"at": rfc3339(at), "source": source, "offset": offset, "metadata_version": 21} | header
+        nodes = [{"row": "broker", "node_id": node, "directory_ids": []} for node in brokers]
+        body = self.partition_rows() if rows is None else list(rows)
+        claim = Claim(f"{source}-{offset:020d}", "assignments", self.cluster_id, None, f"{self.name}-1", at)
+        return put(self.store, claim, map(json.dumps, [first, *nodes, *body]), received_at=received_at or at)
+
+    def snapshot(
+        self,
+        node: int,
+        dirs: Iterable[dict[str, Any]],
+        *,
+        at: datetime = AT,
+        log_dirs: Iterable[dict[str, Any]] | None = None,
+        received_at: datetime | None = None,
+        cluster_id: str | None = None,
+        **header: Any,
+    ) -> Path:
+        """Writes a snapshot file of a node; `header` overrides fields of its first row."""
+        cluster = cluster_id or self.cluster_id
+        claim = Claim(f"{at:%H%M%S}-{node}", "snapshot", cluster, node, f"{self.name}-{node}", at)
+        first: dict[str, Any] = {"row": "snapshot", "schema": "logagent.snapshot/1", "snapshot_id": claim.snapshot_id}
+        first |= {"at": rfc3339(at), "host": claim.host, "cluster_id": cluster, "node_id": node}
+        first |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "assignments": None} | header
+        places = [log_dir_row()] if log_dirs is None else list(log_dirs)
+        lines = map(json.dumps, [first, *places, *dirs])
+        return put(self.store, claim, lines, received_at=received_at or at + timedelta(seconds=2))
+
+    def replicas_of(self, node: int) -> list[dict[str, Any]]:
+        """Rows of everything that is assigned to a node."""
+        return [
+            dir_row(f"{name}-{n}", id_)
+            for name, (id_, partitions) in self.topics.items()
+            for n, nodes in enumerate(partitions)
+            if node in nodes
+        ]
+
+    def everyone(self, *more: dict[str, Any], nodes: Iterable[int] = (1, 2, 3)) -> None:
+        """Snapshots of all nodes with their replicas; `more` lies on node 1 besides."""
+        for node in nodes:
+            self.snapshot(node, [*self.replicas_of(node), *(more if node == 1 else ())])

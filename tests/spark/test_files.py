@@ -1,0 +1,82 @@
+"""What lies in a report directory: CSV for programs, report.json, the page; and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any
+
+from logagent.fleet.contract import NO_CSV, TABLES
+from tests.spark.conftest import Zoo
+
+
+def test_report_directory(zoo: Zoo) -> None:
+    names = {path.name for path in zoo.told.out.iterdir()}
+    assert names == {f"{name}.csv" for name in TABLES if name not in NO_CSV} | {"report.json", "index.html", "parquet"}
+    assert {path.name for path in (zoo.told.out / "parquet").iterdir()} == set(TABLES)
+
+
+def test_report_json_says_where_each_table_lies(zoo: Zoo) -> None:
+    content = json.loads((zoo.told.out / "report.json").read_text())
+    assert content == zoo.told.content
+    assert content["schema"] == "logagent.fleet-report/1"
+    assert content["date"] == "2026-11-20"
+    assert set(content["tables"]) == set(TABLES)
+    for name, entry in content["tables"].items():
+        assert entry["rows"] == len(zoo.told.rows(name))
+        assert (zoo.told.out / entry["parquet"]).is_dir()
+        assert (entry["csv"] is None) == (name in NO_CSV)
+
+
+def _csv(zoo: Zoo, name: str) -> list[dict[str, str]]:
+    with (zoo.told.out / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_holds_every_row_in_order(zoo: Zoo) -> None:
+    for name, table in TABLES.items():
+        if name in NO_CSV:
+            continue
+        rows = _csv(zoo, name)
+        assert len(rows) == zoo.told.content["tables"][name]["rows"], name
+        assert all(list(row) == table.names for row in rows), name
+    sizes = [int(row["bytes"]) for row in _csv(zoo, "orphans")]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_orphans_csv_has_what_is_promised(zoo: Zoo) -> None:
+    promised = (
+        "cluster_id, node_id, host, log_dir, name, topic, partition, topic_id, reason, bytes, allocated, age_seconds, "
+        "sightings, copies_elsewhere, longest_copy"
+    ).split(", ")
+    assert set(promised) <= set(TABLES["orphans"].names)
+    parquet: list[dict[str, Any]] = zoo.told.rows("orphans")
+    by_place = {(r["cluster_id"], str(r["node_id"]), r["log_dir"], r["name"]): r for r in parquet}
+    for row in _csv(zoo, "orphans"):
+        typed = by_place[row["cluster_id"], row["node_id"], row["log_dir"], row["name"]]
+        assert (row["reason"], int(row["bytes"])) == (typed["reason"], typed["bytes"])
+        assert row["longest_copy"] == str(typed["longest_copy"]).lower()
+        assert (row["age_seconds"] or None) == (None if typed["age_seconds"] is None else str(typed["age_seconds"]))
+
+
+def test_hostile_names_come_back_from_csv(zoo: Zoo) -> None:
+    cluster = zoo.expected["names_that_are_no_text"].cluster_id
+    names = {row["name"] for row in _csv(zoo, "orphans") if row["cluster_id"] == cluster}
+    assert names == {"caf\\udce9-0", "caf\\udcea-0", "\U0001f480-0", "back\\udce9slash-0", 'quote",comma\n-0'}
+
+
+def test_the_page_is_there(zoo: Zoo) -> None:
+    page = (zoo.told.out / "index.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "<script>alert(1)</script>" not in page
+
+
+def test_files_that_were_not_taken_are_not_lost(zoo: Zoo) -> None:
+    """Every data file of landing is in the store's list of files, with what became of it."""
+    landed = {
+        str(p.relative_to(zoo.path / "landing")) for p in (zoo.path / "landing").rglob("*.jsonl.gz") if p.stat().st_size
+    }
+    store = zoo.told.store
+    listed = {row.file: row.status for row in store.read("files", store.dates()).select("file", "status").collect()}
+    assert landed <= listed.keys()
+    assert set(listed.values()) == {"taken", "superseded", "waiting", "rejected"}
