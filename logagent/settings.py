@@ -58,6 +58,13 @@ def parse_words(text: object) -> list[str]:
     raise ValueError("must be a list of strings")
 
 
+def parse_number(value: object) -> object:
+    """`value` unless it is a truth value, which pydantic would take for 0 or 1 (`max_fraction = true`)."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
 @dataclass(frozen=True)
 class _Reads:
     """Tells pydantic to pass the raw value through `parse` first."""
@@ -94,10 +101,10 @@ class _Within:
 Duration = Annotated[int, _Reads(parse_duration)]
 Size = Annotated[int, _Reads(parse_size)]
 Words = Annotated[tuple[str, ...], _Reads(parse_words)]
-Fraction = Annotated[float, _Within(0.0, 1.0)]
-Count = Annotated[int, _Within(1, 1_000_000)]
-Workers = Annotated[int, _Within(1, 16)]
-Millis = Annotated[int, _Within(0, 2**63 - 1)]
+Fraction = Annotated[float, _Within(0.0, 1.0), _Reads(parse_number)]
+Count = Annotated[int, _Within(1, 1_000_000), _Reads(parse_number)]
+Workers = Annotated[int, _Within(1, 16), _Reads(parse_number)]
+Millis = Annotated[int, _Within(0, 2**63 - 1), _Reads(parse_number)]
 
 _STRICT = {"extra": "forbid"}
 

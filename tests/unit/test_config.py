@@ -1,0 +1,231 @@
+"""Settings: every problem at once with its place, the environment over the file, and the sample file told true."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.config import as_document, find_server_properties, load
+from logagent.errors import ConfigError, Exit
+from logagent.settings import Settings, parse_duration, parse_size
+
+SAMPLE = Path(__file__).parents[2] / "config" / "logagent.toml"
+# No default, or one that the broker's own configuration gives: the sample shows how it is written.
+EXAMPLES = {
+    "kafka.config", "kafka.bootstrap_servers", "kafka.client", "kafka.version", "assignments.file",
+    "delete.file_delete_delay_ms", "delete.bytes_per_second", "publish.store", "metrics.textfile",
+}  # fmt: skip
+
+
+def every_key() -> set[str]:
+    return {f"{section}.{key}" for section, keys in as_document(Settings()).items() for key in keys}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "logagent.toml"
+    path.write_text(text)
+    return path
+
+
+def problems(folder: Path, text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(write(folder, text), environ or {})
+    assert caught.value.exit_status is Exit.CONFIG
+    assert caught.value.hint
+    return list(caught.value.problems)
+
+
+# The sample file
+
+
+def uncommented() -> str:
+    return re.sub(r"^# (\w+ = .*)$", r"\1", SAMPLE.read_text(), flags=re.MULTILINE)
+
+
+def test_the_sample_as_it_is_sets_nothing() -> None:
+    loaded = load(SAMPLE, {})
+    assert loaded.settings == Settings()
+    assert loaded.file == str(SAMPLE)
+
+
+def test_the_sample_documents_every_key_with_its_default(tmp_path: Path) -> None:
+    shown = {f"{section}.{key}" for section, keys in tomllib.loads(uncommented()).items() for key in keys}
+    assert shown == every_key()
+    got, defaults = as_document(load(write(tmp_path, uncommented()), {}).settings), as_document(Settings())
+    for place in sorted(every_key()):
+        section, key = place.split(".")
+        if place in EXAMPLES:
+            assert got[section][key] is not None
+        else:
+            assert got[section][key] == defaults[section][key], place
+
+
+def test_every_key_of_the_sample_is_explained() -> None:
+    lines = SAMPLE.read_text().splitlines()
+    keys = [n for n, line in enumerate(lines) if re.match(r"# \w+ = ", line)]
+    assert len(keys) == len(every_key())
+    for n in keys:
+        assert re.match(r"# .{10}", lines[n - 1]) and not re.match(r"# \w+ = ", lines[n - 1]), lines[n]
+
+
+# Problems
+
+
+def test_every_problem_at_once_each_with_its_place(tmp_path: Path) -> None:
+    text = """
+    [cleanup]
+    mode = "delete"
+    min_age = 24
+    max_fraction = 1.5
+    sightngs = 3
+    quarantine_dirs = ["relative"]
+    [assignments]
+    sources = "admin"
+    [delete]
+    bytes_per_second = "fast"
+    workers = 0
+    [nonsense]
+    x = 1
+    """
+    found = problems(
+        tmp_path, text, {"LOGAGENT_GUARD__SETTLE": "soon", "LOGAGENT_GUARD__STTLE": "1m", "LOGAGENT_X__Y": "1"}
+    )
+    file = str(tmp_path / "logagent.toml")
+    for place in (
+        f"{file}: cleanup.mode: ", f"{file}: cleanup.min_age: ", f"{file}: cleanup.max_fraction: ",
+        f"{file}: cleanup.sightngs: there is no such setting", f"{file}: delete.bytes_per_second: ",
+        f"{file}: delete.workers: ", f"{file}: nonsense: there is no such setting",
+        "environment variable LOGAGENT_GUARD__SETTLE: ",
+        "environment variable LOGAGENT_GUARD__STTLE: there is no setting guard.sttle",
+        "environment variable LOGAGENT_X__Y: there is no setting x.y",
+    ):  # fmt: skip
+        assert [p for p in found if p.startswith(place)], (place, found)
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[assignments]\nsources = ["zookeeper"]', "assignments.sources: zookeeper is none of"),
+        ('[assignments]\nsources = ["file"]', '"file" needs assignments.file'),
+        ("[delete]\nbytes_per_second = 1023", "delete.bytes_per_second"),
+        ('[publish]\nstore = "s3://bucket"', "publish.store: must be a mounted path"),
+        ('[cleanup]\nquarantine_dirs = ["a"]', "a is no absolute path"),
+        ('[metrics]\nlisten = "9640"', "metrics.listen"),
+        ('[metrics]\nlisten = "127.0.0.1:99999"', "metrics.listen"),
+        ("cleanup = 1", "cleanup: "),
+        ("[cleanup]\nmin_age = -1", "cleanup.min_age"),
+        ("[cleanup]\nmax_dirs = true", "cleanup.max_dirs"),
+        ("[cleanup]\nmax_fraction = true", "cleanup.max_fraction"),
+        ("[cleanup]\nmax_fraction = nan", "cleanup.max_fraction"),
+    ],
+)
+def test_values_that_do_not_hold_together(tmp_path: Path, text: str, says: str) -> None:
+    (problem,) = problems(tmp_path, text)
+    assert says in problem
+
+
+def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "[cleanup]\nmode = \n")
+    assert str(tmp_path) in problem and "line 2" in problem
+
+
+def test_a_named_file_that_is_not_there_is_an_error_and_no_default(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "missing.toml", {})
+    assert "missing.toml" in caught.value.problems[0]
+
+
+def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
+    (tmp_path / "logagent.toml").write_bytes(b'[kafka]\nconfig = "\xff"\n')
+    with pytest.raises(ConfigError):
+        load(tmp_path / "logagent.toml", {})
+
+
+# The environment
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, '[cleanup]\nmin_age = "1h"\nsightings = 7\n')
+    loaded = load(path, {"LOGAGENT_CLEANUP__MIN_AGE": "2h", "LOGAGENT_ASSIGNMENTS__SOURCES": "admin, kraft-log"})
+    cleanup = loaded.settings.cleanup
+    assert (cleanup.min_age, cleanup.sightings) == (7_200_000, 7)
+    assert loaded.settings.assignments.sources == ("admin", "kraft-log")
+    assert loaded.environment == ("LOGAGENT_ASSIGNMENTS__SOURCES", "LOGAGENT_CLEANUP__MIN_AGE")
+
+
+@pytest.mark.parametrize("place", sorted(every_key()))
+def test_every_key_has_its_variable(tmp_path: Path, place: str) -> None:
+    section, key = place.split(".")
+    value = tomllib.loads(uncommented())[section][key]
+    text = ",".join(value) if isinstance(value, list) else str(value)
+    loaded = load(write(tmp_path, ""), {f"LOGAGENT_{section}__{key}".upper(): text})
+    from_file = load(write(tmp_path, uncommented()), {}).settings
+    assert as_document(loaded.settings)[section][key] == as_document(from_file)[section][key]
+
+
+def test_variables_of_others_are_not_ours(tmp_path: Path) -> None:
+    environ = {"LOGAGENT_TESTS_REQUIRE_ALL": "1", "LOGAGENTS__X": "1", "PATH": "/bin"}
+    assert load(write(tmp_path, ""), environ).settings == Settings()
+
+
+# How people write values
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["ms", "s", "m", "h", "d", "w"])), min_size=1))
+def test_durations_add_up(parts: list[tuple[int, str]]) -> None:
+    ms = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+    assert parse_duration("".join(f"{n}{unit}" for n, unit in parts)) == sum(n * ms[unit] for n, unit in parts)
+
+
+@pytest.mark.parametrize("text", ["", " ", "5", "m", "-5m", "5 m", "5M", "1.5h", "5min", 5, None, True, "5m x"])
+def test_what_is_no_duration(text: Any) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), (7, 7), ("64MiB", 64 << 20), ("10MB", 10**7), ("1 GiB", 1 << 30), ("2K", 2048), ("3 B", 3)],
+)
+def test_sizes(text: Any, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", -1, "1.5MB", "MiB", "1mib", None, True, 1.5])
+def test_what_is_no_size(text: Any) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        parse_size(text)
+
+
+# The broker's configuration
+
+
+def test_the_only_server_properties_is_found_and_of_two_none_is_guessed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no server"):
+        find_server_properties(None, str(tmp_path))
+    one = tmp_path / "etc/kafka/server.properties"
+    one.parent.mkdir(parents=True)
+    one.touch()
+    assert find_server_properties(None, str(tmp_path)) == str(one)
+    two = tmp_path / "opt/kafka/config/server.properties"
+    two.parent.mkdir(parents=True)
+    two.symlink_to(one)
+    assert find_server_properties(None, str(tmp_path)) == str(one)
+    two.unlink()
+    two.touch()
+    with pytest.raises(ConfigError, match="several broker configurations") as caught:
+        find_server_properties(None, str(tmp_path))
+    assert len(caught.value.problems) == 2
+    assert find_server_properties("/anything", str(tmp_path)) == "/anything"
+
+
+def test_every_section_is_a_field() -> None:
+    assert {f.name for f in fields(Settings)} == set(tomllib.loads(uncommented()))
