@@ -104,6 +104,9 @@ def load_assignments(
         except (LogAgentError, OSError) as e:
             found.problems.append(f"{source}: {e}")
             continue
+        except BaseException:
+            found.close()
+            raise
         if image is None:
             continue
         problem = _unusable(image, host, now_ms)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from logagent.agent.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.plan import Plan, Waiting
-from logagent.model.proposals import Ages, orphans, removals, strays
+from logagent.model.plan import Plan
+from logagent.model.proposals import Ages, held_back, orphans, removals, strays
 from logagent.model.records import Kind
 
 
@@ -24,8 +24,7 @@ def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None) 
     orphan, orphan_waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
     proposals, waiting = [*marked, *stray, *orphan], [*marked_waiting, *stray_waiting, *orphan_waiting]
     if clock_trouble is not None:
-        held = [Waiting(p.dir.log_dir, p.dir.name, p.action, clock_trouble, None, p.sightings) for p in proposals]
-        proposals, waiting = [], [*held, *waiting]
+        proposals, waiting = [], [*held_back(proposals, clock_trouble), *waiting]
     return session.plan(
         proposals,
         waiting,

@@ -92,8 +92,11 @@ class LogManager:
 
     def _rename(self, proposals: Sequence[Proposal], plan: Plan, execution: Execution) -> None:
         for (source, target), batch in groupby(proposals, key=lambda p: (p.dir.log_dir, p.new_dir or p.dir.log_dir)):
-            facts = self.look()
-            asked = list(batch)
+            facts, asked = self.look(), list(batch)
+            if self.stop():
+                skipped = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
+                execution.results.update(dict.fromkeys(map(action_id, asked), skipped))
+                continue
             passed = [p for p in asked if self._passes(p, facts, execution)]
             here = {(p.dir.log_dir, p.dir.name) for p in asked}
             permitted, alone = keep_pairs(passed, [p for p in asked if p.makes_room_for in here])

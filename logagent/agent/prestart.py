@@ -14,13 +14,17 @@ from types import FrameType
 
 from logagent.agent.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.plan import Plan, Proposal, Waiting
-from logagent.model.proposals import Ages, orphans, rename_away, strays
+from logagent.model.plan import Plan, Proposal
+from logagent.model.proposals import Ages, held_back, orphans, rename_away, strays
 from logagent.model.records import Kind
 
 
-class BudgetSpent(Exception):
-    """The budget ended while we were still looking: nothing was done."""
+class BudgetSpent(BaseException):
+    """The budget ended while we were still looking: nothing was done.
+
+    No `Exception`, as KeyboardInterrupt is none: whoever turns every failure of a network client into an error of its
+    own must not turn this into one, and go on.
+    """
 
 
 @contextmanager
@@ -50,11 +54,12 @@ def plan_prestart(session: Session, facts: Facts) -> Plan:
     orphan, waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
     inside = [d for d in session.of_kind(Kind.STRAY) if not facts.log_dirs[d.log_dir].quarantine]
     stray, stray_waiting = strays(inside, marks, begun, cleanup.stray_retention, facts.now_ms)
-    return session.plan(
-        [*orphan, *(as_mark(p, new_uuid) for p in stray)],
-        [*waiting, *(Waiting(w.log_dir, w.name, w.action, w.reason, w.until_ms) for w in stray_waiting)],
-        facts=facts,
-    )
+    proposals = [*orphan, *(as_mark(p, new_uuid) for p in stray)]
+    waiting += stray_waiting
+    clock_trouble = session.clock_problem()
+    if clock_trouble is not None:
+        proposals, waiting = [], [*held_back(proposals, clock_trouble), *waiting]
+    return session.plan(proposals, waiting, facts=facts)
 
 
 def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:

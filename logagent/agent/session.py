@@ -185,9 +185,8 @@ class Session:
 
     def count_sightings(self, facts: Facts) -> str | None:
         """Count the orphans of this inventory; returns why ages cannot be trusted (then nothing counts and is due)."""
-        clocks = Clocks(boot_id(), self.clock.now_ms(), int(self.clock.boottime() * 1000))
-        problem = clock_problem(self.journal.last_clocks(), clocks)
-        self.journal.note_clocks(clocks)
+        problem = self.clock_problem()
+        self.journal.note_clocks(self._clocks())
         complete = (
             frozenset(self.sight.online()) & self.inventories.keys()
             if self.assignments.usable and problem is None
@@ -198,6 +197,13 @@ class Session:
         if counted != known:
             self.journal.replace_sightings(counted.values())
         return problem
+
+    def clock_problem(self) -> str | None:
+        """Why ages cannot be trusted now: a clock was set since the last cycle."""
+        return clock_problem(self.journal.last_clocks(), self._clocks())
+
+    def _clocks(self) -> Clocks:
+        return Clocks(boot_id(), self.clock.now_ms(), int(self.clock.boottime() * 1000))
 
     # Facts and plans
 

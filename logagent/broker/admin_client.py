@@ -121,8 +121,10 @@ class AdminClient:
             self._manager = KafkaConnectionManager(self._net, **settings)
             self._net.start()
             self._bootstrap()
-        except Exception as error:
+        except BaseException as error:
             self.close()
+            if not isinstance(error, Exception):
+                raise  # somebody has no more time for this, and leaves no thread behind
             reason = self._complaints.reason(error)
             raise ServiceUnreachable(
                 f"cannot talk to Kafka at {self.bootstrap_servers}: {CAUSES} ({reason})", hint=HINT

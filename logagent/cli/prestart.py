@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from logagent.cli.options import Call, common
 from logagent.cli.plans import set_status, show_plan
 from logagent.cli.render import dump
 from logagent.errors import Exit, LogAgentError, UsageError
+from logagent.model.facts import Facts
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -88,6 +90,7 @@ class _Run:
             if not dry_run:
                 with Stopper() as stop:
                     manager = session.log_manager(plan, stop=lambda: stop() or self._left() <= 0)
+                    manager.look = self._in_time(manager.look, facts)
                     execution = manager.execute(plan)
             note_health(self.call, facts)
             mode = "dry-run" if dry_run else "execute"
@@ -95,6 +98,19 @@ class _Run:
         set_status(self.call, plan, execution)
         if not self.call.json:
             show_plan(self.call, self.document, plan, now_ms=plan.made_at_ms)
+
+    def _in_time(self, look: Callable[[], Facts], last: Facts) -> Callable[[], Facts]:
+        """Looking again before the act counts too. Where it takes too long nothing is done with what it gives: the
+        budget is spent, and `stop` says so."""
+
+        def look_in_time() -> Facts:
+            try:
+                with looking_at_most(self._left()):
+                    return look()
+            except BudgetSpent:
+                return last
+
+        return look_in_time
 
     def _check(self, session: Session) -> None:
         from logagent.agent.check import run_check

@@ -12,7 +12,7 @@ from logagent.model.facts import Facts
 from logagent.model.plan import Flags, Proposal, Refusal, Waiting
 from logagent.model.queue import Mark, QueueEntry, full_topic, marked_at_ms
 from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
-from logagent.model.sightings import Sighting
+from logagent.model.sightings import Sighting, of_directory
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
@@ -149,7 +149,7 @@ def orphans(
         ruling = facts.ruling(d)
         if ruling.verdict is not Verdict.ORPHAN:
             continue
-        seen = sightings.get((d.log_dir, d.name))
+        seen = of_directory(sightings.get((d.log_dir, d.name)), d, ruling.reason or "", facts.now_ms)
         count = seen.count if seen is not None else 0
         until = seen.first_ms + ages.min_age_ms if seen is not None else facts.now_ms + ages.min_age_ms
         reason = ruling.reason or "orphan"
@@ -172,6 +172,11 @@ def orphans(
                 )
             )
     return proposals, waiting
+
+
+def held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
+    """All of it waits, for a reason that concerns the whole cycle."""
+    return [Waiting(p.dir.log_dir, p.dir.name, p.action, why, None, p.sightings) for p in proposals]
 
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:

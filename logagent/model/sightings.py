@@ -36,6 +36,18 @@ class Sighting:
         )
 
 
+def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: int) -> Sighting | None:
+    """`known` if it is of this very directory, unchanged, for this reason: else it was seen under its name only.
+
+    Whoever does not count sightings itself (`prestart`, a dry run) finds what the last cycle left, which can be of the
+    directory's predecessor.
+    """
+    if known is None or not known.first_ms <= known.last_ms <= now_ms:
+        return None
+    seen = (known.identity, known.topic_id, known.newest_mtime_ns, known.reason)
+    return known if seen == (d.identity, d.topic_id, d.newest_mtime_ns, reason) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """The two clocks at one moment (ms): the wall clock can be set, the one since boot cannot."""
