@@ -9,7 +9,8 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,34 @@ class CliHost:
         """Names of the directories in both log dirs that begin and end so."""
         names = [entry.name for d in (self.d1, self.d2) for entry in d.iterdir() if entry.is_dir()]
         return sorted(name for name in names if name.startswith(prefix) and name.endswith(suffix))
+
+
+LOCKER = """
+import fcntl, os, sys
+files = [open(f"{d}/.lock", "a") for d in sys.argv[1:]]
+for file in files:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(source: str, *arguments: str | Path) -> Iterator[int]:
+    """A process of this Python program, which has said "ready"; it ends with the end of its stdin."""
+    command = [sys.executable, "-c", source, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdin is not None and running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        try:
+            yield running.pid
+        finally:
+            running.stdin.close()
+            running.wait(20)
+
+
+def delete(host: CliHost, *arguments: str, execute: bool = True) -> Ran:
+    return host.run("delete", "--json", *arguments, *(("--execute",) if execute else ()))
 
 
 def run_here(*arguments: str) -> Ran:

@@ -1,0 +1,68 @@
+"""The blast radius, and what an approval allows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli_host import FREELY, CliHost, delete
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def test_too_much_at_once_needs_approval_of_exactly_that(host: CliHost) -> None:
+    host.configure()
+    arguments = ("delete", "--json", "--topic", "orders|visits|clicks", *FREELY)
+    before = host.partitions()
+    plan = host.run(*arguments)
+    assert plan.status == 4 and plan.guards() == {"": "blast-radius"}
+    assert plan.json["plan_id"] in plan.json["refusals"][0]["hint"]
+    assert host.run(*arguments, "--execute").status == 4
+    assert host.run(*arguments, "--execute", "--approve", "0123456789abcdef").status == 4
+    assert host.partitions() == before
+    approved = host.run(*arguments, "--execute", "--approve", plan.json["plan_id"])
+    assert approved.status == 0 and set(approved.outcomes().values()) == {"done"}
+    assert len(approved.deeds) == 10
+    # An approved item stays approved through its later steps.
+    host.configure(**{"delete.file_delete_delay_ms": 0})
+    cleanup = host.run("cleanup", "--json", "--execute")
+    assert cleanup.status == 0 and len(cleanup.deeds) == 10
+
+
+def test_approval_ends_when_a_directory_in_the_plan_is_another_one(host: CliHost) -> None:
+    host.configure()
+    arguments = ("delete", "--json", "--topic", "orders|visits|clicks", *FREELY)
+    plan_id = host.run(*arguments).json["plan_id"]
+    other = shutil.copytree(host.d2 / "orders-1", host.disk / "copy")
+    shutil.rmtree(host.d2 / "orders-1")
+    other.rename(host.d2 / "orders-1")
+    before = host.partitions()
+    ran = host.run(*arguments, "--execute", "--approve", plan_id)
+    assert ran.status == 4 and "cannot be carried out any more" in ran.json["refusals"][-1]["fact"]
+    assert host.partitions() == before
+
+
+def test_one_directory_after_the_other_trips_it_too(host: CliHost) -> None:
+    host.configure()
+    statuses = [delete(host, "--partition", p, *FREELY).status for p in ("orders-1", "orders-2", "orders-3", "x-0")]
+    assert statuses == [0, 0, 0, 0]
+    assert delete(host, "--partition", "x-1", *FREELY).status == 4
+
+
+def test_approval_of_a_cleanup_leaves_out_what_fell_due_later(tmp_path: Path) -> None:
+    host = CliHost(tmp_path, "3.9.1/node3-killed")
+    host.configure(**{"cleanup.stray_retention": "0s", "cleanup.leftover_grace": "365d"})
+    plan = host.run("cleanup", "--json")
+    assert plan.status == 4 and len(plan.deeds) == 14
+    # One more falls due before the operator has read the plan.
+    (host.d1 / "late-0.0123456789abcdef0123456789abcdef-stray").mkdir()
+    assert len(host.run("cleanup", "--json").deeds) == 15
+    done = host.run("cleanup", "--json", "--execute", "--approve", plan.json["plan_id"])
+    assert done.status == 0 and done.json["plan_id"] == plan.json["plan_id"]
+    assert set(done.outcomes()) == set(plan.outcomes()) and set(done.outcomes().values()) == {"done"}
+    assert host.find("", "-stray") == ["late-0.0123456789abcdef0123456789abcdef-stray"]

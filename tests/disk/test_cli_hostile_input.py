@@ -1,0 +1,115 @@
+"""Names that mean harm and words that make no sense: shown, never obeyed, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logagent.cli.main import COMMANDS
+from logagent.errors import Exit
+from tests.cli_host import FREELY, CliHost, Ran, run_here
+
+HOSTILE = [
+    b"caf\xe9-0",
+    b"new\nline-1",
+    b"esc\x1b[31m-2",
+    b"tab\there-3",
+    "gr\u00fc\u00dfe-4".encode(),
+    b"a b-5",
+    b"\xff-6",
+]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+@pytest.fixture
+def hostile(host: CliHost) -> CliHost:
+    for name in HOSTILE:
+        made = host.d1 / os.fsdecode(name)
+        shutil.copytree(host.d1 / "x-1", made)
+        (made / "partition.metadata").unlink()  # it is the topic id of x
+    host.configure(**{"cleanup.max_fraction": 1.0, "cleanup.max_dirs": 100, "delete.file_delete_delay_ms": 0})
+    return host
+
+
+def test_hostile_names_are_shown_and_never_obeyed(hostile: CliHost) -> None:
+    rows = {d["name"]: d for d in hostile.run("scan", "--json").json["dirs"]}
+    assert {os.fsdecode(name) for name in HOSTILE} <= set(rows)
+    assert rows["caf\udce9-0"]["topic"] == "caf\udce9"
+    for command in ("scan", "scan --jsonl", "queue", "cleanup"):
+        ran = hostile.run(*command.split())
+        assert ran.status == 0
+        assert "\x1b" not in ran.out + ran.err and "\udce9" not in ran.out
+    assert "new\\nline-1" in hostile.run("scan", "--all").out
+    assert '"name":"caf\\udce9-0"' in hostile.run("scan", "--jsonl").out
+
+
+def test_hostile_names_are_marked_restored_and_removed_like_others(hostile: CliHost) -> None:
+    before = hostile.partitions()
+    topics = [re.escape(os.fsdecode(name).rpartition("-")[0]) for name in HOSTILE]
+    marked = hostile.run("delete", "--json", "--topic", "|".join(topics), *FREELY, "--execute")
+    # Kafka takes a topic with a blank for a partition, but starts with no marked name that has one.
+    blank = {name for name in map(os.fsdecode, HOSTILE) if set(name) & set(" \n\t")}
+    assert marked.status == 3 and marked.guards() == dict.fromkeys(blank, "inside") and len(blank) == 3
+    assert set(marked.outcomes()) == set(map(os.fsdecode, HOSTILE)) - blank
+    assert set(marked.outcomes().values()) == {"done"}
+    listed = hostile.run("queue", "--json").json["entries"]
+    assert {"caf\udce9", "\udcff"} <= {e["full_topic"] for e in listed}
+    name = next(e["name"] for e in listed if e["full_topic"] == "caf\udce9")
+    back = hostile.run("restore", "--json", name, "--execute")
+    assert back.outcomes() == {name: "done"}
+    gone = hostile.run("cleanup", "--json", "--execute")
+    assert len(gone.outcomes()) == len(HOSTILE) - 4 and set(gone.outcomes().values()) == {"done"}
+    history = hostile.run("history")
+    assert history.status == 0 and "caf\\udce9" in history.out and "\x1b" not in history.out
+    removed = [f"d1/{os.fsdecode(name)}" for name in HOSTILE[1:] if os.fsdecode(name) not in blank]
+    assert set(hostile.partitions()) == {path for path in before if not path.startswith(tuple(removed))}
+
+
+PIECES = [
+    "scan", "queue", "cleanup", "delete", "restore", "history", "explain", "config", "show", "check", "schema",
+    "assignments", "export", "prestart", "--json", "--jsonl", "--execute", "--topic", "--partition", "--approve",
+    "--plan", "--topic-name", "--replace", "--quarantine", "--future", "--allow-assigned", "--even-last-copy",
+    "--include-internal", "--limit",
+    "--since", "--log-dir", "--kafka-config", "--config", "--assignments", "-v", "-0", "-", "--no-color", "--dry-run",
+    "--strict", "--budget", "--all", "orders", "orders-1", "x-0", ".*", "(", "1", "-1", "99999999999999999999", "1h",
+    "/dev/null", "/", "/proc/self/mem", "", " ", "..", "~", "%s", "\udcff", "\u0663", "a" * 300, "{", "TOML", "JSON",
+    "DIR", "[bold]x[/bold]", "\x1b[31m", "orders-1.0123456789abcdef0123456789abcdef-delete", "plan",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> CliHost:
+    return CliHost(tmp_path_factory.mktemp("fuzz"))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(set(COMMANDS) - {"demo", "fleet"})), st.lists(st.sampled_from(PIECES), max_size=6))
+def test_no_command_line_ends_in_a_traceback(shared: CliHost, command: str, pieces: list[str]) -> None:
+    stand_ins = {"TOML": str(shared.toml), "JSON": str(shared.properties), "DIR": str(shared.d1)}
+    words = [stand_ins.get(piece, piece) for piece in pieces]
+    # The state dir stands last, so that it holds whatever the words say.
+    ran = run_with_stdin(command, *words, *(() if command == "schema" else ("--state-dir", str(shared.state))))
+    assert ran.status in set(map(int, Exit))
+    if ran.status in (Exit.USAGE, Exit.CONFIG, Exit.UNREACHABLE):
+        assert ran.err
+
+
+def run_with_stdin(*arguments: str) -> Ran:
+    """`-` reads stdin: it is empty here."""
+    with open(os.devnull) as empty:
+        before, sys.stdin = sys.stdin, empty
+        try:
+            return run_here(*arguments)
+        finally:
+            sys.stdin = before

@@ -1,0 +1,134 @@
+"""Exit statuses: each once, and messages that say what and how; every command explains itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+
+from logagent.cli.main import COMMANDS, cli
+from logagent.errors import Exit
+from tests.cli_host import FREELY, CliHost, run_apart, run_here
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def test_done(host: CliHost) -> None:
+    assert host.run("scan").status == Exit.OK
+
+
+def test_failed(host: CliHost) -> None:
+    host.state.write_text("")
+    assert host.run("cleanup", "--execute").status == Exit.FAILED
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frobnicate",),
+        ("scan", "--frobnicate"),
+        ("delete",),
+        ("delete", "--topic", "orders", "--partition", "orders-1"),
+        ("delete", "--topic", "orders("),
+        ("delete", "--partition", "orders"),
+        ("delete", "--partition", "orders-1.0123456789abcdef0123456789abcdef-delete"),
+        ("delete", "--partition", "../orders-1"),
+        ("restore",),
+        ("restore", "a", "b", "--topic-name", "t"),
+        ("restore", "a", "--topic-name", "../t"),
+        ("restore", "--plan", "0123456789abcdef"),
+        ("history", "--since", "yesterday"),
+        ("history", "--limit", "0"),
+        ("explain",),
+        ("schema", "nothing"),
+        ("prestart", "--budget", "soon"),
+        ("check", "--kafka-version", "newest"),
+        ("check", "--broker-user", "nobody-of-that-name"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_says_what_and_how(host: CliHost, arguments: tuple[str, ...]) -> None:
+    takes_host = arguments[0] in COMMANDS and arguments[0] not in ("schema", "explain")
+    ran = host.run(*arguments) if takes_host else run_here(*arguments)
+    assert ran.status == Exit.USAGE and ran.out == ""
+    assert "Traceback" not in ran.err and len(ran.err.splitlines()) >= 1
+    assert "hint:" in ran.err or "--help" in ran.err or "for help" in ran.err, ran.err
+
+
+def test_refused_only_where_it_was_to_be_done(host: CliHost) -> None:
+    assert host.run("delete", "--partition", "orders-1").status == Exit.OK
+    assert host.run("delete", "--partition", "orders-1", "--execute").status == Exit.REFUSED
+
+
+def test_needs_approval(host: CliHost) -> None:
+    host.configure()
+    assert host.run("delete", "--topic", ".*", *FREELY).status == Exit.APPROVAL
+
+
+def test_offline(host: CliHost) -> None:
+    shutil.rmtree(host.d2)
+    ran = host.run("scan", "--json")
+    assert ran.status == Exit.OFFLINE
+    assert [d["health"] for d in ran.json["log_dirs"]] == ["online", "offline"]
+    assert str(host.d2) in ran.err
+
+
+def test_a_broker_that_would_not_start(host: CliHost) -> None:
+    assert host.run("check").status == Exit.OK
+    (host.d1 / "lost+found").mkdir()
+    ran = host.run("check", "--json")
+    assert ran.status == Exit.CHECK_FATAL
+    fatal = [f for f in ran.json["findings"] if f["severity"] == "fatal"]
+    assert [f["path"] for f in fatal] == [str(host.d1 / "lost+found")] and fatal[0]["hint"]
+    assert host.run("prestart", "--budget", "1m").status == Exit.OK
+    strict = host.run("prestart", "--budget", "1m", "--strict")
+    assert strict.status == Exit.CHECK_FATAL and "lost+found" in strict.err
+
+
+def test_unreachable(host: CliHost) -> None:
+    host.configure(**{"assignments.sources": ["admin"], "kafka.bootstrap_servers": "127.0.0.1:1"})
+    ran = run_apart("assignments", "export", "-", "--config", str(host.toml), "--state-dir", str(host.state))
+    assert ran.status == Exit.UNREACHABLE and ran.out == "" and "hint:" in ran.err
+
+
+def test_configuration_is_wrong_and_every_error_is_named(host: CliHost) -> None:
+    host.toml.write_text('[cleanup]\nmode = "perhaps"\nmax_dirs = 0\n[kafka]\nversoin = "3.9.1"\n[nothing]\nx = 1\n')
+    ran = host.run("scan")
+    assert ran.status == Exit.CONFIG
+    for place in ("cleanup.mode", "cleanup.max_dirs", "kafka.versoin", "nothing"):
+        assert place in ran.err, ran.err
+    assert "hint:" in ran.err
+    missing = run_here("scan", "--kafka-config", str(host.root / "absent.properties"), "--state-dir", str(host.state))
+    assert missing.status == Exit.CONFIG and "absent.properties" in missing.err
+
+
+def test_every_exit_status_stands_in_the_help() -> None:
+    text = run_here("--help").out
+    assert all(re.search(rf"^ *{int(status)} +\S", text, re.MULTILINE) for status in Exit)
+
+
+def test_every_command_and_option_explains_itself() -> None:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        if name == "fleet":
+            continue  # another folder's
+        command = cli.get_command(context, name)
+        assert command is not None
+        found = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+        for one in found:
+            assert one.help and one.help.strip().endswith("."), one.name
+            for parameter in one.params:
+                if isinstance(parameter, click.Option):
+                    assert parameter.help, (name, parameter.name)
+        assert run_here(name, "--help").status == 0
+
+
+def test_it_runs_as_a_module() -> None:
+    ran = run_apart("--version")
+    assert ran.status == 0 and re.fullmatch(r"logagent, version \d+\.\d+\.\d+\n", ran.out)

@@ -1,0 +1,121 @@
+"""Terminals, pipes and readers that go away; and what a command imports to start."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_host import FREELY, CliHost
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", ["scan --json", "scan --jsonl", "scan --all", "history", "explain --jsonl -", "--help"]
+)
+def test_a_reader_that_goes_away_is_no_error(host: CliHost, command: str) -> None:
+    host.run("delete", "--topic", "orders", *FREELY, "--execute")
+    name, *rest = command.split()
+    arguments = [name, *rest] if name in ("--help", "explain") else host.arguments(name, *rest)
+    with subprocess.Popen(
+        [sys.executable, "-m", "logagent", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        running.stdout = None
+        _, err = running.communicate(b"orders-1\n" * 10_000, timeout=30)
+    assert running.returncode == 0, err
+    assert b"Traceback" not in err and b"BrokenPipe" not in err
+
+
+def on_a_terminal(host: CliHost, *arguments: str, **environment: str) -> str:
+    """What a command writes to a terminal of 110 columns, stdout and stderr together."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "110", **environment}
+    with subprocess.Popen(
+        [sys.executable, "-m", "logagent", *host.arguments(*arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={k: v for k, v in environ.items() if v},
+    ) as running:
+        os.close(theirs)
+        text = b"".join(_read(ours))
+        running.wait(30)
+    os.close(ours)
+    return text.decode()
+
+
+def _read(terminal: int) -> Iterator[bytes]:
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError as e:
+            assert e.errno == errno.EIO
+            return
+        if not piece:
+            return
+        yield piece
+
+
+def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
+    coloured = on_a_terminal(host, "scan", NO_COLOR="")
+    assert "\x1b[1m" in coloured
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", coloured)
+    lines = plain.replace("\r", "").splitlines()
+    directories = lines[lines.index(next(line for line in lines if line.startswith("Directories"))) :]
+    assert all(len(line) <= 110 for line in directories), "it fits the terminal"
+    assert any("…" in line for line in directories)
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
+    for ran in (on_a_terminal(host, "scan", NO_COLOR="1"), on_a_terminal(host, "scan", "--no-color", NO_COLOR="")):
+        assert not colour.search(ran)
+    assert "\x1b" not in host.spawn("scan", COLUMNS="").out
+
+
+def test_into_a_pipe_names_are_whole(host: CliHost) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "logagent", *host.arguments("scan", "--all")],
+        capture_output=True,
+        text=True,
+        env=environ,
+        check=True,
+    )
+    names = [entry.name for d in (host.d1, host.d2) for entry in d.iterdir() if entry.is_dir()]
+    lines = done.stdout.splitlines()
+    assert all(sum(name in line for line in lines) >= 1 for name in names)
+
+
+HEAVY = {"pydantic", "apscheduler", "psutil", "watchdog", "prometheus_client", "pyspark"}
+# These read the metadata log, whose batches kafka-python parses.
+READ_BATCHES = ("queue", "scan")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--version",), ("--help",), ("queue",), ("scan",), ("history",), ("explain", "x-0")]
+)
+def test_what_is_not_needed_is_not_imported(host: CliHost, arguments: tuple[str, ...]) -> None:
+    where = ["--kafka-config", str(host.properties), "--state-dir", str(host.state)]
+    told = [arguments[0], *(where if arguments[0] in ("queue", "scan", "history") else ()), *arguments[1:]]
+    program = "import json, sys; from logagent.cli.main import run; status = run(sys.argv[1:])\n"
+    program += "print(json.dumps([status, sorted({m.partition('.')[0] for m in sys.modules})]))"
+    done = subprocess.run([sys.executable, "-c", program, *told], capture_output=True, text=True, check=True)
+    status, modules = json.loads(done.stdout.splitlines()[-1])
+    assert status == 0
+    assert not HEAVY & set(modules)
+    assert arguments[0] in READ_BATCHES or "kafka" not in modules
