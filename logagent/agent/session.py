@@ -71,8 +71,14 @@ class Session:
                 self.inventories.pop(path, None)
                 continue
             self.inventories[path] = inventory
-            self.dirs += inventory.dirs
+            self.dirs += self._ours(inventory) if path in self.sight.quarantine else inventory.dirs
             done += len(inventory.dirs)
+
+    def _ours(self, quarantine: LogDirInventory) -> list[PartitionDir]:
+        """What this journal put into a quarantine directory: another agent may keep its own there."""
+        renames = self.journal.renames()
+        found = [(d, renames.get((quarantine.path, d.name))) for d in quarantine.dirs]
+        return [d for d, e in found if e is not None and e.intent.new_dir and e.intent.identity.inode == d.inode]
 
     def of_kind(self, *kinds: Kind) -> list[PartitionDir]:
         return [d for d in self.dirs if d.kind in kinds]

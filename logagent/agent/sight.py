@@ -12,6 +12,7 @@ from typing import Self
 
 from logagent.agent.clock import Clock
 from logagent.agent.target import Target
+from logagent.broker.lock import LOCK_FILE
 from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.errors import KafkaStorageError, LogAgentError, UnreadableError
 from logagent.host.disk import LogDirFailures, OpenLogDir
@@ -161,13 +162,17 @@ class HostSight:
 
 
 def is_usable_quarantine(path: str, log_dirs: Sequence[str]) -> bool:
-    """An existing directory of ours, outside every log dir (that it is on the same file system is seen later)."""
+    """An existing directory of ours that neither lies in a log dir nor has one in it, and that is no log dir of any
+    broker (that it is on the same file system is seen later)."""
     try:
         real, found = os.path.realpath(path), os.stat(path)
     except OSError:
         return False
-    outside = not any((real + "/").startswith(os.path.realpath(d) + "/") for d in log_dirs)
-    return outside and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    here = real.rstrip("/") + "/"
+    others = [os.path.realpath(d).rstrip("/") + "/" for d in log_dirs]
+    apart = not any(here.startswith(d) or d.startswith(here) for d in others)
+    formatted = os.path.lexists(os.path.join(real, META_PROPERTIES)) or os.path.lexists(os.path.join(real, LOCK_FILE))
+    return apart and not formatted and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
