@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from logagent.agent.renames import edit_checkpoints
-from logagent.broker.checkpoints import CHECKPOINTS, remove_leftovers
+from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.lock import Interlock
 from logagent.errors import BrokerHoldsLogDir, LogAgentError
 from logagent.host.disk import OpenLogDir
 from logagent.host.journal import CheckpointEntry, Entry, Journal
-from logagent.model.records import ActionKind, Identity, Outcome
+from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 
 
 def recover(journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int) -> list[Entry]:
@@ -61,8 +61,7 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir) -> tuple[Outc
         if intent.action is ActionKind.RESTORE:
             _edit(home, put=intent.checkpoint_entries)
         else:
-            # A broker that made the partition anew since then has entries of its own under the same name.
-            _edit(home, drop=() if _stands(home, intent.name) else intent.checkpoint_entries)
+            _edit(home, drop=_left_behind(home, intent.checkpoint_entries))
         return Outcome.DONE, None
     if at_old_name:
         if intent.action is ActionKind.RESTORE:
@@ -81,13 +80,15 @@ def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
     return (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode)
 
 
-def _stands(log_dir: OpenLogDir, name: str) -> bool:
-    with log_dir.acting("look", name):
-        try:
-            os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-    return True
+def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> list[CheckpointEntry]:
+    """Recovery points that go after a rename and are as they were before it (the other entries went before it).
+
+    Another offset is that of a broker which made the partition anew since then.
+    """
+    with log_dir.acting("read", RECOVERY_POINT):
+        standing = read_checkpoint(log_dir.fd, RECOVERY_POINT) or {}
+    mine = [e for e in entries if e.file == RECOVERY_POINT]
+    return [e for e in mine if standing.get(TopicPartition(e.topic, e.partition)) == e.offset]
 
 
 def _edit(log_dir: OpenLogDir, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()) -> None:

@@ -248,8 +248,8 @@ class Journal:
                     " device, inode, bytes, plan_id, actor, approved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, _put(i.log_dir), _put(i.name), _put(i.new_name), _put(i.new_dir),
-                        _put(i.topic), i.partition, i.topic_id, i.identity.device, i.identity.inode, i.bytes,
-                        i.plan_id, i.actor, int(i.approved),
+                        _put(i.topic), i.partition, i.topic_id, _signed(i.identity.device), _signed(i.identity.inode),
+                        i.bytes, i.plan_id, i.actor, int(i.approved),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -288,7 +288,7 @@ class Journal:
         """
         found = self._entries(
             "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
-            (_put(directory), _put(name), identity.inode),
+            (_put(directory), _put(name), _signed(identity.inode)),
         )
         return found[0] if found else None
 
@@ -302,7 +302,7 @@ class Journal:
         rows = self._rows(
             "SELECT DISTINCT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
-        return {(_text(name), inode) for name, inode in rows}
+        return {(_text(name), inode % (1 << 64)) for name, inode in rows}
 
     def of_plan(self, plan_id: str) -> list[Entry]:
         """The finished renames that `plan_id` made to set directories aside or mark them."""
@@ -378,15 +378,15 @@ class Journal:
             "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
             " FROM sightings"
         )
-        found = [Sighting(_text(r[0]), _text(r[1]), Identity(r[2], r[3]), *r[4:]) for r in rows]
+        found = [Sighting(_text(r[0]), _text(r[1]), _identity(r[2], r[3]), *r[4:]) for r in rows]
         return {(s.log_dir, s.name): s for s in found}
 
     def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
         """Make exactly these the known sightings, in one durable transaction."""
         rows = [
             (
-                _put(s.log_dir), _put(s.name), s.identity.device, s.identity.inode, s.topic_id, s.newest_mtime_ns,
-                s.reason, s.count, s.first_ms, s.last_ms,
+                _put(s.log_dir), _put(s.name), _signed(s.identity.device), _signed(s.identity.inode), s.topic_id,
+                s.newest_mtime_ns, s.reason, s.count, s.first_ms, s.last_ms,
             )
             for s in sightings
         ]  # fmt: skip
@@ -426,7 +426,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         topic=_text_or_none(row[6]),
         partition=row[7],
         topic_id=row[8],
-        identity=Identity(row[9], row[10]),
+        identity=_identity(row[9], row[10]),
         bytes=row[11],
         plan_id=row[12],
         actor=row[13],
@@ -435,6 +435,15 @@ def _entry(row: tuple[Any, ...]) -> Entry:
     )
     outcome = Outcome(row[15]) if row[15] is not None else None
     return Entry(row[0], row[1], intent, outcome, row[16], _text_or_none(row[17]))
+
+
+def _signed(number: int) -> int:
+    """A device or inode number (unsigned, 64 bits) as SQLite can hold it."""
+    return number if number < 1 << 63 else number - (1 << 64)
+
+
+def _identity(device: int, inode: int) -> Identity:
+    return Identity(device % (1 << 64), inode % (1 << 64))
 
 
 def _put(text: str | None) -> str | bytes | None:

@@ -323,7 +323,7 @@ def strike(scenario: Scenario, blows: Sequence[Blow], folder: Path) -> list[str]
             commands = [scenario.prepare(root) for root in roots]
             runs = list(pool.map(_struck, roots, commands, some))
             for root, own, blow, run in zip(roots, commands, some, runs, strict=True):
-                found = [*_judge_first(blow, run), *_judge_second(scenario, root, own, _expected(blow, root, wanted))]
+                found = [*_judge_first(blow, run), *_judge_second(scenario, blow, root, own, wanted)]
                 # The first few say enough; a partition that was not renamed differs in every file.
                 problems += [f"{scenario.name}, {blow}: {problem}" for problem in found[:4]]
                 shutil.rmtree(root)
@@ -355,13 +355,15 @@ def _expected(blow: Blow, root: Path, wanted: Mapping[str, Any]) -> Mapping[str,
     return {**wanted, RECOVERY_POINT: end_of(root)[RECOVERY_POINT]}
 
 
-def _judge_second(scenario: Scenario, root: Path, own: Sequence[str], wanted: Mapping[str, Any]) -> list[str]:
+def _judge_second(
+    scenario: Scenario, blow: Blow, root: Path, own: Sequence[str], wanted: Mapping[str, Any]
+) -> list[str]:
     try:
         status, document = in_process(root, own)
     except Exception as e:
         return [f"the second run failed: {e!r}"]
     said = [f"the second run came to {status}: {document}"] if status not in scenario.again_may else []
-    return said + problems_of(root, wanted)
+    return said + problems_of(root, _expected(blow, root, wanted))
 
 
 def run_all(names: Iterable[str], *, every: bool) -> int:
