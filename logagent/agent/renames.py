@@ -13,7 +13,10 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -22,6 +25,7 @@ from logagent.broker.lock import Interlock
 from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
 from logagent.host.disk import OpenLogDir
 from logagent.host.journal import CheckpointEntry, Intent, Journal
+from logagent.model.names import classify, current_name
 from logagent.model.plan import ActionResult, Proposal, action_id
 from logagent.model.records import ActionKind, Kind, Outcome, TopicPartition
 
@@ -147,6 +151,7 @@ class RenameBatch:
     def _drop_before_rename(self, intents: Sequence[Intent], proposals: Sequence[Proposal]) -> bool:
         """Take out what must not outlive the rename; False (and a result for each) where that did not work."""
         going = [e for i in intents if i.action is not ActionKind.RESTORE for e in i.checkpoint_entries]
+        going += self._stale(proposals)
         try:
             edit_checkpoints(self.log_dir, self.interlock, drop=going, put=[], files=_BEFORE_RENAME)
         except BrokerHoldsLogDir as e:
@@ -158,6 +163,21 @@ class RenameBatch:
         for p in proposals:
             self.results[action_id(p)] = ActionResult(outcome, error)
         return False
+
+    def _stale(self, proposals: Sequence[Proposal]) -> list[CheckpointEntry]:
+        """What stands for partitions that come back, and whose own entries the journal knows: as nothing is current
+        under those names it is of an incarnation that is gone, and above the end of this one it would be the end of
+        its segments."""
+        return [
+            CheckpointEntry(file, p.full_topic, p.dir.partition, 0)
+            for p in proposals
+            if p.action is ActionKind.RESTORE
+            and p.full_topic is not None
+            and p.dir.partition is not None
+            and classify(p.new_name or "").kind is Kind.CURRENT
+            and self.journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity) is not None
+            for file in _BEFORE_RENAME
+        ]
 
     # Renames
 
@@ -221,13 +241,18 @@ def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], erro
 def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
     """By action id the checkpoint entries that a mark or quarantine in `log_dir` takes out.
 
-    A stray that is marked has none: those of its partition belong to the log that is current beside it. Raises
-    UnreadableError, KafkaStorageError or ItemFailed.
+    A stray that is marked has none: those of its partition belong to the log that is current beside it. So it is with
+    a future log, and with `orders-01`, where `orders-1` stands beside it and stays. Raises UnreadableError,
+    KafkaStorageError or ItemFailed.
     """
+    going = {p.dir.name for p in proposals}
     wanted = {
         TopicPartition(p.dir.topic, p.dir.partition): p
         for p in proposals
-        if p.dir.kind in _IN_CHECKPOINTS and p.dir.topic is not None and p.dir.partition is not None
+        if p.dir.kind in _IN_CHECKPOINTS
+        and p.dir.topic is not None
+        and p.dir.partition is not None
+        and not _stays(log_dir, current_name(p.dir.topic, p.dir.partition), going)
     }
     found: dict[str, tuple[CheckpointEntry, ...]] = {}
     for file in _ALL_FILES if wanted else ():
@@ -240,6 +265,22 @@ def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[
             entry = CheckpointEntry(file, tp.topic, tp.partition, offset)
             found[action_id(p)] = (*found.get(action_id(p), ()), entry)
     return found
+
+
+def _stays(log_dir: OpenLogDir, name: str, going: AbstractSet[str]) -> bool:
+    """Whether the directory `name` is there and not among those that go."""
+    if name in going:
+        return False
+    with log_dir.acting("look", name):
+        try:
+            os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError as e:
+            if e.errno == errno.ENAMETOOLONG:
+                return False
+            raise
+    return True
 
 
 def edit_checkpoints(

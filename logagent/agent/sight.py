@@ -158,6 +158,7 @@ class HostSight:
             cluster_problems=self.cluster.problems,
             delete_topic_enable=self.target.server.delete_topic_enable,
             kafka_version=self.target.kafka_version,
+            left_out=self.target.left_out,
         )
 
 

@@ -17,13 +17,15 @@ from logagent.settings import Settings
 class Target:
     """One broker on this host. `config` is its server.properties, None where only log dirs were named.
 
-    `log_dirs` are absolute, in Kafka's order, each once by its spelling.
+    `log_dirs` are absolute, in Kafka's order, each once by its spelling. `left_out`: log dirs of its configuration that
+    are none of these, because others were named.
     """
 
     config: str | None
     server: ServerProperties
     log_dirs: tuple[str, ...]
     kafka_version: tuple[int, ...] | None
+    left_out: tuple[str, ...] = ()
 
 
 def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
@@ -42,7 +44,9 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
             problems=tuple(f"{path}: log.dirs: {d} is relative to the broker's working directory" for d in relative),
             hint="name the log dirs with --log-dir DIR, or make them absolute in server.properties",
         )
-    return Target(path, server, _unique(dirs), version)
+    seen = {os.path.realpath(d) for d in dirs}
+    left_out = [d for d in server.log_dirs if d.startswith("/") and os.path.realpath(d) not in seen]
+    return Target(path, server, _unique(dirs), version, _unique(left_out))
 
 
 def _unique(paths: Sequence[str]) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is.
 
     `partition_dirs` and `partition_bytes` are what the host had within 24 hours, what we removed since included.
+    `left_out`: log dirs of the broker that nobody looked at.
     """
 
     now_ms: int
@@ -78,6 +79,7 @@ class Facts:
     partition_dirs: int = 0
     partition_bytes: int = 0
     assigned_dirs: frozenset[tuple[str, str]] = frozenset()
+    left_out: tuple[str, ...] = ()
 
     def ruling(self, directory: PartitionDir) -> Ruling:
         """The verdict on `directory`; where nothing was decided, unknown for want of assignments."""

@@ -218,6 +218,10 @@ def restorations(
         if refusal is None and offline:
             fact = f"log dir {offline[0].path} is offline: the partition may be current there"
             refusal = Refusal(d.log_dir, d.name, "online", fact, "mend that log dir first", d.bytes)
+        if refusal is None and facts.left_out:
+            fact = f"log dir {facts.left_out[0]} was not looked at: the partition may be current there"
+            hint = "name all log dirs of the broker with --log-dir, or none"
+            refusal = Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
         if refusal is not None:
             refusals.append(refusal)
             continue

@@ -1,4 +1,4 @@
-"""Attacks through a quarantine directory (brokers before 3.6.1): it holds what is not ours, or the log dirs themselves."""
+"""Attacks through a quarantine directory (brokers before 3.6.1): it holds what is not ours, or the very log dirs."""
 
 from __future__ import annotations
 
