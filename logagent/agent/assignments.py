@@ -18,7 +18,7 @@ from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, Unre
 from logagent.model.facts import LogDirFacts, Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
-from logagent.model.topics import AssignmentImage
+from logagent.model.topics import AssignmentImage, Source
 from logagent.model.verdict import CLOCK_TOLERANCE_MS, Host, combine, decide
 from logagent.settings import Settings
 
@@ -52,6 +52,18 @@ class Assignments:
     def shown(self) -> AssignmentImage | None:
         """What to show a person: the first usable one, else the first that was read at all."""
         return next(iter((*self.usable, *self.unusable)), None)
+
+    @property
+    def own_reader(self) -> AdminReader | None:
+        """The reader, if what it reads from was seen to be this host's own cluster: another one has a node of our id,
+        and perhaps a log dir of our path, too."""
+        ours = any(i.source is Source.ADMIN for i in self.usable)
+        return self.reader if ours else None
+
+    def log_dir_served(self, node_id: int, path: str) -> bool | None:
+        """Whether our broker says that it serves the log dir; None where it cannot be asked."""
+        reader = self.own_reader
+        return None if reader is None else reader.log_dir_served(node_id, path)
 
     def close(self) -> None:
         """End the round of questions to the cluster."""
@@ -238,13 +250,14 @@ def _absent_by_id(
 ) -> AbstractSet[str] | None:
     """Topic ids of `dirs` that the Admin image does not list and this host's own broker does not know either."""
     image = next((i for i in assignments.usable if not i.complete), None)
-    if image is None or assignments.reader is None or host.node_id is None:
+    reader = assignments.own_reader
+    if image is None or reader is None or host.node_id is None:
         return None
     asked = sorted({d.topic_id for d in dirs if d.topic_id is not None and d.topic_id not in image.by_id})
     if not asked:
         return frozenset()
     try:
-        answers = assignments.reader.topic_ids_known(host.node_id, asked)
+        answers = reader.topic_ids_known(host.node_id, asked)
     except LogAgentError as e:
         assignments.problems.append(f"admin: {e}")
         return proven_absent.intersection(asked)

@@ -297,8 +297,8 @@ class Session:
         inventory = self.inventories.get(where.path)
         if inventory is not None and has_all_open(where, inventory.dirs):
             return True
-        reader, node_id = self.assignments.reader, self.sight.cluster.node_id
-        return reader is not None and node_id is not None and reader.log_dir_served(node_id, where.path) is True
+        node_id = self.sight.cluster.node_id
+        return node_id is not None and self.assignments.log_dir_served(node_id, where.path) is True
 
     def _kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> tuple[int, ...] | None:
         """Configured, else of the running broker's jars, else of the jars beside its configuration, else at least."""
