@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from logagent.agent.check import CheckReport, run_check
+from logagent.agent.session import Session
 from logagent.agent.target import parse_version
-from logagent.cli.host import Progress, read_assignments, session_of
+from logagent.cli.host import Progress, session_of
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
 from logagent.errors import ConfigError, Exit, UsageError
@@ -42,7 +43,7 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
             timeout=timeout,
             user=user,
             deep=not quick,
-            before_inventory=lambda: read_assignments(session, call),
+            before_inventory=lambda: _read_assignments(session, call),
             on_progress=progress.set_count,
         )
         at = rfc3339(session.clock.now_ms())
@@ -88,6 +89,13 @@ def _version(text: str | None) -> tuple[int, ...] | None:
         return parse_version(text) if text is not None else None
     except ConfigError as e:
         raise UsageError(f"--kafka-version: {text!r} is no version of Apache Kafka", hint=e.hint) from e
+
+
+def _read_assignments(session: Session, call: Call) -> None:
+    """Without any, only a few findings are vaguer: nothing to trouble anybody with."""
+    session.read_assignments()
+    for problem in session.assignments.problems:
+        call.detail(f"assignments: {problem}")
 
 
 def _user(text: str | None) -> User | None:

@@ -11,7 +11,7 @@ stray-unsupported           fatal     < 3.6.1      a `-stray` directory
 duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
 duplicate-future            fatal     all [1]      two `-future` directories of one partition
 future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one
-delete-through-link         fatal     all          a symlink that ends in `-delete`: its target is emptied
+delete-through-link         fatal     all          a symlink that ends in `-delete`: segments behind it go
 broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, an empty one too
 no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
 no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: made anew, empty (KRaft)

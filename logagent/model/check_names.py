@@ -124,7 +124,7 @@ def _linked(d: PartitionDir, target: str) -> Finding:
             d,
             Severity.FATAL,
             "delete-through-link",
-            f"it is a symlink to {target}: the broker deletes everything in there, then the link",
+            f"it is a symlink to {target}: the broker deletes the segments in there, then the link",
             "remove the symlink (rm, without a slash at its end) before the broker starts",
         )
     return _finding(
@@ -237,7 +237,8 @@ def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) 
 
 
 def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
-    """Only where there is another log dir to move to: `-future` names were never capped."""
+    """Only where there is another log dir to move to: `-future` names were never capped. Seen from 2.5.1 to 4.3.1: the
+    broker refuses the move, and no log dir suffers."""
     if sum(1 for s in facts.log_dirs if s.holds_logs) < 2:
         return
     for d in loaded:
@@ -246,9 +247,9 @@ def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator
                 d,
                 Severity.INFO,
                 "future-name-too-long",
-                f"moving it to another log dir makes a name of {len(d.name) + _MARK_LENGTH} characters, which no"
-                " file system takes: the broker would take the log dir it moves to offline",
-                "do not move this partition between log dirs of this broker; reassign it to another broker instead",
+                f"with -future its name would have {len(d.name) + _MARK_LENGTH} characters: the broker refuses to move"
+                " it to another log dir (InvalidTopicException)",
+                "nothing to do; to move it, reassign it to another broker",
             )
 
 

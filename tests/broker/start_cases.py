@@ -21,7 +21,8 @@ NEW = ("3.9.1", "4.3.1")
 class Case:
     """`outcomes`: what was seen, by version. `codes`: the fatal findings there must be where it is not STARTS, no
     other. `quick`: the versions of a default run. `also`: findings of any severity that must be there if it starts.
-    `where`: the path of a finding. `patience`: seconds in which it may go wrong after it serves."""
+    `where`: the path of a finding. `patience`: seconds in which it may go wrong after it serves; `write`: records
+    are written meanwhile."""
 
     id: str
     damage: Callable[[Disk], object]
@@ -31,6 +32,7 @@ class Case:
     also: tuple[str, ...] = field(default=())
     where: str | None = None
     patience: float = 0
+    write: bool = False
 
 
 def on(outcome: Outcome, *versions: str) -> dict[str, Outcome]:
@@ -411,8 +413,8 @@ def _read_only(disk: Disk) -> None:
 
 
 DISK = [
-    Case("no free block", _full, ("full",), on(OFFLINE, *EVERY), ("4.3.1",), patience=20),
-    Case("no free inode", _no_inodes, ("full",), on(OFFLINE, *EVERY), patience=20),
+    Case("no free block", _full, ("full",), on(OFFLINE, *EVERY), ("4.3.1",), patience=20, write=True),
+    Case("no free inode", _no_inodes, ("full",), on(OFFLINE, *EVERY), patience=20, write=True),
     Case("a read-only mount", _read_only, ("read-only",), on(OFFLINE, *EVERY), ("3.9.1",)),
     Case("a lock held", lambda d: d.hold_lock(True), ("lock-held",), on(REFUSES, *EVERY), ("3.9.1",)),
     Case("a shared lock held", lambda d: d.hold_lock(False), ("lock-held",), on(REFUSES, *EVERY)),

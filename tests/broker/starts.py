@@ -203,8 +203,9 @@ def reachable_root() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def outcome(disk: Disk, patience: float = 0, timeout: float = 90) -> Outcome:
-    """Start the broker on `disk` and see what comes of it; one that serves is watched for `patience` seconds more."""
+def outcome(disk: Disk, patience: float = 0, *, write: bool = False, timeout: float = 90) -> Outcome:
+    """Start the broker on `disk` and see what comes of it; one that serves is watched for `patience` seconds more,
+    and with `write` records are written to it meanwhile."""
     node = disk.node
     node.start_async()
     ready = re.compile(node.ready_line)
@@ -215,6 +216,8 @@ def outcome(disk: Disk, patience: float = 0, timeout: float = 90) -> Outcome:
     if not node.alive:
         given_up = re.search(r"Stopping serving logs in dir|Shutdown broker because all log dirs", node.log_text())
         return Outcome.OFFLINE if given_up else Outcome.REFUSES
+    if write:
+        _write(node)
     return _of_running(node, time.monotonic() + patience, deadline)
 
 
@@ -236,6 +239,24 @@ def _of_running(node: KafkaNode, watched: float, deadline: float) -> Outcome:
             continue
         if time.monotonic() > (watched if served else settled):
             return Outcome.STARTS if served else Outcome.UNSERVED
+
+
+def _write(node: KafkaNode) -> None:
+    """100 KB to every partition; where a log dir fails under it, that is what was wanted."""
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    producer = KafkaProducer(
+        bootstrap_servers=node.bootstrap, acks=1, retries=0, request_timeout_ms=2000, delivery_timeout_ms=3000
+    )
+    try:
+        for number in range(200):
+            producer.send(TOPIC, value=b"x" * 1000, partition=number % 2)
+        producer.flush(timeout=5)
+    except KafkaError:
+        pass
+    finally:
+        producer.close(timeout=1)
 
 
 # How long a partition may be without a leader after a start.

@@ -93,7 +93,8 @@ def compare(disk: Disk, case: Case, version: str, status: int, document: dict[st
         assert status in (5, 6)
     if case.where is not None:
         assert str(disk.root / case.where) in {f["path"] for f in document["findings"]}
-    assert outcome(disk, case.patience if expected is Outcome.OFFLINE else 0) is expected, disk.node.log_tail()
+    patience = case.patience if expected is Outcome.OFFLINE else 0
+    assert outcome(disk, patience, write=case.write) is expected, disk.node.log_tail()
 
 
 @pytest.mark.parametrize(("case", "version"), matrix(CASES))
