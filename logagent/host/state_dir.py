@@ -30,7 +30,8 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
 
 
 def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str] = ()) -> None:
-    """Make the state dir (mode 0750) where it is not there, owned like `owner_like` (the log dir) if we are root.
+    """Make the state dir (mode 0750) where it is not there; as root give an empty one to the owner of `owner_like`
+    (the log dir).
 
     As root, then become the owner of the state dir, so that nothing is ever created as root in a log dir that belongs
     to the broker's user. Raises JournalError, also for a place in one of `log_dirs`: no broker starts with a directory
@@ -40,9 +41,10 @@ def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str]
         _keep_out(path, log_dirs)
         if not os.path.isdir(path):
             os.makedirs(path, mode=0o750)
-            if os.geteuid() == 0 and owner_like is not None:
-                like = os.stat(owner_like)
-                os.chown(path, like.st_uid, like.st_gid)
+        if os.geteuid() == 0 and owner_like is not None and os.stat(path).st_uid == 0 and not os.listdir(path):
+            # Made just now, or by a root who was killed before this: nothing in it is root's yet.
+            like = os.stat(owner_like)
+            os.chown(path, like.st_uid, like.st_gid)
         if os.geteuid() == 0:
             _become(os.stat(path))
         if not os.access(path, os.W_OK | os.X_OK):
