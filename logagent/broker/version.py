@@ -22,15 +22,19 @@ _LEVELS = (
     (1, (3, 0, 0)),
 )
 
-# Where a server.properties and the jars beside it lie, relative to its directory, and the distributions' places.
+# The jars of brokers only: clients come with many programs.
+_BROKER_JAR = re.compile(r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-storage)-")
+
+# Where the jars lie, relative to the directory of a server.properties.
 _BESIDE = ("../libs", "../../libs", "libs")
-_PLACES = ("/opt/kafka/libs", "/usr/share/java/kafka", "/usr/local/kafka/libs", "/usr/lib/kafka/libs")
 
 
 def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
-    """The one version that Kafka's own jars among `names` (paths or file names) agree on, else None."""
-    found = {apache_version(int(m[1]), int(m[2]), int(m[3])) for name in names if (m := _JAR.search(name))}
-    return next(iter(found)) if len(found) == 1 else None
+    """The one version that Kafka's own jars among `names` (paths or file names) agree on, else None. The client's jar
+    alone is no broker."""
+    jars = [(name, m) for name in names if (m := _JAR.search(name))]
+    found = {apache_version(int(m[1]), int(m[2]), int(m[3])) for _, m in jars}
+    return next(iter(found)) if len(found) == 1 and any(_BROKER_JAR.search(name) for name, _ in jars) else None
 
 
 def apache_version(major: int, minor: int, patch: int) -> tuple[int, int, int]:
@@ -43,15 +47,14 @@ def apache_version(major: int, minor: int, patch: int) -> tuple[int, int, int]:
 
 
 def version_beside(config: str | None) -> tuple[int, int, int] | None:
-    """The version of the installation that `server.properties` belongs to, else of the only usual place with jars."""
-    if config is not None:
-        here = os.path.dirname(os.path.realpath(config))
-        for place in _BESIDE:
-            version = _version_in(os.path.join(here, place))
-            if version is not None:
-                return version
-    versions = {v for place in _PLACES if (v := _version_in(place)) is not None}
-    return next(iter(versions)) if len(versions) == 1 else None
+    """The version of the installation that `server.properties` belongs to by its place.
+
+    A Kafka elsewhere on the host proves nothing: it may be unpacked for the next upgrade, or be another broker's.
+    """
+    if config is None:
+        return None
+    here = os.path.dirname(os.path.realpath(config))
+    return next((v for place in _BESIDE if (v := _version_in(os.path.join(here, place))) is not None), None)
 
 
 def version_of_process(pid: int) -> tuple[int, int, int] | None:
