@@ -213,10 +213,11 @@ class HolderWatch(_Looker):
     def _judge(self, seen: LockLook) -> None:
         if not seen.readable:
             self._unreadable(seen)
-        if not seen.held or seen.pid != self._pid:
-            now = f"process {seen.pid} holds it" if seen.held else "nobody holds it"
+        if not seen.held or seen.pid is None or seen.pid != self._pid:
+            # A holder without a number (another PID namespace) could be a new one: never taken for the same.
+            who = "nobody" if not seen.held else f"process {seen.pid}" if seen.pid else "a process without a name here"
             raise BrokerHoldsLogDir(
-                f"the broker (process {self._pid}) that held {self._log_dir} no longer does: now {now}",
+                f"the broker (process {self._pid}) that held {self._log_dir} no longer does: now {who} holds it",
                 log_dir=self._log_dir,
                 pid=seen.pid,
                 hint="run it again: the rest is removed in the next window",

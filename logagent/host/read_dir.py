@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable
 
@@ -22,8 +21,6 @@ SETTLED_NS = 1_000_000_000
 
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _METADATA_LIMIT = 4096
-_REGULAR = stat.S_IFREG
-_ALL_SEGMENTS = re.compile(r"(?:[0-9]{20}\.log)*")
 
 
 class Known:
@@ -77,27 +74,25 @@ class PartitionReader:
         entry = known.entry
         names = os.listdir(fd)
         logs = _segments(names)
+        # The newest segment's files begin with this; no name begins with nothing.
+        newest = ""
         if logs:
             newest = max(logs)[:20]
             entry.segments = len(logs)
             entry.first_offset = int(min(logs)[:20])
             entry.last_segment_offset = int(newest)
-            special = {newest + suffix for suffix in _TAIL_SUFFIXES}
-            special.add(PARTITION_METADATA)
-        else:
-            special = {PARTITION_METADATA}
         files = len(names)
         total = 0
-        lstat = os.stat
+        lstat, regular = os.lstat, stat.S_IFREG
         # As lean as it can be: this loop is where a full scan spends its time.
         for name in names:
             try:
-                found = lstat(name, dir_fd=fd, follow_symlinks=False)
+                found = lstat(name, dir_fd=fd)
             except FileNotFoundError:
                 known.settled = False
                 files -= 1
                 continue
-            if found.st_mode & 0o170000 != _REGULAR:
+            if found.st_mode & 0o170000 != regular:
                 inner = self._odd(fd, name, found, known)
                 files += inner.files - 1
                 total += inner.bytes
@@ -105,28 +100,15 @@ class PartitionReader:
                 continue
             total += found.st_size
             blocks += found.st_blocks
-            if name in special:
-                self._special(fd, name, found, known)
+            if name[:20] == newest:
+                _note_tail(known, name[20:], found)
+            elif name == PARTITION_METADATA:
+                self._read_topic_id(fd, entry)
         entry.files = files
         entry.bytes = total
         entry.allocated = blocks * 512
         if not entry.newest_mtime_ns:
             entry.newest_mtime_ns = entry.mtime_ns
-
-    def _special(self, fd: int, name: str, found: os.stat_result, known: Known) -> None:
-        """A file of the newest segment, or `partition.metadata`."""
-        if name == PARTITION_METADATA:
-            self._read_topic_id(fd, known.entry)
-            return
-        bit = _TAIL_SUFFIXES[name[20:]]
-        if not bit:
-            known.entry.newest_mtime_ns = found.st_mtime_ns
-            known.log_bytes = found.st_size
-            known.log_blocks = found.st_blocks
-        else:
-            known.index_files |= bit
-            known.index_bytes += found.st_size
-            known.index_blocks += found.st_blocks
 
     @staticmethod
     def _odd(fd: int, name: str, found: os.stat_result, known: Known) -> Usage:
@@ -153,9 +135,23 @@ class PartitionReader:
             entry.error = f"{PARTITION_METADATA} cannot be read: {error.strerror}"
 
 
+def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:
+    """A file of the newest segment."""
+    bit = _TAIL_SUFFIXES.get(suffix)
+    if bit == 0:
+        known.entry.newest_mtime_ns = found.st_mtime_ns
+        known.log_bytes = found.st_size
+        known.log_blocks = found.st_blocks
+    elif bit is not None:
+        known.index_files |= bit
+        known.index_bytes += found.st_size
+        known.index_blocks += found.st_blocks
+
+
 def _segments(names: list[str]) -> list[str]:
     """The segments' `.log` names: 20 digits before the suffix, nothing else."""
     logs = [name for name in names if name[20:] == ".log"]
-    if _ALL_SEGMENTS.fullmatch("".join(logs)) is None:
-        logs = [name for name in logs if _ALL_SEGMENTS.fullmatch(name)]
+    digits = "".join(logs).replace(".log", "")
+    if len(digits) != 20 * len(logs) or not (digits.isdigit() and digits.isascii()):
+        logs = [name for name in logs if name[:20].isdigit() and name.isascii()]
     return logs

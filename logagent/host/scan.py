@@ -33,6 +33,8 @@ SLICES = 256
 INDEX_SLICES = 16
 # How long after the lock changed hands a broker may still be loading its logs.
 LOADING_NS = 3600 * 1_000_000_000
+# Inodes of directories come in steps (xfs: 32 or 64); this spreads them, so that slices are of one size.
+_SPREAD = 0x9E3779B1
 # Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
 OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
 SYMLINK_ERROR = "symlink"
@@ -137,10 +139,11 @@ class _Scan:
     def _refresh(self, name: str, known: Known) -> bool:
         """Bring `known` up to date without listing it; False if it has to be read in full."""
         entry = known.entry
-        if not known.settled or _spread(entry.inode) % self._slices == self._due_slice or name in self._mounted:
+        spread = entry.inode * _SPREAD >> 12
+        if not known.settled or spread % self._slices == self._due_slice or name in self._mounted:
             return False
         try:
-            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+            found = os.lstat(name, dir_fd=self._log_dir.fd)
             if (
                 found.st_mtime_ns != entry.mtime_ns
                 or found.st_ino != entry.inode
@@ -149,7 +152,8 @@ class _Scan:
             ):
                 return False
             if entry.last_segment_offset is not None:
-                self._refresh_tail(f"{name}/{entry.last_segment_offset:020d}", known)
+                all_indexes = self._all_indexes or spread % INDEX_SLICES == self._due_indexes
+                self._refresh_tail(f"{name}/{entry.last_segment_offset:020d}", known, all_indexes)
         except OSError as error:
             if error.errno in OFFLINE_ERRNOS:
                 raise
@@ -167,14 +171,14 @@ class _Scan:
         result.holder_since_ns = previous.holder_since_ns
         return seen.held and result.at_ns < result.holder_since_ns + LOADING_NS
 
-    def _refresh_tail(self, base: str, known: Known) -> None:
+    def _refresh_tail(self, base: str, known: Known, all_indexes: bool) -> None:
         """Stat the files of the newest segment that can have changed and add what they grew (or shrank) by."""
         fd = self._log_dir.fd
         entry = known.entry
-        found = os.stat(base + ".log", dir_fd=fd, follow_symlinks=False)
+        found = os.lstat(base + ".log", dir_fd=fd)
         size, blocks, written = found.st_size, found.st_blocks, found.st_mtime_ns
         if size == known.log_bytes and blocks == known.log_blocks and written == entry.newest_mtime_ns:
-            if not (self._all_indexes or _spread(entry.inode) % INDEX_SLICES == self._due_indexes):
+            if not all_indexes:
                 return
         else:
             entry.bytes += size - known.log_bytes
@@ -184,7 +188,7 @@ class _Scan:
         size = blocks = 0
         for bit, suffix in TAIL_INDEXES:
             if known.index_files & bit:
-                found = os.stat(base + suffix, dir_fd=fd, follow_symlinks=False)
+                found = os.lstat(base + suffix, dir_fd=fd)
                 size += found.st_size
                 blocks += found.st_blocks
         entry.bytes += size - known.index_bytes
@@ -218,7 +222,7 @@ class _Scan:
 
     def _not_a_directory(self, name: str) -> Known | None:
         try:
-            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+            found = os.lstat(name, dir_fd=self._log_dir.fd)
         except FileNotFoundError:
             return None
         if stat.S_ISLNK(found.st_mode):
@@ -231,7 +235,7 @@ class _Scan:
     def _unread(self, name: str, error: str) -> Known | None:
         """A directory (or symlink) of which nothing but its own inode is known, and perhaps not even that."""
         try:
-            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+            found = os.lstat(name, dir_fd=self._log_dir.fd)
         except FileNotFoundError:
             return None
         except OSError as unknown:
@@ -263,8 +267,3 @@ class _Scan:
             mtime_ns=modified,
             error=parsed.error if parsed.kind is Kind.INVALID else None,
         )
-
-
-def _spread(inode: int) -> int:
-    """Inodes of directories come in steps (xfs: 32 or 64), slices of them should be of one size nevertheless."""
-    return inode * 0x9E3779B1 >> 12

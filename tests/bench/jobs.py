@@ -12,8 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logagent.broker.lock import Interlock
+from logagent.errors import BrokerHoldsLogDir
+from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.removal import remove_dir
+from logagent.model.records import Identity
 from tests.bench.contenders import Cost, command, java, kafka_way, ours, ours_command
-from tests.bench.trees import log_dir
+from tests.bench.trees import HEX, log_dir, make_dir, make_file
 
 
 @dataclass(slots=True)
@@ -208,10 +213,75 @@ def write_and_sync(path: Path, seconds: float) -> list[float]:
     return took
 
 
+LOCKER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "a")
+for line in sys.stdin:
+    time.sleep(float(line))
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print(time.time(), flush=True)
+    sys.stdin.readline()
+    fcntl.lockf(file, fcntl.LOCK_UN)
+    print("free", flush=True)
+"""
+
+
+def interlock(setup: Setup) -> list[Ratio]:
+    """How long after a broker took the lock the last file went, over the shortest time in which one then lists."""
+    trials = setup.sized(30, 300)
+    ratio = Ratio(f"last unlink after the lock is taken, {trials} times", "18.5 ms (lock to first listing)", 1.0)
+    path = setup.where / "interlock"
+    path.mkdir()
+    locker = subprocess.Popen(
+        [sys.executable, "-c", LOCKER, str(path / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for trial in range(trials):
+            late = one_race(path, locker, 0.001 + 0.03 * trial / trials)
+            if late is not None:
+                ratio.wall.append(max(late, 0.0) / 0.0185)
+    finally:
+        locker.communicate()
+        shutil.rmtree(path)
+    return [ratio]
+
+
+def one_race(path: Path, locker: subprocess.Popen[str], delay: float) -> float | None:
+    """Seconds from the lock to the last unlink; None if the removal was faster."""
+    assert locker.stdin is not None
+    assert locker.stdout is not None
+    name = f"t-0.{HEX}-delete"
+    shutil.rmtree(path / name, ignore_errors=True)
+    fd = make_dir(path / name)
+    for number in range(5000):
+        make_file(fd, f"{number:020d}.log", b"")
+    os.close(fd)
+    found = (path / name).stat()
+    with OpenLogDir(str(path), LogDirFailures()) as opened:
+        locker.stdin.write(f"{delay}\n")
+        locker.stdin.flush()
+        try:
+            watch = Interlock(opened.fd, opened.path)
+            remove_dir(opened, name, Identity(found.st_dev, found.st_ino), watch)
+            stopped = False
+        except BrokerHoldsLogDir:
+            stopped = True
+        locked = float(locker.stdout.readline())
+        locker.stdin.write("\n")
+        locker.stdin.flush()
+        locker.stdout.readline()
+    # The kernel's own time of the last unlink: ours would count how long we waited for the CPU after it.
+    return (path / name).stat().st_mtime_ns / 1e9 - locked if stopped else None
+
+
 JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {
     "removal": removal,
     "marking": marking,
     "inventory": inventory,
     "open-files": open_files,
     "latency": latency,
+    "interlock": interlock,
 }
