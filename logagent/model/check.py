@@ -64,6 +64,7 @@ from dataclasses import replace
 from logagent.model.check_log_dirs import check_log_dirs
 from logagent.model.check_meta import check_meta
 from logagent.model.check_names import check_names
+from logagent.model.check_paths import check_paths
 from logagent.model.finding import Finding, Severity, Version, concerning
 from logagent.model.start_facts import StartFacts
 
@@ -73,7 +74,7 @@ SHOWN_ALIKE = 20
 
 def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
-    found = [*check_log_dirs(facts), *check_meta(facts), *check_names(facts)]
+    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_names(facts)]
     return _without_repetition(concerning(found, version, at_least=at_least))
 
 

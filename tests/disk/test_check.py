@@ -29,6 +29,7 @@ from logagent.host.start_facts import PartitionDirs, denied_in_log_dir
 from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
+from tests.kafka_answers import rows
 from tests.needs import need_command, need_root
 
 NOBODY = 65534
@@ -437,3 +438,37 @@ def test_our_own_lock_file_is_never_made(host: Host) -> None:
         inode = os.fstat(file.fileno()).st_ino
         host.check()
         assert (host.d1 / ".lock").stat().st_ino == inode
+
+
+LOADED = rows("load_logs")
+
+
+@pytest.mark.parametrize("row", LOADED, ids=[row["id"] for row in LOADED])
+def test_kafkas_own_answers_on_whole_log_dirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any]
+) -> None:
+    """`LogManager.loadLogs` of 3.9.1 without a cluster, so as in ZooKeeper mode: what it refuses is fatal here."""
+    log_dirs = [tmp_path / f"kafka{number}" for number in range(len(row["log_dirs"]))]
+    for log_dir, entries in zip(log_dirs, row["log_dirs"], strict=True):
+        log_dir.mkdir()
+        for entry in entries:
+            if "dir" in entry:
+                (log_dir / entry["dir"]).mkdir()
+            elif "link" in entry:
+                (tmp_path / "target").mkdir()
+                (log_dir / entry["link"]).symlink_to(tmp_path / "target")
+            else:
+                (log_dir / entry.get("file", entry.get("name"))).write_text(entry.get("text", ""))
+    host = Host(tmp_path, capsys, log_dirs[0], log_dirs[-1])
+    host.configure(",".join(map(str, log_dirs)), more="")
+    status, document = host.check()
+    refused = "error" in row or row["dir_marked_offline"]
+    fatal = {f["code"] for f in document["findings"] if f["severity"] == "fatal"}
+    assert (status == 6) is bool(fatal)
+    # This one loads, and goes wrong as soon as the copy has caught up (tests/broker/test_check_real.py).
+    assert bool(fatal - {"future-beside-current"}) is refused, document["findings"]
+
+
+def test_there_are_answers_of_both_kinds() -> None:
+    assert len(LOADED) == 38
+    assert 0 < sum("error" in row for row in LOADED) < 38
