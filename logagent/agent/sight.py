@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -98,6 +99,7 @@ class HostSight:
             path: self._one(path, online.get(path), metas.get(path), open_files, unreadable)
             for path in self.target.log_dirs
         }
+        found = without_given_up(found)
         for path, directory in self.quarantine.items():
             children = open_files.dir_pids.get(path, {})
             found[path] = LogDirFacts(
@@ -160,6 +162,24 @@ class HostSight:
             kafka_version=self.target.kafka_version,
             left_out=self.target.left_out,
         )
+
+
+def without_given_up(log_dirs: Mapping[str, LogDirFacts]) -> dict[str, LogDirFacts]:
+    """A log dir that nobody holds, while a broker holds another one of the same node, is offline: the broker gave it up
+    (`LogManager.handleLogDirFailure`) and is not stopped. One that starts takes its locks one after the other; for that
+    moment it looks the same, and is left alone just as well."""
+    holders = [f.holder for f in log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING)]
+    if not holders:
+        return dict(log_dirs)
+    who = "the running broker" if holders[0].pid is None else f"the running broker (process {holders[0].pid})"
+    reason = f"{who} holds other log dirs but not this one: it gave it up"
+    not_held = (HolderState.FREE, HolderState.HIDDEN)
+    return {
+        path: replace(f, health=Health.OFFLINE, health_reason=reason)
+        if f.holder.state in not_held and f.health is not Health.OFFLINE
+        else f
+        for path, f in log_dirs.items()
+    }
 
 
 def is_usable_quarantine(path: str, log_dirs: Sequence[str]) -> bool:
