@@ -162,16 +162,32 @@ def demo(wanted: str | None, only_make: bool, workers: int, days: int, **options
         _summary(content, f"{folder}/report")
 
 
-@contextmanager
-def _job(store: str, options: dict[str, Any]) -> Iterator[tuple[Store, Callable[[str], None]]]:
-    """A session and an opened store; Spark's errors become ours. The session is stopped if it was made here."""
-    conf = _conf(options["conf"])
+@fleet.command()
+@click.argument("folder", metavar="DIR")
+def archive(folder: str) -> None:
+    """Write the files that plain spark-submit needs (standalone, YARN, Kubernetes) into DIR, and the command line."""
+    _need_pyspark()
+    from logagent.fleet.submit import write_archive
+
+    packed, main_file = write_archive(Path(folder))
+    click.echo(f"spark-submit --master URL --py-files {packed} {main_file} ingest --store STORE")
+    click.echo(f"spark-submit --master URL --py-files {packed} {main_file} report --store STORE --out DIR")
+
+
+def _need_pyspark() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise ConfigError(
             "pyspark is not installed", hint="pip install 'logagent[fleet]' (and Java 17 or later)"
         ) from error
+
+
+@contextmanager
+def _job(store: str, options: dict[str, Any]) -> Iterator[tuple[Store, Callable[[str], None]]]:
+    """A session and an opened store; Spark's errors become ours. The session is stopped if it was made here."""
+    conf = _conf(options["conf"])
+    _need_pyspark()
     from logagent.fleet.session import build_session, explained, running
     from logagent.fleet.store import Store as Opened
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -49,9 +50,13 @@ def build_session(
     """
     chosen = dict(conf or {})
     builder = SparkSession.Builder().appName("logagent fleet")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or running()
+    if master is None and not submitted and "--master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        master = chosen.get("spark.master", "local[*]")
     if master:
         builder = builder.master(master)
-    settings = {**_launch_defaults(master, progress), **TUNING, **chosen}
+    # spark-submit has started the JVM and placed the driver: nothing of that is ours to say.
+    settings = {**({} if submitted else _launch_defaults(master, progress)), **TUNING, **chosen}
     for key, value in settings.items():
         builder = builder.config(key, value)
     # It writes every failed analysis to stderr as JSON, before anybody has caught it.
@@ -90,7 +95,7 @@ def _launch_defaults(master: str | None, progress: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
         "spark.log.structuredLogging.enabled": "false",
     }
-    if master is None or master.startswith("local["):
+    if master is not None and (master == "local" or master.startswith("local[")):
         # Nobody else has to reach a local session.
         defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         defaults["spark.driver.memory"] = "2g"

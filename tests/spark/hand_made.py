@@ -12,7 +12,7 @@ from typing import Any
 from logagent.fleet.landing import Claim, put, rfc3339
 from logagent.fleet.planting import topic_id
 
-AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
 """When the snapshots of these tests were taken; assignments are some minutes younger."""
 NOW = AT + timedelta(minutes=20)
 GIB = 1 << 30

@@ -20,7 +20,7 @@ def test_report_json_says_where_each_table_lies(zoo: Zoo) -> None:
     content = json.loads((zoo.told.out / "report.json").read_text())
     assert content == zoo.told.content
     assert content["schema"] == "logagent.fleet-report/1"
-    assert content["date"] == "2026-11-20"
+    assert content["date"] == "2025-03-10"
     assert set(content["tables"]) == set(TABLES)
     for name, entry in content["tables"].items():
         assert entry["rows"] == len(zoo.told.rows(name))
@@ -45,10 +45,8 @@ def test_csv_holds_every_row_in_order(zoo: Zoo) -> None:
 
 
 def test_orphans_csv_has_what_is_promised(zoo: Zoo) -> None:
-    promised = (
-        "cluster_id, node_id, host, log_dir, name, topic, partition, topic_id, reason, bytes, allocated, age_seconds, "
-        "sightings, copies_elsewhere, longest_copy"
-    ).split(", ")
+    promised = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "partition", "topic_id", "reason", "bytes"]
+    promised += ["allocated", "age_seconds", "sightings", "copies_elsewhere", "longest_copy"]
     assert set(promised) <= set(TABLES["orphans"].names)
     parquet: list[dict[str, Any]] = zoo.told.rows("orphans")
     by_place = {(r["cluster_id"], str(r["node_id"]), r["log_dir"], r["name"]): r for r in parquet}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.spark.conftest import Zoo
 
-FIRST, LAST = "2026-11-19", "2026-11-20"
+FIRST, LAST = "2025-03-09", "2025-03-10"
 
 
 @dataclass

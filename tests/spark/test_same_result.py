@@ -20,7 +20,7 @@ from logagent.fleet.schema import STORE
 from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import NOW
 
-DAY = date(2026, 11, 20)
+DAY = date(2025, 3, 10)
 
 
 def _digests(store: Path) -> dict[str, list[str]]:
@@ -85,7 +85,7 @@ with hosts as (
     select cluster_id, node_id, dt from (
         select *, row_number() over (partition by cluster_id, node_id order by least(at, received_at) desc, at desc) as nth
         from files where kind = 'snapshot' and status = 'taken')
-    where nth = 1 and least(at, received_at) >= timestamp '2026-11-20 12:20:00' - interval 26 hour),
+    where nth = 1 and least(at, received_at) >= timestamp '2025-03-10 12:20:00' - interval 26 hour),
 image as (
     select * from (
         select *, row_number() over (partition by cluster_id order by least(at, received_at) desc, at desc) as nth

@@ -1,0 +1,97 @@
+"""The fleet job for plain `spark-submit`: needs pyspark and this package as a zip, and nothing else.
+
+    spark-submit --master … --py-files logagent.zip submit.py ingest --store hdfs:///kafka-fleet
+    spark-submit --master … --py-files logagent.zip submit.py report --store hdfs:///kafka-fleet --out hdfs:///reports/today
+
+`logagent fleet archive DIR` writes both files. Options and exit statuses are those of `logagent fleet`; `--master` and
+`--conf` belong to spark-submit. No click here: the machine that submits may have nothing but Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import zipfile
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from logagent.errors import Exit, LogAgentError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; the exit status. Progress and errors go to stderr, the result as JSON to stdout."""
+    options = _parser().parse_args(arguments)
+    try:
+        print(json.dumps(_run(options)))
+    except LogAgentError as error:
+        print(f"logagent: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        return int(error.exit_status)
+    return int(Exit.OK)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="submit.py", description="The logagent fleet job.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("ingest", "report"):
+        command = commands.add_parser(name)
+        command.add_argument("--store", required=True)
+        command.add_argument("--date", type=date.fromisoformat)
+        if name == "report":
+            command.add_argument("--out", required=True)
+            command.add_argument("--max-snapshot-age", type=_age, default=timedelta(hours=26))
+        else:
+            command.add_argument("--keep-landing", type=_age)
+    return parser
+
+
+def _age(text: str) -> timedelta:
+    from logagent.settings import parse_duration
+
+    return timedelta(milliseconds=parse_duration(text))
+
+
+def _run(options: argparse.Namespace) -> object:
+    from logagent.fleet.dates import ingest_dates, trim_landing
+    from logagent.fleet.job import Job, report
+    from logagent.fleet.session import build_session, explained
+    from logagent.fleet.store import Store
+
+    spark = build_session()
+    now = datetime.now(UTC)
+    try:
+        with explained("the fleet job failed"):
+            store = Store.open(spark, options.store)
+            if options.command == "report":
+                return report(Job(store, options.out, now, options.date, options.max_snapshot_age, _say))
+            done = ingest_dates(store, options.date, say=_say)
+            if options.keep_landing is not None:
+                trim_landing(store, (now - options.keep_landing).date(), say=_say)
+            return [one.document() for one in done]
+    finally:
+        spark.stop()
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def write_archive(folder: Path) -> tuple[Path, Path]:
+    """Writes `logagent.zip` and `submit.py` into `folder`; their paths. Raises OSError."""
+    package = Path(__file__).resolve().parents[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / "logagent.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                packed.write(path, Path("logagent") / path.relative_to(package))
+    main_file = folder / "submit.py"
+    shutil.copyfile(__file__, main_file)
+    return archive, main_file
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""On real clusters: standalone with two workers, one of which dies in the middle; `local-cluster`; plain spark-submit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.fleet.contract import TABLES
+from logagent.fleet.dates import ingest_dates
+from logagent.fleet.generate import generate
+from logagent.fleet.job import Job, report
+from logagent.fleet.planting import Fleet
+from logagent.fleet.schema import STORE
+from logagent.fleet.store import Store
+from logagent.fleet.submit import write_archive
+from tests.spark.hand_made import AT
+
+HOME = Path(pyspark.__file__).parent
+DEADLINE = 240
+LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+SMALL = ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=1g", "--conf", "spark.ui.enabled=false"]
+
+
+def _wait(what: str, done: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not done():
+        assert time.monotonic() < end, f"{what}: not within {DEADLINE} s"
+        time.sleep(0.2)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """The process and what it started: a worker's executors do not go with a killed worker."""
+    try:
+        parent = psutil.Process(process.pid)
+        family = [*parent.children(recursive=True), parent]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.wait()
+
+
+@dataclass
+class Standalone:
+    """A standalone cluster on the loopback interface."""
+
+    folder: Path
+    stack: ExitStack
+    port: int = field(default_factory=_free_port)
+    ui: int = field(default_factory=_free_port)
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        where = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.ui)]
+        self._spark_class("master", "org.apache.spark.deploy.master.Master", *where)
+        _wait("master", lambda: self.alive() == 0)
+        for number in range(2):
+            own = ["--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "600m"]
+            own += ["-d", str(self.folder / f"work-{number}"), self.url]
+            self.workers.append(self._spark_class(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *own))
+        _wait("workers", lambda: self.alive() == 2)
+
+    def _spark_class(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(HOME)}
+        started = subprocess.Popen([str(HOME / "bin" / "spark-class"), *arguments], stdout=log, stderr=log, env=env)
+        self.stack.callback(_kill_tree, started)
+        return started
+
+    def alive(self) -> int | None:
+        """Workers that the master has; None while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ui}/json/", timeout=5) as answer:
+                return int(json.load(answer)["aliveworkers"])
+        except (OSError, urllib.error.URLError, ValueError, KeyError):
+            return None
+
+    def executors(self, number: int) -> list[psutil.Process]:
+        """Executor processes of a worker."""
+        children = psutil.Process(self.workers[number].pid).children(recursive=True)
+        return [child for child in children if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with ExitStack() as stack:
+        made = Standalone(tmp_path_factory.mktemp("standalone"), stack)
+        made.start()
+        yield made
+
+
+@dataclass
+class Baseline:
+    """A fleet, what the local session made of it, and the store before that."""
+
+    untouched: Path
+    store: Path
+    out: Path
+    archive: tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def baseline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Baseline:
+    folder = tmp_path_factory.mktemp("cluster")
+    untouched, store = folder / "untouched", folder / "store"
+    untouched.mkdir()
+    fleet = Fleet(at=AT + timedelta(minutes=15), clusters=2, hosts=10, partitions=800, days=1, seed=99, sick=0.03)
+    generate(untouched, fleet)
+    shutil.copytree(untouched, store)
+    opened = Store.open(spark, str(store))
+    ingest_dates(opened, None)
+    report(Job(opened, str(folder / "out"), AT + timedelta(days=9), AT.date()))
+    return Baseline(untouched, store, folder / "out", write_archive(folder / "archive"))
+
+
+def _submit(master: str, base: Baseline, *arguments: str) -> list[str]:
+    """Plain spark-submit: this package only as the archive."""
+    packed, main_file = base.archive
+    command = [str(HOME / "bin" / "spark-submit"), "--master", master, *LOOPBACK, *SMALL]
+    return [*command, "--py-files", str(packed), str(main_file), *arguments]
+
+
+def _environment(tmp_path: Path) -> dict[str, str]:
+    """Away from this checkout, so that only the archive can be imported."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHONPATH"))
+    }
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(HOME)}
+
+
+def _digests(store: Path) -> dict[str, list[str]]:
+    return {
+        name: sorted(hashlib.sha256(p.read_bytes()).hexdigest() for p in (store / name).rglob("*.parquet"))
+        for name in STORE
+    }
+
+
+def _tables(out: Path) -> dict[str, Counter[tuple[Any, ...]]]:
+    """Rows of every table; ages of snapshots depend on when one asks and are left out."""
+    found = {}
+    with duckdb.connect() as duck:
+        for name in TABLES:
+            left_out = "exclude (snapshot_age_seconds)" if name == "usage_hosts" else ""
+            rows = duck.execute(f"select * {left_out} from read_parquet('{out}/parquet/{name}/*.parquet')").fetchall()
+            found[name] = Counter(rows)
+    return found
+
+
+REPORT = ["report", "--date", "2025-03-10"]
+
+
+@pytest.mark.timeout(600)
+def test_ingest_through_plain_spark_submit(standalone: Standalone, baseline: Baseline, tmp_path: Path) -> None:
+    """The store comes out byte for byte as on one machine; nothing but the archive was imported."""
+    store = tmp_path / "store"
+    shutil.copytree(baseline.untouched, store)
+    command = _submit(standalone.url, baseline, "ingest", "--store", str(store))
+    done = subprocess.run(command, cwd=tmp_path, env=_environment(tmp_path), capture_output=True, timeout=DEADLINE * 2)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    said = json.loads(done.stdout)
+    assert [one["date"] for one in said] == ["2025-03-10"]
+    assert _digests(store) == _digests(baseline.store)
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_that_dies_changes_nothing(standalone: Standalone, baseline: Baseline, tmp_path: Path) -> None:
+    """Killed with its executor while the report is being computed; the other worker ends it."""
+    command = _submit(standalone.url, baseline, *REPORT, "--store", str(baseline.store), "--out", str(tmp_path / "out"))
+    log = (tmp_path / "log").open("wb")
+    running = subprocess.Popen(command, cwd=tmp_path, env=_environment(tmp_path), stdout=log, stderr=log)
+    try:
+        _wait("the middle of the report", lambda: b"orphans, missing replicas" in (tmp_path / "log").read_bytes())
+        assert standalone.executors(1), "the worker that is to die takes part"
+        assert running.poll() is None
+        for executor in standalone.executors(1):
+            executor.send_signal(signal.SIGKILL)
+        _kill_tree(standalone.workers[1])
+        assert running.wait(timeout=DEADLINE * 2) == 0, (tmp_path / "log").read_text()[-3000:]
+    finally:
+        _kill_tree(running)
+        log.close()
+    assert _tables(tmp_path / "out") == _tables(baseline.out)
+
+
+@pytest.mark.timeout(600)
+def test_local_cluster(baseline: Baseline, tmp_path: Path) -> None:
+    """Through `logagent fleet report --master --conf`, with executors in processes of their own."""
+    command = [sys.executable, "-m", "logagent", "fleet", *REPORT, "--store", str(baseline.store)]
+    command += ["--out", str(tmp_path / "out"), "--master", "local-cluster[2,1,600]", "--json", *LOOPBACK, *SMALL]
+    done = subprocess.run(command, capture_output=True, env=_environment(tmp_path), timeout=DEADLINE * 2)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert json.loads(done.stdout)["schema"] == "logagent.fleet-report/1"
+    assert _tables(tmp_path / "out") == _tables(baseline.out)
