@@ -54,8 +54,13 @@ class Session:
     dirs: list[PartitionDir] = field(default_factory=list)
     assignments: Assignments = field(default_factory=Assignments)
 
-    def take_inventory(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Scan every online log dir. One that fails meanwhile is offline from then on; the others go on."""
+    def take_inventory(
+        self, on_progress: Callable[[int], None] | None = None, *, only: Callable[[str], bool] | None = None
+    ) -> None:
+        """Scan every online log dir. One that fails meanwhile is offline from then on; the others go on.
+
+        `only`: which names to look at, where the others do not matter.
+        """
         self.dirs = []
         done = 0
         for path, log_dir in self.sight.opened().items():
@@ -66,7 +71,7 @@ class Session:
                     on_progress(base + count)
 
             try:
-                inventory = scan_log_dir(log_dir, self.inventories.get(path), on_progress=tell)
+                inventory = scan_log_dir(log_dir, self.inventories.get(path), on_progress=tell, only=only)
             except KafkaStorageError:
                 self.inventories.pop(path, None)
                 continue

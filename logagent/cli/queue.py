@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from logagent.cli.documents import queue_document
-from logagent.cli.host import note_health, session_of, take_inventory
+from logagent.cli.host import note_health, session_of
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.model.names import DELETE_SUFFIX
 
 
 @click.command()
@@ -16,7 +17,7 @@ def queue(call: Call) -> None:
     """Show what is marked for deletion and when it falls due (file.delete.delay.ms after it was marked)."""
     with session_of(call) as session:
         session.read_delete_delay()
-        take_inventory(session, call)
+        session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
         note_health(call, session.facts())
         if session.journal_problem is not None:
             call.say(f"times and names may be missing: {session.journal_problem}")

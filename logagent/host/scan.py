@@ -84,8 +84,9 @@ def scan_log_dir(
     slices: int = SLICES,
     now_ns: Callable[[], int] = time.time_ns,
     on_progress: Callable[[int], None] | None = None,
+    only: Callable[[str], bool] | None = None,
 ) -> LogDirInventory:
-    """Take the inventory of `log_dir`.
+    """Take the inventory of `log_dir`, or `only` of directories with such names (no other inventory follows on it).
 
     `previous` makes it an incremental one, if it is of the same directory (device and inode). It is **used up**: its
     records are brought up to date in place and handed on, so that 100,000 of them exist once. `slices=1` reads
@@ -95,7 +96,7 @@ def scan_log_dir(
     our own. One unreadable directory is no failure of the scan: it is listed with its error.
     """
     with log_dir.acting("scan"):
-        return _Scan(log_dir, previous, slices, now_ns).run(on_progress)
+        return _Scan(log_dir, previous, slices, now_ns).run(on_progress, only)
 
 
 class _Scan:
@@ -116,9 +117,12 @@ class _Scan:
         self._reader = PartitionReader(log_dir, now_ns)
         self._mounted = mounted_children(log_dir.fd)
 
-    def run(self, on_progress: Callable[[int], None] | None) -> LogDirInventory:
+    def run(
+        self, on_progress: Callable[[int], None] | None, only: Callable[[str], bool] | None = None
+    ) -> LogDirInventory:
         result = self._result
-        for done, name in enumerate(os.listdir(self._log_dir.fd)):
+        names = os.listdir(self._log_dir.fd)
+        for done, name in enumerate(names if only is None else filter(only, names)):
             known = self._old.get(name)
             if known is None or not self._refresh(name, known):
                 known = self._read(name)
