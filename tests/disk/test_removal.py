@@ -18,6 +18,7 @@ from logagent.host.budget import MAX_CHUNK, ByteBudget
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.removal import Removed, remove_dir
 from logagent.model.records import Identity
+from tests.needs import need_command
 
 MARKED = "orders-0.0123456789abcdef0123456789abcdef-delete"
 STRAY = "orders-0.0123456789abcdef0123456789abcdef-stray"
@@ -434,6 +435,7 @@ def test_a_full_disk_can_be_emptied(loop_fs: Callable[..., Path], open_log_dir: 
 def test_a_failing_disk_is_offline_and_stays_so(
     loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf, failures: LogDirFailures
 ) -> None:
+    need_command("xfs_io")
     root = loop_fs("xfs")
     path = partition(root, segments=300, size=0)
     log_dir = open_log_dir(root)
@@ -457,6 +459,7 @@ def test_a_failing_disk_is_offline_and_stays_so(
 def test_an_immutable_file_fails_this_item_only(
     loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf, failures: LogDirFailures
 ) -> None:
+    need_command("chattr")
     root = loop_fs("ext4", 32 << 20)
     path = partition(root)
     stuck = path / f"{100:020d}.log"

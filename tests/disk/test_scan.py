@@ -21,7 +21,7 @@ from logagent.errors import KafkaStorageError
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.model.records import Kind, PartitionDir
-from tests.needs import need_root
+from tests.needs import need_command, need_root
 
 TOPIC_ID = "4wW2OVqLT8mWpbVbHZVjbA"
 METADATA = f"version: 0\ntopic_id: {TOPIC_ID}\n".encode()
@@ -162,6 +162,7 @@ with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
 
 
 def test_a_failing_disk_is_offline(loop_fs: Callable[..., Path], open_log_dir: Open, failures: LogDirFailures) -> None:
+    need_command("xfs_io")
     root = loop_fs("xfs")
     partition(root, "orders-0")
     log_dir = open_log_dir(root)
