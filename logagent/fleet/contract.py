@@ -222,8 +222,10 @@ TABLES: dict[str, Table] = {
 }
 """Every report table.
 
-`log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent, clock-skew,
-verdicts-differ. `growth.scope` is `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
+`log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
+clock-skew,
+verdicts-differ. `growth.scope` is `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or
+not-a-replica.
 """
 
 CHARTS: dict[str, Table] = {

@@ -19,7 +19,8 @@ TRIMMED = "trimmed"
 def ingest_dates(store: Store, day: date | None, *, say: Say = lambda _: None) -> list[Ingested]:
     """Ingests `day`, or every date of landing whose files are not those that the store was made from.
 
-    Raises `ServiceUnreachable` without a landing, `LogAgentError` for a date that landing has nothing for or that was trimmed.
+    Raises `ServiceUnreachable` without a landing, `LogAgentError` for a date that landing has nothing for or that
+    was trimmed.
     """
     if not store.files.exists(store.landing):
         raise ServiceUnreachable(

@@ -1,6 +1,7 @@
 """Fleets of any size with planted truth: deterministic, in parallel, without Spark.
 
-A fleet is made cluster by cluster from a seed; the same arguments give the same bytes. What was planted is returned (and
+A fleet is made cluster by cluster from a seed; the same arguments give the same bytes. What was planted is returned
+(and
 written to `truth.json` beside `landing/`): the tests compare it with the reports, the benchmarks only use the files.
 """
 

@@ -18,8 +18,10 @@ MIN_DATES = 2
 def growth(store: Store, scope: Scope, days: list[date]) -> DataFrame:
     """`growth`: bytes a day by least squares over the dates at hand, of log dirs and of topics.
 
-    Of a log dir it is the used bytes of its file system, and `days_to_full` = free / growth. Of a topic only dates count on which
-    exactly the same hosts of its cluster reported as on the newest. Without two dates, or where it does not grow, there is no number.
+    Of a log dir it is the used bytes of its file system, and `days_to_full` = free / growth. Of a topic only dates
+    count on which
+    exactly the same hosts of its cluster reported as on the newest. Without two dates, or where it does not grow,
+    there is no number.
     """
     return _log_dirs(store, scope, days).unionByName(_topics(store, days), allowMissingColumns=True)
 

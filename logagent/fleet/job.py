@@ -1,4 +1,7 @@
-"""The two jobs, whole: `ingest_dates` and `report`. Everything below works on DataFrames; what is small is collected here."""
+"""The two jobs, whole: `ingest_dates` and `report`.
+
+Everything below works on DataFrames; what is small is collected here.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ class Job:
 def asked(job: Job) -> Asked:
     """The date and the moment of a report.
 
-    Without `day` it is the newest date of the store, seen from now; a day of the past is seen from its end. Raises `LogAgentError`
+    Without `day` it is the newest date of the store, seen from now; a day of the past is seen from its end. Raises
+    `LogAgentError`
     if nothing was ingested.
     """
     known = job.store.dates()

@@ -1,6 +1,7 @@
 """Which files of landing are whole: manifests against bytes and SHA-256 of the files they vouch for.
 
-A DataFrame with one row per data file or manifest; nothing is read as rows here. Problems are found in this order and the
+A DataFrame with one row per data file or manifest; nothing is read as rows here. Problems are found in this order
+and the
 first one is the reason: place, manifest, file, identity.
 """
 
@@ -20,7 +21,8 @@ LARGEST_MANIFEST = 1 << 20
 
 
 def listing(spark: SparkSession, landing: str, dates: str) -> DataFrame:
-    """Files of the dates that the glob `dates` matches: `path, file, cluster_id, dt, place, stem, suffix, bytes, received_at`.
+    """Files of the dates that the glob `dates` matches: `path, file, cluster_id, dt, place, stem, suffix, bytes,
+    received_at`.
 
     Contents are not read. Names other than data files and manifests (`*.tmp`) are not there yet.
     """
@@ -45,7 +47,8 @@ def listing(spark: SparkSession, landing: str, dates: str) -> DataFrame:
 
 
 def _binary(spark: SparkSession, landing: str, dates: str) -> DataFrame:
-    """Unreadable and vanished files give no row here, and Spark lists no empty ones; `checked` lists them all the same."""
+    """Unreadable and vanished files give no row here, and Spark lists no empty ones; `checked` lists them all the
+    same."""
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     reader = reader.option("ignoreCorruptFiles", "true").option("ignoreMissingFiles", "true")
     return reader.load(f"{landing}/*/{dates}")
@@ -85,7 +88,8 @@ def claims(manifests: DataFrame) -> DataFrame:
 def checked(spark: SparkSession, landing: str, day: str) -> DataFrame:
     """One row per data file or lone manifest of a date with `problem` and `detail`, both null where it is whole.
 
-    Columns: `path, file, cluster_id, node_id, kind, stem, at, received_at, bytes, sha256, snapshot_id, host, claimed_rows,
+    Columns: `path, file, cluster_id, node_id, kind, stem, at, received_at, bytes, sha256, snapshot_id, host,
+    claimed_rows,
     problem, detail`. `kind` and `node_id` come from the place, which is what the rest is checked against.
     """
     files = listing(spark, landing, day).join(digested(spark, landing, day), "path", "left")

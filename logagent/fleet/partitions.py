@@ -1,11 +1,14 @@
 """Usage by partition, and which partitions are not where the assignments have them: one pass over everything.
 
-Directories and assignments are not joined. Each current directory becomes (topic key, partition, 1 copy, hash of its node), each
-assignment (topic key, partition, minus nothing, n replicas, XOR of the hashes of their nodes), and one aggregation by (topic key, partition)
+Directories and assignments are not joined. Each current directory becomes (topic key, partition, 1 copy, hash of its
+node), each
+assignment (topic key, partition, minus nothing, n replicas, XOR of the hashes of their nodes), and one aggregation
+by (topic key, partition)
 adds them up. Where the number of copies is the number of replicas and the XOR of all hashes is zero, the nodes are the
 same ones (two different sets agree by chance once in 2^64); only the rest is looked at in full, in `verdicts.py`.
 
-`spec` of the plan before: key = (topic id, partition, broker) over exploded assignments. Aggregating by partition shuffles a
+`spec` of the plan before: key = (topic id, partition, broker) over exploded assignments. Aggregating by partition
+shuffles a
 third of the rows on each side and gives usage by partition in the same pass.
 """
 

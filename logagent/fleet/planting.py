@@ -18,7 +18,10 @@ BROKEN = (*WOUNDS, "silent", "late")
 
 @dataclass(frozen=True)
 class Fleet:
-    """How large, and how sick. `partitions` counts directories; rates are per directory (`sick`), per host (`broken`)."""
+    """How large, and how sick.
+
+    `partitions` counts directories; rates are per directory (`sick`), per host (`broken`).
+    """
 
     at: datetime
     clusters: int = 3
@@ -47,7 +50,8 @@ class Orphan:
 class Truth:
     """What the reports must find in a cluster on its last day.
 
-    Keys: `node|log dir|name` (orphans, leftovers), `node|topic id|partition` (missing, duplicates), `node|log dir` (health).
+    Keys: `node|log dir|name` (orphans, leftovers), `node|topic id|partition` (missing, duplicates), `node|log dir`
+    (health).
     """
 
     cluster_id: str

@@ -14,7 +14,8 @@ REPLICA = [*HOST, "topic", "topic_id", "partition"]
 def missing(scope: Scope, keys: DataFrame, found: DataFrame, *, large: bool) -> DataFrame:
     """The `missing_replicas` table: assigned to a host that counts, and in none of its log dirs that can be read.
 
-    `found` are the directories of the odd partitions. Left out, because it may be there after all: a replica whose log dir may be
+    `found` are the directories of the odd partitions. Left out, because it may be there after all: a replica whose
+    log dir may be
     an offline one, and one of whose topic and partition a directory without topic id is on that host.
     """
     wanted = keys if large else fn.broadcast(keys)

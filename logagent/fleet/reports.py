@@ -119,7 +119,8 @@ def topics(scope: Scope, partitions: DataFrame, orphans: DataFrame) -> DataFrame
 
 
 def _same_keys(frame: DataFrame) -> DataFrame:
-    """`frame` with its topic columns under names of their own: topic ids are null in old clusters, and null is no key."""
+    """`frame` with its topic columns under names of their own: topic ids are null in old clusters, and null is no
+    key."""
     return frame.withColumnsRenamed({name: f"r_{name}" for name in ("cluster_id", "topic", "topic_id")})
 
 
@@ -130,7 +131,8 @@ def _null_safe(key: list[str]) -> list[Column]:
 def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
     """`leftovers`: strays, `-delete` dirs that are overdue, and `-future` dirs that are orphans.
 
-    Ages are on the host's own clock; a `-delete` dir without a known moment of marking is listed, its age being unknown.
+    Ages are on the host's own clock; a `-delete` dir without a known moment of marking is listed, its age being
+    unknown.
     """
     host = scope.hosts.select(*HOST, "host", fn.col("at").alias("snapshot_at"))
     rows = scope.dirs.where(fn.col("kind").isin("stray", "delete")).join(fn.broadcast(host), HOST)

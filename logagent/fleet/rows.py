@@ -1,6 +1,7 @@
 """Lines of whole files → typed rows, each judged: a row is good or it says what is wrong with it.
 
-Every column is parsed here, once, in PERMISSIVE mode with the corrupt-record column kept: a line that is no JSON, a field of
+Every column is parsed here, once, in PERMISSIVE mode with the corrupt-record column kept: a line that is no JSON, a
+field of
 the wrong type and an absent required field are all seen. A bad row makes its whole file not complete (`census`).
 """
 
@@ -14,7 +15,8 @@ from logagent.fleet.schema import ASSIGNMENTS_LINE, CORRUPT, SNAPSHOT_LINE, inst
 RECORD_SHOWN = 200
 """Characters of a bad row that are kept beside the reason."""
 
-# A file name's bytes that are no UTF-8 arrive as the escape of a lone low surrogate. Java's UTF-8 has no form for it and
+# A file name's bytes that are no UTF-8 arrive as the escape of a lone low surrogate. Java's UTF-8 has no form for it
+# and
 # would make one "?" of all of them, so two names one: keep the escape as text. A pair (an emoji) is left alone.
 _LONE_SURROGATE = r"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u([dD][cC][89a-fA-F][0-9a-fA-F])"
 
@@ -152,7 +154,8 @@ def log_dirs(good: DataFrame) -> DataFrame:
 def partitions(good: DataFrame) -> DataFrame:
     """Assignment rows for the store, one per partition: repeated ones are merged, replicas of both count.
 
-    `assigned` and `assigned_xor` are the number of replicas and the XOR of their nodes' hashes: what the report compares.
+    `assigned` and `assigned_xor` are the number of replicas and the XOR of their nodes' hashes: what the report
+    compares.
     """
     fields = good.where(fn.col("row") == "partition")
     empty = fn.array().cast("array<int>")

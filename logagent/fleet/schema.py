@@ -1,6 +1,7 @@
 """What Spark reads in `landing/` and keeps in the store: explicit schemas, never inferred ones.
 
-The JSON schemas hold every field of `logagent.scan/1` that the fleet uses plus `_corrupt_record`; fields of newer schema
+The JSON schemas hold every field of `logagent.scan/1` that the fleet uses plus `_corrupt_record`; fields of newer
+schema
 versions are ignored, a missing required one makes the row a bad row (`rows.py`). The store schemas are `select`
 lists with casts: every table leaves its module through one of them.
 """
@@ -135,7 +136,8 @@ def real_id(name: str = "topic_id") -> Column:
 def topic_key() -> Column:
     """64-bit hash of (cluster id, topic id, topic), null without a topic.
 
-    Grouping by it keeps names out of the shuffles. Two of n topics collide with a chance of n² / 2^65 (a million topics:
+    Grouping by it keeps names out of the shuffles. Two of n topics collide with a chance of n² / 2^65 (a million
+    topics:
     3·10^-8), not two of n directories, and `hosts.topics` checks that none did.
     """
     return fn.when(fn.col("topic").isNotNull(), fn.xxhash64("cluster_id", fn.coalesce("topic_id", fn.lit("")), "topic"))

@@ -44,11 +44,14 @@ class Asked:
 class Scope:
     """The frames that reports start from.
 
-    - `hosts`: one row per known node: `cluster_id, node_id, host, snapshot_id, dt, at, received_at, age_seconds, skew_seconds,
+    - `hosts`: one row per known node: `cluster_id, node_id, host, snapshot_id, dt, at, received_at, age_seconds,
+      skew_seconds,
       agent_version, kafka_version, dirs, counts` (bool: its snapshot is used) `, why` (null where it counts);
-    - `clusters`: `cluster_id, source, offset, at, received_at, age_seconds, topics, partitions, dt, decided` (bool) `, why`;
+    - `clusters`: `cluster_id, source, offset, at, received_at, age_seconds, topics, partitions, dt, decided` (bool)
+      `, why`;
     - `dirs`, `log_dirs`: rows of the hosts that count; `assignments`: of the clusters that are decided;
-    - `rows`: about how many directories; `topics`: names of the keys of both; `assigned_topics` and `nodes`: topics and nodes in the assignments.
+    - `rows`: about how many directories; `topics`: names of the keys of both; `assigned_topics` and `nodes`: topics
+      and nodes in the assignments.
     """
 
     asked: Asked

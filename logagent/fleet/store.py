@@ -1,6 +1,7 @@
 """The fleet store: tables below a path of any file system that Spark reads.
 
-`landing/` is written by the agents and only read here (and trimmed by `--keep-landing`); everything else is ours. Each table is
+`landing/` is written by the agents and only read here (and trimmed by `--keep-landing`); everything else is ours.
+Each table is
 partitioned by `dt`; a date is replaced as a whole, and `files` is its commit mark: removed first, written last.
 """
 

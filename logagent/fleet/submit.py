@@ -1,7 +1,8 @@
 """The fleet job for plain `spark-submit`: needs pyspark and this package as a zip, and nothing else.
 
     spark-submit --master … --py-files logagent.zip submit.py ingest --store hdfs:///kafka-fleet
-    spark-submit --master … --py-files logagent.zip submit.py report --store hdfs:///kafka-fleet --out hdfs:///reports/today
+    spark-submit --master … --py-files logagent.zip submit.py report --store hdfs:///kafka-fleet --out
+    hdfs:///reports/today
 
 `logagent fleet archive DIR` writes both files. Options and exit statuses are those of `logagent fleet`; `--master` and
 `--conf` belong to spark-submit. No click here: the machine that submits may have nothing but Spark.

@@ -1,6 +1,7 @@
 """Orphans, missing replicas and duplicates, decided from the newest complete assignments of each cluster.
 
-Mirrors `logagent.model.verdict.decide`, which an agent applies to its own disks, with what the fleet knows: an image without
+Mirrors `logagent.model.verdict.decide`, which an agent applies to its own disks, with what the fleet knows: an image
+without
 proof of absence (source `admin`) needs the agent's own verdict for `topic-absent` and `topic-recreated`, and a
 directory must be old enough to be known to the image on the clock of its host.
 """
@@ -17,7 +18,8 @@ BROADCAST_KEYS = 1_000_000
 """Anomalous partitions up to which they are sent to every executor instead of shuffling everything to them."""
 ABSURD_SHARE = 0.5
 ABSURD_DIRS = 100
-"""Share of a cluster's current and future directories (and their least number) beyond which its assignments are doubted."""
+"""Share of a cluster's current and future directories (and their least number) beyond which its assignments are
+doubted."""
 SKEW_SECONDS = 300
 
 HOST = ["cluster_id", "node_id"]
@@ -97,7 +99,8 @@ def _with_image(scope: Scope, found: DataFrame) -> DataFrame:
 def _old_enough() -> Column:
     """Whether the image can know the directory: it was seen or written before the image's moment, on its host's clock.
 
-    How far the host's clock lies behind the controller's shows in how much later than its own time its file arrived, compared with
+    How far the host's clock lies behind the controller's shows in how much later than its own time its file arrived,
+    compared with
     the assignments' file. Over five minutes it counts: a slow clock must not make a new topic look old.
     """
 
@@ -129,7 +132,8 @@ def doubted(scope: Scope, judged: DataFrame) -> DataFrame:
 def orphans(scope: Scope, judged: DataFrame, *, large: bool) -> DataFrame:
     """The `orphans` table: with how many other copies of the partition are left, and whether this is the longest.
 
-    Copies are current, future and stray directories of the same topic id and partition on hosts that count; those marked for
+    Copies are current, future and stray directories of the same topic id and partition on hosts that count; those
+    marked for
     deletion are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
     """
     found = judged.where(fn.col("fleet_verdict") == "orphan")

@@ -20,7 +20,10 @@ from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 
 @dataclass
 class Expected:
-    """What the report must say about a cluster. Keys are `node|name`; `unknown` are node ids; `rejected` reasons of files."""
+    """What the report must say about a cluster.
+
+    Keys are `node|name`; `unknown` are node ids; `rejected` reasons of files.
+    """
 
     cluster_id: str
     orphans: dict[str, str] = field(default_factory=dict)
@@ -371,7 +374,8 @@ def before_topic_ids(kafka: Kafka) -> Expected:
 
 @scenario
 def missing_or_offline(kafka: Kafka) -> Expected:
-    """Node 1 lacks a replica; node 2's may lie in its offline log dir; node 3's cannot, it was assigned to the other."""
+    """Node 1 lacks a replica; node 2's may lie in its offline log dir; node 3's cannot, it was assigned to the
+    other."""
     kafka.topic("orders", [1], [2], [3])
     rows = kafka.partition_rows()
     for row in rows:

@@ -1,4 +1,5 @@
-"""On real clusters: standalone with two workers, one of which dies in the middle; `local-cluster`; plain spark-submit."""
+"""On real clusters: standalone with two workers, one of which dies in the middle; `local-cluster`; plain
+spark-submit."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def test_other_partitioning_and_shuffle_joins(zoo: Zoo, spark: SparkSession, tmp
 VERDICTS = """
 with hosts as (
     select cluster_id, node_id, dt from (
-        select *, row_number() over (partition by cluster_id, node_id order by least(at, received_at) desc, at desc) as nth
+        select *, row_number() over (partition by cluster_id, node_id order by least(at, received_at) desc, at desc)
+        as nth
         from files where kind = 'snapshot' and status = 'taken')
     where nth = 1 and least(at, received_at) >= timestamp '2025-03-10 12:20:00' - interval 26 hour),
 image as (

@@ -1,0 +1,122 @@
+"""`logagent fleet` as a command: options, exit statuses, what it prints, and what it does not import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.cli.main import run
+
+PYTHON = [sys.executable, "-W", "error"]
+
+
+def test_version_and_help_do_not_import_pyspark() -> None:
+    code = "import sys; from logagent.cli.main import run; run(sys.argv[1:]); "
+    code += "print(sorted(m for m in sys.modules if 'spark' in m))"
+    for arguments in (["--version"], ["--help"], ["fleet", "--help"], ["fleet", "report", "--help"]):
+        done = subprocess.run([*PYTHON, "-c", code, *arguments], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]", arguments
+
+
+def test_without_pyspark(tmp_path: Path) -> None:
+    """As on a host that has only the agent: a clear error, and how to get it."""
+    code = "import sys; sys.modules['pyspark'] = None; from logagent.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [*PYTHON, "-c", code, "fleet", "report", "--store", str(tmp_path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 78
+    assert "pyspark is not installed" in done.stderr
+    assert "pip install 'logagent[fleet]'" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["ingest"], 2, "--store"),
+        (["report", "--store", "s"], 2, "--out"),
+        (["ingest", "--store", "s", "--date", "yesterday"], 2, "is no date"),
+        (["report", "--store", "s", "--out", "o", "--max-snapshot-age", "26"], 2, "is no duration"),
+        (["ingest", "--store", "s", "--conf", "nonsense"], 78, "is not K=V"),
+        (["demo", "--hosts", "2", "--clusters", "3"], 2, "fewer hosts than clusters"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", *arguments]) == status
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert shown.out == ""
+
+
+def test_missing_store_is_69(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "ingest", "--store", str(tmp_path / "nowhere")]) == 69
+    assert "there is no fleet store" in capsys.readouterr().err
+    assert run(["fleet", "report", "--store", "nosuch://x/y", "--out", str(tmp_path)]) == 69
+
+
+def test_demo_makes_a_report(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything in one go; stdout holds one JSON document."""
+    made = [
+        "fleet",
+        "demo",
+        "--dir",
+        str(tmp_path),
+        "--hosts",
+        "6",
+        "--clusters",
+        "2",
+        "--partitions",
+        "200",
+        "--days",
+        "1",
+    ]
+    assert run([*made, "--workers", "1", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert content["totals"]["orphans"] == sum(len(one["orphans"]) for one in truth)
+    assert content["totals"]["bytes"] == sum(one["bytes"] for one in truth)
+    assert (tmp_path / "report" / "index.html").is_file()
+    assert run(["fleet", "ingest", "--store", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing new in landing\n"
+
+
+def test_demo_refuses_a_full_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("precious")
+    assert run(["fleet", "demo", "--dir", str(tmp_path), "--only-make"]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_same_seed_same_fleet(tmp_path: Path) -> None:
+    """With one worker or two; only the moment of making differs."""
+    from datetime import UTC, datetime
+
+    from logagent.fleet.generate import generate
+    from logagent.fleet.planting import Fleet
+
+    fleet = Fleet(at=datetime(2025, 3, 10, 12, tzinfo=UTC), clusters=2, hosts=4, partitions=100)
+    for name, workers in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        generate(tmp_path / name, fleet, workers=workers)
+
+    def content(name: str) -> dict[str, bytes]:
+        return {
+            str(p.relative_to(tmp_path / name)): p.read_bytes() for p in (tmp_path / name).rglob("*") if p.is_file()
+        }
+
+    assert content("a") == content("b")
+    assert len(content("a")) > 10
+
+
+def test_archive_is_all_that_spark_submit_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "archive", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("spark-submit --master URL --py-files ")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); "
+    code += "import logagent.fleet.job, logagent.fleet.page; print(logagent.__file__)"
+    command = [*PYTHON, "-c", code, str(tmp_path / "logagent.zip")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip().startswith(str(tmp_path / "logagent.zip"))
