@@ -5,7 +5,7 @@ from __future__ import annotations
 from logagent.agent.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.plan import Plan
-from logagent.model.proposals import Ages, held_back, orphans, removals, strays
+from logagent.model.proposals import Ages, held_back, kept_while_offline, orphans, removals, strays
 from logagent.model.records import Kind
 
 
@@ -18,11 +18,12 @@ def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None) 
     cleanup = session.settings.cleanup
     clock_trouble = session.count_sightings(facts) if session.acting else None
     marks, begun = session.marks(), session.begun()
-    marked, marked_waiting = removals(session.queue(), facts.now_ms)
+    kept, queue = kept_while_offline(session.queue(), facts)
+    marked, marked_waiting = removals(queue, facts.now_ms)
     stray, stray_waiting = strays(session.of_kind(Kind.STRAY), marks, begun, cleanup.stray_retention, facts.now_ms)
     ages = Ages(cleanup.sightings, cleanup.min_age, cleanup.stray_retention)
     orphan, orphan_waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
-    proposals, waiting = [*marked, *stray, *orphan], [*marked_waiting, *stray_waiting, *orphan_waiting]
+    proposals, waiting = [*marked, *stray, *orphan], [*kept, *marked_waiting, *stray_waiting, *orphan_waiting]
     if clock_trouble is not None:
         proposals, waiting = [], [*held_back(proposals, clock_trouble), *waiting]
     return session.plan(

@@ -306,12 +306,12 @@ class Session:
         return node_id is not None and self.assignments.log_dir_served(node_id, where.path) is True
 
     def _kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> tuple[int, ...] | None:
-        """Configured, else of the running broker's jars, else of the jars beside its configuration, else at least."""
-        if self.target.kafka_version is not None:
-            return self.target.kafka_version
+        """Of the running broker's jars, else configured, else of the jars beside its configuration, else at least."""
         for f in log_dirs.values():
             if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
                 return version
+        if self.target.kafka_version is not None:
+            return self.target.kafka_version
         image = self.assignments.first
         return version_beside(self.target.config) or at_least(image.metadata_version if image is not None else None)
 

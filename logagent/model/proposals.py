@@ -101,6 +101,21 @@ def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], 
     return proposals, waiting
 
 
+def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
+    """What the broker marked waits as long as a log dir is offline; the rest of the queue.
+
+    The source of a finished move between log dirs is marked, and where its target failed it is the only readable copy
+    of the node. (A broker that starts purges it all the same.)
+    """
+    offline = next((f.path for f in facts.log_dirs.values() if f.health is Health.OFFLINE), None)
+    if offline is None:
+        return [], list(queue)
+    why = f"log dir {offline} is offline: it may be the source of a move to there"
+    kept = [e for e in queue if e.owner == "broker" and not e.begun]
+    waiting = [Waiting(e.dir.log_dir, e.dir.name, ActionKind.REMOVE, why, None) for e in kept]
+    return waiting, [e for e in queue if e.owner != "broker" or e.begun]
+
+
 def strays(
     found: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],

@@ -65,8 +65,14 @@ def backoff_ms(attempts: int) -> int:
 
 
 def marked_at_ms(directory: PartitionDir, mark: Mark | None) -> int:
-    """The journal's time, else the directory's ctime: a rename sets it (and leaves mtime) on Linux file systems."""
-    return mark.at_ms if mark is not None else directory.ctime_ns // 1_000_000
+    """The journal's time, else the directory's ctime: a rename sets it (and leaves mtime) on Linux file systems.
+
+    A ctime before the last write is that of a wrong clock (a host that starts in 1970 sets its strays aside before it
+    learns the time): then the last write counts.
+    """
+    if mark is not None:
+        return mark.at_ms
+    return max(directory.ctime_ns, directory.mtime_ns, directory.newest_mtime_ns) // 1_000_000
 
 
 def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:

@@ -107,7 +107,10 @@ def test_a_new_name_is_read_as_what_it_is_and_the_full_topic_is_remembered(
 
 
 def test_marked_directories_due_or_waiting() -> None:
-    found = [directory(f"orders-{n}.{HEX}-delete", ctime_ns=(NOW - n * 1000) * 10**6) for n in range(4)]
+    found = [
+        directory(f"orders-{n}.{HEX}-delete", ctime_ns=(NOW - n * 1000) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+        for n in range(4)
+    ]
     failed = {(LOG_DIR, found[3].name): Attempts(9, NOW, "EBUSY")}
     queue = build_queue(found, {}, failed, frozenset(), delay_ms=1000, leftover_grace_ms=1000)
     due, waiting = removals(queue, NOW)
@@ -121,7 +124,7 @@ def test_marked_directories_due_or_waiting() -> None:
 
 @given(st.integers(-10 * DAY, 10 * DAY), st.booleans(), st.booleans(), st.integers(0, 8 * DAY))
 def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, retention: int) -> None:
-    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6)
+    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0)
     marks = {(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
     begun_keys = frozenset({(LOG_DIR, STRAY)}) if begun else frozenset()
     due, waiting = strays([found], marks, begun_keys, retention, NOW)
