@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -93,12 +92,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("logagent: interrupted; what was done is in the journal (logagent history)", err=True)
         return int(Exit.FAILED)
     except BrokenPipeError:
-        # The reader of our output has gone (`logagent scan | head`): that is no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         return int(Exit.OK)
     except LogAgentError as e:
         _show(e)
         return int(e.exit_status)
+    except OSError as e:
+        # Of a log dir or the journal it would be one of ours. What is left is the machine: a full disk below stdout, …
+        where = f": {e.filename}" if e.filename is not None else ""
+        click.echo(f"logagent: {e.strerror or e}{where}", err=True)
+        _forget_stdout()
+        return int(Exit.FAILED)
+
+
+def _forget_stdout() -> None:
+    from logagent.cli.options import forget_stdout
+
+    forget_stdout()
 
 
 def _show(error: LogAgentError) -> None:

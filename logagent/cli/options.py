@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -62,12 +63,22 @@ class Call:
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def say(self, message: str) -> None:
-        """A message for the person at the terminal: stderr, so that stdout holds results only."""
-        click.echo(message, err=True)
+        """A message for the person at the terminal: stderr, so that stdout holds results only.
+
+        Nobody may be listening any more; that must not stop work half way.
+        """
+        with suppress(BrokenPipeError):
+            click.echo(message, err=True)
 
     def detail(self, message: str) -> None:
         if self.verbose:
             self.say(message)
+
+
+def forget_stdout() -> None:
+    """Let what is still to be written to stdout go nowhere: it cannot be written."""
+    with suppress(OSError):  # a stand-in for stdout has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def common(command: F) -> F:
@@ -96,7 +107,13 @@ def common(command: F) -> F:
             verbose=kwargs.pop("verbose"),
             color=not kwargs.pop("no_color") and "NO_COLOR" not in os.environ,
         )
-        command(call, **kwargs)
+        try:
+            command(call, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of our output has gone (`logagent scan | head`): that is no error of ours, and what was done
+            # before we told of it keeps its exit status.
+            forget_stdout()
         click.get_current_context().exit(int(call.status))
 
     with_call.__name__ = command.__name__

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import FREELY, CliHost
+from tests.cli_host import FREELY, NO_LIMITS, CliHost
 
 
 @pytest.fixture
@@ -41,6 +41,28 @@ def test_a_reader_that_goes_away_is_no_error(host: CliHost, command: str) -> Non
         _, err = running.communicate(b"orders-1\n" * 10_000, timeout=30)
     assert running.returncode == 0, err
     assert b"Traceback" not in err and b"BrokenPipe" not in err
+
+
+def test_what_is_done_is_done_whoever_listens(host: CliHost) -> None:
+    """Nobody reads stdout or stderr any more: the work is done all the same, and the exit status still tells."""
+    host.configure(**NO_LIMITS)
+    command = host.arguments("delete", "--topic", "orders|__consumer_offsets", *FREELY, "--execute")
+    with subprocess.Popen(
+        [sys.executable, "-m", "logagent", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        running.stdout = None
+        assert running.wait(30) == 3
+    assert len(host.find("orders-", "-delete")) == 3 + 3  # orders-2019 had three
+
+
+def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
+    for arguments in (host.arguments("scan", "--json"), host.arguments("scan"), ["--help"], ["explain", "x-0"]):
+        with open("/dev/full", "wb") as full:
+            command = [sys.executable, "-m", "logagent", *arguments]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
 
 
 def on_a_terminal(host: CliHost, *arguments: str, **environment: str) -> str:
