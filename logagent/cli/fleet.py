@@ -140,7 +140,7 @@ def demo(wanted: str | None, only_make: bool, workers: int, days: int, **options
         raise UsageError("there are fewer hosts than clusters")
     spark = {name: options.pop(name) for name in ("master", "conf", "as_json", "verbose")}
     from logagent.fleet.generate import generate
-    from logagent.fleet.planting import Fleet
+    from logagent.fleet.planted import Fleet
 
     began = time.monotonic()
     folder = _empty_folder(wanted)

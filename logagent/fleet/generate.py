@@ -16,7 +16,8 @@ from pathlib import Path
 
 from logagent.fleet.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
 from logagent.fleet.landing import Claim, put, rfc3339
-from logagent.fleet.planting import Cluster, Dir, Fleet, Truth
+from logagent.fleet.planted import Dir, Fleet, Truth
+from logagent.fleet.planting import Cluster
 from logagent.fleet.wounds import wound
 
 GIB = 1 << 30

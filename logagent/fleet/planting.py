@@ -2,95 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import random
 from collections import defaultdict
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from logagent.fleet.wounds import WOUNDS
-
-REPLICATION = 3
-BROKEN = (*WOUNDS, "silent", "late")
-"""Ways in which a host becomes unknown."""
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """How large, and how sick.
-
-    `partitions` counts directories; rates are per directory (`sick`), per host (`broken`).
-    """
-
-    at: datetime
-    clusters: int = 3
-    hosts: int = 30
-    partitions: int = 3000
-    days: int = 2
-    seed: int = 1
-    sick: float = 0.01
-    broken: float = 0.1
-    largest_topic: float = 0.2
-
-    def share(self, whole: int, cluster: int) -> int:
-        """Part of `whole` that falls to a cluster."""
-        return whole // self.clusters + (1 if cluster < whole % self.clusters else 0)
-
-
-@dataclass
-class Orphan:
-    reason: str
-    copies_elsewhere: int
-    longest: bool
-    bytes: int
-
-
-@dataclass
-class Truth:
-    """What the reports must find in a cluster on its last day.
-
-    Keys: `node|log dir|name` (orphans, leftovers), `node|topic id|partition` (missing, duplicates), `node|log dir`
-    (health).
-    """
-
-    cluster_id: str
-    orphans: dict[str, Orphan] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    duplicates: list[str] = field(default_factory=list)
-    leftovers: dict[str, str] = field(default_factory=dict)
-    unknown_hosts: dict[int, str] = field(default_factory=dict)
-    health: dict[str, str] = field(default_factory=dict)
-    dirs: int = 0
-    bytes: int = 0
-
-
-@dataclass
-class Dir:
-    """One directory to be. `age_days` is since its newest write; `goes` the day from which it is gone."""
-
-    name: str
-    kind: str
-    topic: str | None
-    partition: int | None
-    topic_id: str | None
-    bytes: int
-    log_dir: int
-    age_days: float = 0.1
-    offset: int = 0
-    marked_hours: float | None = None
-    orphan: str | None = None
-    goes: int | None = None
-
-
-def topic_id(*words: object) -> str:
-    """22 characters as Kafka prints a `Uuid`, from a hash of `words`."""
-    digest = hashlib.md5(repr(words).encode(), usedforsecurity=False).digest()
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def _uuid(*words: object) -> str:
-    return hashlib.md5(repr(words).encode(), usedforsecurity=False).hexdigest()
+from logagent.fleet.planted import BROKEN, REPLICATION, Dir, Fleet, Orphan, Truth, topic_id, uuid_hex
 
 
 class Cluster:
@@ -215,7 +131,7 @@ class Cluster:
         made = Dir(f"{name}-0", "current", name, 0, topic_id(self.cluster_id, name), self._size(), nth % 2, 30)
         made.offset, made.orphan = self.random.randrange(5), "topic-absent"
         if self.random.random() < 0.2:
-            made.kind, made.name = "future", f"{name}-0.{_uuid(name, node)}-future"
+            made.kind, made.name = "future", f"{name}-0.{uuid_hex(name, node)}-future"
         self.dirs[node].append(made)
 
     def _recreated(self, node: int, nth: int) -> None:
@@ -243,7 +159,7 @@ class Cluster:
         name = f"retired.{nth}"
         plants = (("stray", 1, 480.0), ("delete", 2, 50.0), ("delete", 3, 0.01), ("delete", 4, 60.0))
         for kind, partition, hours in plants:
-            full = f"{name}-{partition}.{_uuid(node, nth, partition)}-{kind}"
+            full = f"{name}-{partition}.{uuid_hex(node, nth, partition)}-{kind}"
             id_ = topic_id(self.cluster_id, name)
             made = Dir(full, kind, name, partition, id_, self._size(), partition % 2, 20, marked_hours=hours)
             made.goes = self.fleet.days - 1 if partition == 4 else None
@@ -259,7 +175,7 @@ class Cluster:
             ]
         moved = next((d for d in self.dirs[node] if d.kind == "current" and d.orphan is None), None)
         if moved is not None and nth == 0:
-            name = f"{moved.name}.{_uuid(node, moved.name)}-future"
+            name = f"{moved.name}.{uuid_hex(node, moved.name)}-future"
             self.dirs[node].append(
                 Dir(name, "future", moved.topic, moved.partition, moved.topic_id, 9, 1 - moved.log_dir, 0.1, 1)
             )

@@ -86,8 +86,8 @@ def warnings_of(
     found = [*_unknown(scope), *_undecided(scope)]
     for cluster_id, share in sorted(doubted.items()):
         found.append(
-            f"cluster {cluster_id}: {share['orphans']} of {share['dirs']} directories would be orphans: its assignments "
-            "are doubted, and none of its directories is called one"
+            f"cluster {cluster_id}: {share['orphans']} of {share['dirs']} directories would be orphans: its "
+            "assignments are doubted, and none of its directories is called one"
         )
     if large:
         found.append("more than a million partitions are not where the assignments have them: are those complete?")

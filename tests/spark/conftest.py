@@ -17,7 +17,7 @@ from logagent.fleet.dates import ingest_dates
 from logagent.fleet.generate import generate
 from logagent.fleet.ingest import Ingested
 from logagent.fleet.job import Job, report
-from logagent.fleet.planting import Fleet, Truth
+from logagent.fleet.planted import Fleet, Truth
 from logagent.fleet.session import build_session
 from logagent.fleet.store import Store
 from tests.needs import need_command

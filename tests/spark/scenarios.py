@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.fleet.landing import manifest_of
-from logagent.fleet.planting import topic_id
+from logagent.fleet.planted import topic_id
 from logagent.fleet.wounds import WOUNDS, wound
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 

@@ -32,7 +32,7 @@ from logagent.fleet.contract import TABLES
 from logagent.fleet.dates import ingest_dates
 from logagent.fleet.generate import generate
 from logagent.fleet.job import Job, report
-from logagent.fleet.planting import Fleet
+from logagent.fleet.planted import Fleet
 from logagent.fleet.schema import STORE
 from logagent.fleet.store import Store
 from logagent.fleet.submit import write_archive

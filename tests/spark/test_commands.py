@@ -95,7 +95,7 @@ def test_same_seed_same_fleet(tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
     from logagent.fleet.generate import generate
-    from logagent.fleet.planting import Fleet
+    from logagent.fleet.planted import Fleet
 
     fleet = Fleet(at=datetime(2025, 3, 10, 12, tzinfo=UTC), clusters=2, hosts=4, partitions=100)
     for name, workers in (("a", 1), ("b", 2)):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from logagent.fleet.landing import rfc3339
-from logagent.fleet.planting import topic_id
+from logagent.fleet.planted import topic_id
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.topics import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.verdict import Host, decide
@@ -54,10 +54,10 @@ def clusters(draw: st.DrawFn) -> Drawn:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for row in draw(st.lists(directories(), max_size=5)):
             rows[row["log_dir"], row["name"]] = row
-        for name, (id_, partitions) in topics.items():
+        for name, (living, partitions) in topics.items():
             for number, nodes in enumerate(partitions):
                 if node in nodes and draw(st.integers(0, 3)):
-                    rows["/d0", f"{name}-{number}"] = dir_row(f"{name}-{number}", id_)
+                    rows["/d0", f"{name}-{number}"] = dir_row(f"{name}-{number}", living)
         dirs[node] = rows
     source = draw(st.sampled_from(["kraft-log", "kraft-log", "file", "admin"]))
     late = draw(st.booleans())

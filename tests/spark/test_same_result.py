@@ -89,7 +89,8 @@ with hosts as (
     where nth = 1 and least(at, received_at) >= timestamp '2025-03-10 12:20:00' - interval 26 hour),
 image as (
     select * from (
-        select *, row_number() over (partition by cluster_id order by least(at, received_at) desc, at desc) as nth
+        select *, row_number() over (partition by cluster_id
+            order by least(at, received_at) desc, at desc) as nth
         from files where kind = 'assignments' and status = 'taken')
     where nth = 1 and partitions > 0),
 assigned as (
@@ -107,7 +108,8 @@ def duck(zoo: Zoo) -> duckdb.DuckDBPyConnection:
     made.execute("set timezone = 'UTC'")
     for name in STORE:
         made.execute(
-            f"create view {name} as select * from read_parquet('{zoo.path}/{name}/*/*.parquet', hive_partitioning = true)"
+            f"create view {name} as select * from "
+            f"read_parquet('{zoo.path}/{name}/*/*.parquet', hive_partitioning = true)"
         )
     return made
 

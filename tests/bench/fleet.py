@@ -1,0 +1,158 @@
+"""`python -m tests.bench.fleet [SIZE…]`: the fleet job as rows grow, beside a plain Spark read and DuckDB.
+
+Sizes are partition dirs (default 400k; the goals are stated for 4M and 40M). Every job runs in a process of its own;
+memory is the peak of its JVM (or of DuckDB's process). Nothing fails because a machine was slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from logagent.fleet.generate import generate
+from logagent.fleet.planted import Fleet
+
+DIRS_PER_HOST = 4000
+HOSTS_PER_CLUSTER = 100
+GOAL_SECONDS_40M = 60
+GOAL_MEMORY = 16 << 30
+
+
+@dataclass
+class Run:
+    """One job: wall and CPU seconds of its whole process tree, peak resident bytes of its largest process."""
+
+    name: str
+    rows: int
+    wall: float
+    cpu: float
+    peak: int
+
+    def line(self) -> str:
+        per_row = 1e6 * self.wall / self.rows
+        gib = self.peak / (1 << 30)
+        return (
+            f"| {self.rows:>11,} | {self.name:<34} | {self.wall:8.1f} | {self.cpu:8.1f} | {gib:6.2f} | {per_row:8.2f} |"
+        )
+
+
+def measure(name: str, rows: int, command: list[str]) -> Run:
+    """Runs a command and watches it. Raises CalledProcessError with what it said."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, cwd=Path(__file__).parents[2])
+        peak, cpu = 0, {}
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            try:
+                for each in [watched, *watched.children(recursive=True)]:
+                    peak = max(peak, _high_water(each.pid))
+                    times = each.cpu_times()
+                    cpu[each.pid] = times.user + times.system
+            except psutil.NoSuchProcess:
+                pass
+            time.sleep(0.1)
+        wall = time.monotonic() - began
+        if process.returncode:
+            said.seek(0)
+            raise subprocess.CalledProcessError(process.returncode, command, said.read()[-4000:])
+    return Run(name, rows, wall, sum(cpu.values()), peak)
+
+
+def _high_water(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+PLAIN = """
+import sys
+from logagent.fleet.schema import SNAPSHOT_LINE
+from logagent.fleet.session import build_session
+spark = build_session(master=sys.argv[2])
+frame = spark.read.schema(SNAPSHOT_LINE).json(sys.argv[1] + '/landing/*/*/[0-9]*/*.jsonl.gz')
+frame.write.mode('overwrite').parquet(sys.argv[1] + '/plain')
+spark.stop()
+"""
+
+DUCK = """
+import sys, duckdb
+store, day = sys.argv[1], sys.argv[2]
+duck = duckdb.connect()
+duck.execute(f"set threads = {int(sys.argv[3])}")
+for name in ("dirs", "assignments"):
+    duck.execute(f"create view {name} as select * from read_parquet('{store}/{name}/dt={day}/*.parquet')")
+for key in ("cluster_id", "cluster_id, node_id", "cluster_id, node_id, log_dir", "cluster_id, topic, topic_id"):
+    duck.execute(f"create table a as select {key}, count(*), sum(bytes), sum(allocated) from dirs group by all")
+    duck.execute("drop table a")
+duck.execute('''create table parts as select cluster_id, topic, topic_id, partition, count(*) as copies, sum(bytes),
+                sum(allocated), min(bytes), max(bytes) from dirs where kind = 'current' group by all''')
+duck.execute('''create table assigned as select cluster_id, topic_id, partition, unnest(replicas) as node_id
+                from assignments''')
+duck.execute('''create table orphans as select * from dirs d where kind in ('current', 'future') and not exists
+                (select 1 from assigned a where a.cluster_id = d.cluster_id and a.topic_id = d.topic_id
+                 and a.partition = d.partition and a.node_id = d.node_id)''')
+duck.execute('''create table missing as select * from assigned a where not exists
+                (select 1 from dirs d where a.cluster_id = d.cluster_id and a.topic_id = d.topic_id
+                 and a.partition = d.partition and a.node_id = d.node_id and kind in ('current', 'future'))''')
+"""
+
+
+def bench(rows: int, where: Path, threads: int) -> list[Run]:
+    """All jobs on one fleet of `rows` directories."""
+    hosts = max(3, rows // DIRS_PER_HOST)
+    clusters = max(1, hosts // HOSTS_PER_CLUSTER)
+    now = datetime.now(UTC).replace(microsecond=0)
+    fleet = Fleet(at=now, clusters=clusters, hosts=hosts, partitions=rows, days=1, sick=0.001, broken=0.0)
+    truths = generate(where, fleet, workers=threads)
+    planted = sum(len(truth.orphans) for truth in truths)
+    master = f"local[{threads}]"
+    memory = ["--conf", f"spark.driver.memory={'10g' if rows > 10_000_000 else '4g'}"]
+    job = [sys.executable, "-m", "logagent", "fleet"]
+    store = ["--store", str(where), "--master", master, *memory, "--json"]
+    runs = [
+        measure("plain Spark read and write", rows, [sys.executable, "-c", PLAIN, str(where), master]),
+        measure("logagent fleet ingest", rows, [*job, "ingest", *store]),
+        measure("logagent fleet report", rows, [*job, "report", *store, "--out", str(where / "report")]),
+        measure(
+            "DuckDB: usage, orphans, missing",
+            rows,
+            [sys.executable, "-c", DUCK, str(where), now.date().isoformat(), str(threads)],
+        ),
+    ]
+    found = json.loads((where / "report" / "report.json").read_text())["totals"]["orphans"]
+    assert found == planted, f"{found} orphans reported, {planted} planted"
+    return runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
+    parser.add_argument("sizes", nargs="*", type=int, default=[400_000], help="partition dirs, e.g. 400000 4000000")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--dir", type=Path, help="where to work (40M rows need about 8 GB)")
+    chosen = parser.parse_args()
+    print(f"{chosen.threads} threads; goals: 40M rows in {GOAL_SECONDS_40M} s, at most {GOAL_MEMORY >> 30} GiB")
+    print("|        rows | job                                | wall s   | CPU s    | GiB    | µs a row |")
+    print("|-------------|------------------------------------|----------|----------|--------|----------|")
+    for rows in chosen.sizes:
+        with tempfile.TemporaryDirectory(prefix="logagent-fleet-bench-", dir=chosen.dir) as folder:
+            for run in bench(rows, Path(folder), chosen.threads):
+                print(run.line(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
