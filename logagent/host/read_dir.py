@@ -26,16 +26,17 @@ _METADATA_LIMIT = 4096
 class Known:
     """A directory with what the next scan needs to know about it.
 
-    settled: an unchanged mtime will mean that no file came or went. log_*: the newest segment's `.log` as it was last
-    counted; index_*: its other files that Kafka changes in place, together; index_files has the bits of
-    `TAIL_INDEXES` for those that exist.
+    settled: an unchanged mtime will mean that no file came or went. round: the scan that saw it last. log_*: the newest
+    segment's `.log` as it was last counted; index_*: its other files that Kafka changes in place, together;
+    index_files has the bits of `TAIL_INDEXES` for those that exist.
     """
 
-    __slots__ = ("entry", "index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "settled")
+    __slots__ = ("entry", "index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "round", "settled")
 
     def __init__(self, entry: PartitionDir) -> None:
         self.entry = entry
         self.settled = False
+        self.round = 0
         self.log_bytes = 0
         self.log_blocks = 0
         self.index_bytes = 0
@@ -79,8 +80,8 @@ class PartitionReader:
         if logs:
             newest = max(logs)[:20]
             entry.segments = len(logs)
-            entry.first_offset = int(min(logs)[:20])
             entry.last_segment_offset = int(newest)
+            entry.first_offset = int(min(logs)[:20]) if len(logs) > 1 else entry.last_segment_offset
         files = len(names)
         total = 0
         lstat, regular = os.lstat, stat.S_IFREG

@@ -108,8 +108,9 @@ class _Scan:
         self._log_dir = log_dir
         self._slices = slices
         self._now_ns = now_ns
-        self._old = previous.known if previous is not None else {}
         self._result = LogDirInventory(log_dir.path, log_dir.identity, now_ns())
+        if previous is not None:
+            self._result.known = previous.known
         self._result.round = previous.round + 1 if previous is not None else 0
         self._due_slice = self._result.round % slices
         self._due_indexes = self._result.round % INDEX_SLICES
@@ -123,10 +124,14 @@ class _Scan:
         result = self._result
         names = os.listdir(self._log_dir.fd)
         for done, name in enumerate(names if only is None else filter(only, names)):
-            known = self._old.get(name)
+            known = result.known.get(name)
+            if known is not None:
+                # The string that is kept already, not a second one for every directory.
+                name = known.entry.name
             if known is None or not self._refresh(name, known):
                 known = self._read(name)
             if known is not None:
+                known.round = result.round
                 result.known[name] = known
                 result.dirs.append(known.entry)
                 if known.entry.kind in OTHER_KINDS:
@@ -134,6 +139,9 @@ class _Scan:
                     result.other_allocated += known.entry.allocated
             if on_progress is not None and done % 512 == 0:
                 on_progress(done)
+        if len(result.known) > len(result.dirs):
+            for gone in [name for name, known in result.known.items() if known.round != result.round]:
+                del result.known[gone]
         space = os.fstatvfs(self._log_dir.fd)
         result.size = space.f_blocks * space.f_frsize
         result.used = (space.f_blocks - space.f_bfree) * space.f_frsize
