@@ -82,10 +82,21 @@ class Disk:
 
     def mount(self, options: str) -> None:
         """Put d1 on a tmpfs of its own, with its content."""
+        self._mount("-t", "tmpfs", "-o", options, "tmpfs")
+
+    def mount_image(self, kind: str) -> None:
+        """The same with a file system in a file: one that can be shut down."""
+        image = self.root / "d1.img"
+        with image.open("wb") as file:
+            file.truncate(400 << 20)
+        run(f"mkfs.{kind}", "-q", image)
+        self._mount("-o", "loop", str(image))
+
+    def _mount(self, *what: str) -> None:
         aside = self.root / "aside"
         shutil.move(self.d1, aside)
         self.d1.mkdir()
-        run("mount", "-t", "tmpfs", "-o", options, "tmpfs", self.d1)
+        run("mount", *what, self.d1)
         self.undo.callback(unmount, self.d1)
         run("cp", "-a", f"{aside}/.", self.d1)
         shutil.rmtree(aside)
@@ -237,14 +248,17 @@ def _of_running(node: KafkaNode, watched: float, deadline: float) -> Outcome:
         except KafkaError:
             time.sleep(0.1)
             continue
-        if time.monotonic() > (watched if served else settled):
+        if time.monotonic() > (watched if served else max(watched, settled)):
             return Outcome.STARTS if served else Outcome.UNSERVED
 
 
 def _write(node: KafkaNode) -> None:
-    """100 KB to every partition; where a log dir fails under it, that is what was wanted."""
+    """A topic more, and 100 KB to every partition; where a log dir fails under it, that is what was wanted."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
+
+    with contextlib.suppress(KafkaError), node.admin() as admin:
+        admin.create_topics({"more": {"num_partitions": 4, "replication_factor": 1}})
 
     producer = KafkaProducer(
         bootstrap_servers=node.bootstrap, acks=1, retries=0, request_timeout_ms=2000, delivery_timeout_ms=3000
@@ -260,7 +274,7 @@ def _write(node: KafkaNode) -> None:
 
 
 # How long a partition may be without a leader after a start.
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = 6.0
 
 
 def _serves_everything(node: KafkaNode) -> bool:
@@ -269,6 +283,6 @@ def _serves_everything(node: KafkaNode) -> bool:
     client = KafkaClient(node.bootstrap, request_timeout_ms=3000)
     try:
         counts = [len(client.read_all(TOPIC, p, timeout=20)) for p in (0, 1)]
-    except KafkaError:
-        return False
+    except (KafkaError, TypeError):
+        return False  # TypeError: kafka-python has no position of a partition that nobody serves
     return counts == [RECORDS, RECORDS]

@@ -41,7 +41,9 @@ class LaterClock(SystemClock):
 def checked(node: KafkaNode, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[tuple[str, str, str]]]:
     """Exit status and (severity, code, path) of every finding."""
     capsys.readouterr()
+    (node.root / "logagent.toml").write_text('[health]\nprobe_timeout = "5m"\n')
     options = ["--json", "--kafka-config", str(node.config), "--state-dir", str(node.root / "state")]
+    options += ["--config", str(node.root / "logagent.toml")]
     status = logagent(["check", *options, "--kafka-version", node.version])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return status, [(f["severity"], f["code"], f["path"]) for f in document["findings"]]
@@ -52,7 +54,7 @@ def report(node: KafkaNode) -> CheckReport:
     target = resolve_target(settings)
     state = str(node.root / "state")
     with open_session(target, settings, LaterClock(), state_dir=state, act=False, actor="test") as session:
-        return run_check(session, timeout=30)
+        return run_check(session, timeout=300)
 
 
 @pytest.mark.parametrize("version", OLDER)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from logagent.cli.main import run as logagent
+from logagent.model import check as check_module
 from tests.broker.start_cases import ACCESS, CASES, ZOOKEEPER, Case
 from tests.broker.starts import NOBODY, Disk, Outcome, Prepared, outcome, reachable_root
 from tests.needs import need_command, need_root
@@ -67,8 +69,11 @@ def prepared_as_nobody() -> Iterator[Preparer]:
 
 def checked(disk: Disk, capsys: pytest.CaptureFixture[str], version: str, *more: str) -> tuple[int, dict[str, Any]]:
     """Exit status and document of `logagent check --json` for the broker of `disk`."""
-    state = disk.root.parent / "state"
-    arguments = ["check", "--json", "--kafka-config", str(disk.node.config), "--state-dir", str(state)]
+    # A disk under many tests at once may be slow, and these are not about slow disks.
+    config = disk.root.parent / "logagent.toml"
+    config.write_text('[health]\nprobe_timeout = "5m"\n')
+    arguments = ["check", "--json", "--kafka-config", str(disk.node.config), "--config", str(config)]
+    arguments += ["--state-dir", str(disk.root.parent / "state")]
     capsys.readouterr()
     status = logagent([*arguments, "--kafka-version", version, *more])
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -116,3 +121,25 @@ def test_a_broker_without_privileges_does_what_check_says(
         case.damage(disk)
         status, document = checked(disk, capsys, version, "--broker-user", str(NOBODY))
         compare(disk, case, version, status, document)
+
+
+def test_every_fatal_code_was_seen_on_a_real_broker() -> None:
+    """By the table of codes. A symlink's target is emptied later than at the start: test_check_live shows that."""
+    table = check_module.__doc__ or ""
+    fatal = set(re.findall(r"^([a-z][a-z-]+) +fatal ", table, re.MULTILINE))
+    shown = {
+        code for case in [*CASES, *ACCESS] for code in case.codes if set(case.outcomes.values()) - {Outcome.STARTS}
+    }
+    assert fatal - shown == {"delete-through-link"}
+    assert shown <= fatal
+
+
+def test_a_default_run_shows_every_fatal_code_that_its_releases_know() -> None:
+    quick = {
+        code
+        for case in [*CASES, *ACCESS]
+        if any(case.outcomes[version] is not Outcome.STARTS for version in case.quick)
+        for code in case.codes
+    }
+    every = {code for case in [*CASES, *ACCESS] for code in case.codes}
+    assert every - quick == {"stray-unsupported"}

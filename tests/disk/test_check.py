@@ -61,7 +61,7 @@ class Host:
         (made / "partition.metadata").write_text("version: 0\ntopic_id: Xs6gS0pIR5yNqcAe2bBqwQ")
         return made
 
-    def check(self, *more: str, config: str = "") -> tuple[int, dict[str, Any]]:
+    def check(self, *more: str, config: str = '[health]\nprobe_timeout = "5m"\n') -> tuple[int, dict[str, Any]]:
         """Exit status and document; the document is the one that is promised."""
         (self.root / "logagent.toml").write_text(config)
         options = ["--kafka-config", str(self.config), "--config", str(self.root / "logagent.toml")]
@@ -79,7 +79,7 @@ class Host:
         with open_session(
             target, settings, Ahead(ahead_ms), state_dir=str(self.root / "state"), act=False, actor="test"
         ) as session:
-            return run_check(session, timeout=10, about_to_start=about_to_start)
+            return run_check(session, timeout=300, about_to_start=about_to_start)
 
 
 class Ahead(SystemClock):
