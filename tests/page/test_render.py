@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import logagent.fleet.page
 from logagent.fleet.contract import TABLES, PageTable, column_units
 from logagent.fleet.page import MOST_BYTES, render
+from logagent.fleet.page.bars import ledger_parts
 from logagent.fleet.page.columns import LAYOUT
 from logagent.fleet.page.links import link_html
 from logagent.fleet.page.tables import MOST_COLUMNS, Grid, fit, path_html
@@ -297,3 +298,13 @@ def test_the_page_is_pure() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.split(".")[0] for name in names} & {"os", "time", "pyspark", "socket", "pathlib"}, source
+
+
+def test_a_bar_never_looks_emptier_than_its_disk() -> None:
+    row = {"size": 100, "used": 60, "free": 40, "current": 10, "stray": -5, "unexplained": 5}
+    assert ledger_parts(row) == [
+        ("current", "current", 10),
+        ("unexplained", "unexplained", 50),
+        ("free", "free", 40),
+    ]
+    assert ledger_parts({"size": None, "used": None}) == []

@@ -40,8 +40,17 @@ def legend_html() -> str:
 
 
 def ledger_parts(row: Row) -> list[tuple[str, str, int]]:
-    """(key, label, bytes) of the ledger's parts that can be drawn; negative and unknown ones cannot."""
-    return [(key, label, row[key]) for key, label in SEGMENTS if isinstance(row.get(key), int) and row[key] > 0]
+    """(key, label, bytes) of the ledger's parts that can be drawn; negative and unknown ones cannot.
+
+    What is used and in no part of the ledger is drawn as unexplained: a bar never looks emptier than its disk is.
+    """
+    parts = {key: row[key] for key, _ in SEGMENTS if isinstance(row.get(key), int) and row[key] > 0}
+    used = row.get("used")
+    if isinstance(used, int):
+        rest = used - sum(value for key, value in parts.items() if key != "free")
+        if rest > 0:
+            parts["unexplained"] = parts.get("unexplained", 0) + rest
+    return [(key, label, parts[key]) for key, label in SEGMENTS if key in parts]
 
 
 def ledger_bars(rows: Sequence[Row], *, is_shared_scale: bool, link: str, named_by: Sequence[str]) -> str:
@@ -108,7 +117,7 @@ def _rects(parts: Sequence[tuple[str, str, int]], scale: int) -> str:
 def _summary(row: Row) -> str:
     """ "1.20 TiB of 2.00 TiB used (60.0 %), 12.0 GiB hidden": what the bar says, for who cannot see it."""
     used, total = row.get("used"), row.get("size")
-    hidden = sum(row[key] for key in HIDDEN if isinstance(row.get(key), int) and row[key] > 0)
+    hidden = sum(value for key, _, value in ledger_parts(row) if key in HIDDEN)
     words = ""
     if isinstance(used, int) and isinstance(total, int) and total > 0:
         words = f"{unbroken(size(used))} of {unbroken(size(total))} used ({unbroken(percent(used / total))})"
@@ -117,8 +126,8 @@ def _summary(row: Row) -> str:
     return words
 
 
-def progress_bars(rows: Sequence[Row]) -> str:
-    """Deletion progress: one bar a topic, removed against marked."""
+def progress_bars(rows: Sequence[Row], *, of_cluster: bool) -> str:
+    """Deletion progress: one bar a topic (`of_cluster`: with its cluster), removed against marked."""
     items = []
     for row in rows[:SHOWN_BARS]:
         marked, removed = row.get("marked") or 0, row.get("removed") or 0
@@ -128,8 +137,9 @@ def progress_bars(rows: Sequence[Row]) -> str:
             f"{exact(removed)} of {exact(whole)} directories removed ({percent(share)}), "
             f"done on {exact(row.get('hosts_done') or 0)} of {exact(row.get('hosts') or 0)} hosts"
         )
+        cluster = f' <span class="sep">{name_html(str(row.get("cluster_id")))}</span>' if of_cluster else ""
         items.append(
-            f'<li><div class="row"><span>{name_html(str(row.get("topic")))}</span><span>{words}</span></div>'
+            f'<li><div class="row"><span>{name_html(str(row.get("topic")))}{cluster}</span><span>{words}</span></div>'
             f'<svg class="bar" width="100%" height="{BAR_HEIGHT}" aria-hidden="true">'
             f'<rect class="s-free" width="100%" height="{BAR_HEIGHT}"/>'
             f'<rect class="s-done" width="{share * 100:.3f}%" height="{BAR_HEIGHT}"/></svg>'

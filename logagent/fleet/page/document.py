@@ -123,7 +123,10 @@ def _chart(name: str, tables: Mapping[str, PageTable], colours: Mapping[str, int
     if name == "usage_log_dirs":
         stacked = bars.ledger_bars(rows, is_shared_scale=False, link=name, named_by=("host", "log_dir"))
         return drawn + bars.legend_html() + stacked
-    return drawn + bars.progress_bars(rows) if name == "deletion_progress" else ""
+    if name == "deletion_progress":
+        several = len({row.get("cluster_id") for row in rows}) > 1
+        return drawn + bars.progress_bars(rows, of_cluster=several)
+    return ""
 
 
 def _section(name: str, report: Mapping[str, Any], tables: Mapping[str, PageTable], item: Grid, chart: str) -> str:

@@ -59,7 +59,7 @@ def _chart(cluster: str, rows: Sequence[Row]) -> str:
         f"Hollow: {exact(silent)} of {exact(len(rows))} dates with fewer than {exact(most)} hosts; "
         "no line is drawn where their number changes."
         if silent
-        else f"{exact(most)} hosts on all {exact(len(rows))} dates."
+        else f"{exact(most)} hosts on each of {exact(len(rows))} dates."
     )
     words = (
         f"from {size(first['bytes'])} on {day(str(first['date']))} to {size(last['bytes'])} on {day(str(last['date']))}"
@@ -95,7 +95,8 @@ def _ceiling(rows: Sequence[Row]) -> tuple[int, int | None]:
     capacity = sizes[-1] if sizes else None
     if capacity and top * 2 >= capacity:
         return max(top, capacity), capacity
-    return max(top, 1), capacity
+    # Room above the line, so that it does not run through the figure of the scale.
+    return max(top * 5 // 4, 1), capacity
 
 
 def _points(rows: Sequence[Row], ceiling: int) -> list[_Point]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from logagent.fleet.contract import PageTable
 from logagent.fleet.page.tables import path_html
 from logagent.fleet.page.text import esc, name_html
-from logagent.fleet.page.units import days, exact, size
+from logagent.fleet.page.units import LONG_AHEAD, days, exact, size
 
 Tables = Mapping[str, PageTable]
 SHOWN_WARNINGS = 30
@@ -140,9 +140,9 @@ def _full_tile(tables: Tables) -> Tile:
     first = min(soonest, key=lambda row: row["days_to_full"])
     where = f"{name_html(str(first.get('host')))}<br>{name_html(str(first.get('log_dir')))}"
     ahead = first["days_to_full"]
-    return Tile(
-        "First log dir full", f"in {days(ahead)}", where, "bad" if ahead < 7 else "warn" if ahead < 30 else "", "growth"
-    )
+    when = days(ahead) if ahead > LONG_AHEAD else f"in {days(ahead)}"
+    tone = "bad" if ahead < 7 else "warn" if ahead < 30 else ""
+    return Tile("First log dir full", when, where, tone, "growth")
 
 
 def undecided_clusters(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:

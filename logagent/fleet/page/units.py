@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")
 MISSING = "–"
+# Days beyond which a trend says only "not soon".
+LONG_AHEAD = 3650
 MINUS = "\u2212"
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -61,7 +63,7 @@ def days(value: float) -> str:
     """Days ahead: "< 1 d", "4.5 d", "120 d"; beyond ten years only that, as no trend reaches that far."""
     if value < 1:
         return "< 1 d"
-    if value > 3650:
+    if value > LONG_AHEAD:
         return "> 10 y"
     return f"{value:.1f} d" if value < 10 else f"{value:,.0f} d"
 
