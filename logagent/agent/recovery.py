@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from logagent.agent.renames import edit_checkpoints
 from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
-from logagent.broker.lock import Interlock
+from logagent.broker.lock import Interlock, look
 from logagent.errors import BrokerHoldsLogDir, LogAgentError
 from logagent.host.disk import OpenLogDir
 from logagent.host.journal import CheckpointEntry, Entry, Journal
@@ -94,10 +93,14 @@ def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> lis
 def _edit(log_dir: OpenLogDir, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()) -> None:
     """Take entries out of the checkpoints or put them (back) where no newer one stands; our temp files go.
 
-    While a broker holds the log dir its own checkpoints are the truth and nothing is written.
+    While a broker holds the log dir its own checkpoints are the truth and nothing is written. Raises BrokerHoldsLogDir
+    where that cannot be told.
     """
     interlock = Interlock(log_dir.fd, log_dir.path)
-    with suppress(BrokerHoldsLogDir):
+    try:
         with log_dir.acting("removal of temp files"):
             remove_leftovers(log_dir.fd, interlock.before)
         edit_checkpoints(log_dir, interlock, drop=drop, put=put, files=CHECKPOINTS)
+    except BrokerHoldsLogDir:
+        if not look(log_dir.fd).held:
+            raise

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from logagent.broker.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT, read_checkpoint, rewrite_checkpoint
-from logagent.broker.lock import Interlock
+from logagent.broker.lock import Interlock, look
 from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
 from logagent.host.disk import OpenLogDir
 from logagent.host.journal import CheckpointEntry, Intent, Journal
@@ -144,8 +144,9 @@ class RenameBatch:
             for p in proposals:
                 if action_id(p) in put:
                     self.results[action_id(p)] = _not_put_back(self._result(p), put[action_id(p)], e)
-            # With a broker there its own checkpoints are the truth from now on; nothing is left to recover.
-            if not isinstance(e, BrokerHoldsLogDir):
+            # With a broker there its own checkpoints are the truth from now on; nothing is left to recover. (The
+            # interlock also stops where it cannot tell; then there is.)
+            if not look(self.log_dir.fd).held:
                 self.uncertain.update(put)
 
     def _drop_before_rename(self, intents: Sequence[Intent], proposals: Sequence[Proposal]) -> bool:
@@ -185,7 +186,7 @@ class RenameBatch:
         ended: ActionResult | None = None
         renamed = False
         for p in proposals:
-            if ended is None and self.stop():
+            if ended is None and self.stop() and not self._has_room(p, proposals):
                 ended = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
             if ended is not None:
                 self.results[action_id(p)] = ended
@@ -195,6 +196,14 @@ class RenameBatch:
             self.results[action_id(p)] = result
         if renamed:
             self._fsync(proposals)
+
+    def _has_room(self, p: Proposal, proposals: Sequence[Proposal]) -> bool:
+        """Whether something was set aside for `p` just now: then `p` comes, stop or not, or that was for nothing."""
+        for other in proposals:
+            result = self.results.get(action_id(other))
+            if other.makes_room_for == (p.dir.log_dir, p.dir.name) and result is not None:
+                return result.outcome is Outcome.DONE
+        return False
 
     def _rename(self, p: Proposal) -> tuple[ActionResult, ActionResult | None]:
         """The result of this one, and what ends the batch (None: go on)."""

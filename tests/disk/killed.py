@@ -250,7 +250,13 @@ def _what(call: str, arguments: str, root: Path) -> str | None:
 
 
 def each_once(sites: Iterable[Site]) -> list[Site]:
+    """The first call of each call site."""
     return list({(s.call, s.what, s.epoch): s for s in reversed(list(sites))}.values())[::-1]
+
+
+def each_file_once(sites: Iterable[Site]) -> list[Site]:
+    """The first call of each kind on each file: enough for errors, which leave the process to say what it means."""
+    return list({(s.call, s.what): s for s in reversed(list(sites))}.values())[::-1]
 
 
 # What must hold
@@ -385,9 +391,9 @@ def run_all(names: Iterable[str], *, every: bool) -> int:
     for name in names:
         with tempfile.TemporaryDirectory(prefix="logagent-killed-") as folder:
             all_sites = sites_of(SCENARIOS[name], Path(folder))
-            sites = all_sites if every else each_once(all_sites)
-            blows = [*kills(sites), *errors(sites, each=every)]
-            print(f"{name}: {len(sites)} of {len(all_sites)} calls, {len(blows)} runs", flush=True)
+            to_kill, to_fail = (all_sites, all_sites) if every else (each_once(all_sites), each_file_once(all_sites))
+            blows = [*kills(to_kill), *errors(to_fail, each=every)]
+            print(f"{name}: {len(to_kill)} of {len(all_sites)} calls, {len(blows)} runs", flush=True)
             for problem in strike(SCENARIOS[name], blows, Path(folder)):
                 count += 1
                 print(f"  {problem}", flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.killed import SCENARIOS, SYSCALLS, each_once, errors, kills, sites_of, strike
+from tests.disk.killed import SCENARIOS, SYSCALLS, each_file_once, each_once, errors, kills, sites_of, strike
 from tests.needs import need_command
 
 
@@ -23,7 +23,7 @@ def test_killed_anywhere_it_comes_to_the_same_end(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_error_anywhere_is_said_and_made_good_by_the_next_run(tmp_path: Path, name: str) -> None:
     need_command("strace")
-    blows = errors(each_once(sites_of(SCENARIOS[name], tmp_path)), each=False)
+    blows = errors(each_file_once(sites_of(SCENARIOS[name], tmp_path)), each=False)
     assert strike(SCENARIOS[name], blows, tmp_path) == []
 
 
