@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from logagent.agent.clock import SystemClock
 from logagent.agent.renames import entries_to_drop
+from logagent.agent.session import new_uuid, open_session
+from logagent.agent.target import resolve_target
 from logagent.broker.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.config import load
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.scan import scan_log_dir
-from logagent.model.proposals import rename_away
-from logagent.model.records import TopicPartition
+from logagent.model.proposals import rename_away, restorations
+from logagent.model.records import ActionKind, Outcome, TopicPartition
 from tests.cli_host import FREELY, CliHost
 
 ORDERS_1 = TopicPartition("orders", 1)
@@ -85,3 +89,27 @@ def test_a_partition_is_not_restored_while_a_log_dir_is_not_looked_at(host: CliH
     assert ran.status == 3 and list(ran.guards()) == [name]
     assert str(host.d1) in ran.json["refusals"][0]["fact"]
     assert host.partitions() == before
+
+
+def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> None:
+    """A SIGTERM between the two renames: the partition would be gone from its place, and nothing in it."""
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    (name,) = host.find("orders-1.", "-delete")
+    shutil.copytree(host.d2 / name, host.d2 / "orders-1")
+    settings = load(host.toml).settings
+    state = str(host.state)
+    with open_session(
+        resolve_target(settings), settings, SystemClock(), state_dir=state, act=True, actor="test"
+    ) as session:
+        session.read_assignments()
+        session.take_inventory()
+        facts = session.facts()
+        chosen = [d for d in session.dirs if d.name == name]
+        proposals, _ = restorations(
+            chosen, session.dirs, facts, session.marks(), session.begun(), new_uuid=new_uuid, replace=True
+        )
+        plan = session.plan(proposals, facts=facts)
+        assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.RESTORE]
+        execution = session.log_manager(plan, stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
+    assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
+    assert host.find("orders-1") != [] and (host.d2 / "orders-1").is_dir()
