@@ -114,6 +114,10 @@ class Looker:
         probed = self._probes.get(path)
         if probed is not None and probed.outcome is not ProbeOutcome.GOOD:
             return STATES[probed.outcome], probed.reason
+        if f.health is Health.OFFLINE and f.identity is not None:
+            # It answers, but another log dir is held: for guards that is reason enough to leave it alone. Whether the
+            # broker gave it up, or has not come to it yet, or another process holds that one, is told apart below.
+            return Health.ONLINE, None
         return f.health, f.health_reason
 
     def _given_up(self, f: LogDirFacts) -> int | None:
