@@ -171,7 +171,7 @@ class Session:
         settings = self.settings
         if sources is not None:
             settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
-        self.sight.log_dir_facts()
+        self.sight.read_cluster()
         cluster = self.sight.cluster
         self.assignments = load_assignments(
             self.target,

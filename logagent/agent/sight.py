@@ -84,8 +84,8 @@ class HostSight:
             if log_dir.identity.device == opened.identity.device
         }
 
-    def log_dir_facts(self) -> dict[str, LogDirFacts]:
-        """Health, holder, ids and open files of every log dir, looked at now."""
+    def read_cluster(self) -> dict[str, MetaSeen]:
+        """`meta.properties` of every online log dir; `cluster` is what they agree on. Looks at no process."""
         metas: dict[str, MetaSeen] = {}
         for path, log_dir in self.online().items():
             try:
@@ -93,6 +93,11 @@ class HostSight:
             except LogAgentError:
                 continue
         self.cluster = agree(metas, self.target.server.node_id)
+        return metas
+
+    def log_dir_facts(self) -> dict[str, LogDirFacts]:
+        """Health, holder, ids and open files of every log dir, looked at now."""
+        metas = self.read_cluster()
         online = self.online()
         open_files, unreadable = self._open_files(list(self.opened().values()))
         found = {
