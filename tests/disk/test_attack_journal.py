@@ -87,16 +87,16 @@ def locked(directory: Path) -> Iterator[None]:
 def test_two_with_state_dirs_of_their_own_never_act_at_once(host: CliHost) -> None:
     """Two executor locks: one's temp file of a checkpoint could be renamed by the other while it is half written."""
     with locked(host.d2):
-        ran = host.run("prestart", "--json")
+        ran = host.run("prestart", "--budget", "60s", "--json")
         assert "another logagent is acting" in ran.json["skipped"] and str(host.d2) in ran.json["skipped"]
-    assert host.run("prestart", "--json").json["skipped"] is None
+    assert host.run("prestart", "--budget", "60s", "--json").json["skipped"] is None
 
 
 def test_an_acting_logagent_holds_its_log_dirs(host: CliHost) -> None:
     target = resolve_target(load(host.toml).settings)
     with open_session(target, Settings(), SystemClock(), state_dir=str(host.state), act=True, actor="test"):
         host.state = host.root / "another"
-        ran = host.run("prestart", "--json")
+        ran = host.run("prestart", "--budget", "60s", "--json")
         assert "another logagent is acting" in ran.json["skipped"] and str(host.d1) in ran.json["skipped"]
 
 
