@@ -18,14 +18,16 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from logagent.broker.lock import look
 from logagent.host.disk import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
+from logagent.host.inventory import OTHER_KINDS, LogDirInventory
 from logagent.host.mounts import mounted_children
 from logagent.host.read_dir import TAIL_INDEXES, Known, PartitionReader
 from logagent.model.names import classify
-from logagent.model.records import Identity, Kind, PartitionDir
+from logagent.model.records import Kind, PartitionDir
+
+__all__ = ["MOUNT_POINT_ERROR", "OTHER_KINDS", "SYMLINK_ERROR", "LogDirInventory", "scan_log_dir"]
 
 # In each scan one of so many slices is read in full: at a scan every 10 minutes, everything within two days.
 SLICES = 256
@@ -35,46 +37,8 @@ INDEX_SLICES = 16
 LOADING_NS = 3600 * 1_000_000_000
 # Inodes of directories come in steps (xfs: 32 or 64); this spreads them, so that slices are of one size.
 _SPREAD = 0x9E3779B1
-# Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
-OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
 SYMLINK_ERROR = "symlink"
 MOUNT_POINT_ERROR = "mount point"
-
-
-@dataclass(slots=True)
-class LogDirInventory:
-    """What one scan of a log dir saw.
-
-    dirs: every directory in it (and every symlink, with the error "symlink", because Kafka follows those), in the order
-    of the listing. A directory that could not be read has its `error` and what little is known. `allocated` includes
-    the blocks of the directories themselves, as `du` counts; `newest_mtime_ns` is that of the newest segment's `.log`
-    (Kafka appends to no other), without segments the directory's own.
-    other_bytes, other_allocated: plain files, symlinks, and the directories of `OTHER_KINDS` (which are in `dirs` too),
-    so used = sum over the other kinds + other + unexplained.
-    size, used, free: the file system's, in bytes; `free` is what a user without privileges can still write.
-    at_ns: when the scan began. read_in_full: how many directories were (the rest only as far as they can change).
-    round, holder, holder_since_ns, known: for the next scan.
-    """
-
-    path: str
-    identity: Identity
-    at_ns: int
-    dirs: list[PartitionDir] = field(default_factory=list)
-    other_bytes: int = 0
-    other_allocated: int = 0
-    size: int = 0
-    used: int = 0
-    free: int = 0
-    read_in_full: int = 0
-    round: int = 0
-    holder: tuple[bool, int | None] = (False, None)
-    holder_since_ns: int = 0
-    known: dict[str, Known] = field(default_factory=dict, repr=False)
-
-    @property
-    def errors(self) -> dict[str, str]:
-        """The directories that could not be read wholly, with the reason."""
-        return {entry.name: entry.error for entry in self.dirs if entry.error is not None}
 
 
 def scan_log_dir(
