@@ -8,6 +8,7 @@ code                        severity  releases     what is there
 unparsable-name             fatal     all          a directory that is no partition's (`bar`, `.trash`, `-0`)
 lost-and-found              fatal     all          `lost+found`: the log dir is the root of a file system
 stray-unsupported           fatal     < 3.6.1      a `-stray` directory
+cache-unsupported           fatal     < 3.5.0      `remote-log-index-cache` (2.5.1 fails, 3.5.2 does not)
 duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
 duplicate-future            fatal     all [1]      two `-future` directories of one partition
 future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one

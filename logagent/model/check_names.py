@@ -16,6 +16,8 @@ MOUNT_POINT = "mount point"
 _BROKEN_METADATA = "partition.metadata: "
 
 STRAY_KNOWN: tuple[int, ...] = (3, 6, 1)
+# 2.5.1 was seen to stumble over it and 3.5.2 not to; the releases between were not tried.
+CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
 TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
 # KRaft brokers set logs aside that are not theirs, by topic id, from here on.
 SETS_ASIDE: tuple[int, ...] = (3, 7, 0)
@@ -40,6 +42,8 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
         if d.kind is Kind.INVALID:
             if not _is_or_holds_log_dir(d, where, facts.log_dirs):
                 yield _unparsable(d)
+        elif d.kind is Kind.CACHE:
+            yield _cache(d)
         elif d.kind in _LOADED:
             loaded.append(d)
             yield from _one(d, where, facts)
@@ -151,6 +155,17 @@ def _unparsable(d: PartitionDir) -> Finding:
         "unparsable-name",
         f"{d.error or 'it is no name of a partition directory'}: no broker starts with it in a log dir",
         "find out what it is (logagent explain NAME) and move it out of the log dir",
+    )
+
+
+def _cache(d: PartitionDir) -> Finding:
+    return _finding(
+        d,
+        Severity.FATAL,
+        "cache-unsupported",
+        "old releases do not know the cache of tiered storage: they take it for a partition and do not start",
+        "remove it before an older broker starts; a newer one makes it anew",
+        Releases(before=CACHE_KNOWN),
     )
 
 

@@ -68,7 +68,8 @@ def _harmless(disk: Disk) -> None:
         (d / ".logagent-recovery-point-offset-checkpoint").write_text("x")
         (d / "dangling").symlink_to("/nonexistent/x")
         (d / "to-a-file").symlink_to(d / "README")
-        disk.make("remote-log-index-cache", d)
+        if disk.node.version != "2.5.1":
+            disk.make("remote-log-index-cache", d)
         disk.make(f"zzz-0.{UUID}-delete", d)
         disk.make(f"zzz-0.{OTHER_UUID}-delete", d)
     disk.make("zzz-0.nohex-delete")
@@ -146,6 +147,12 @@ DIRECTORIES = [
         ("3.9.1",),
     ),
     Case("harmless things", _harmless, (), on(STARTS, *EVERY), NEW, ("leftover-temp-file", "undecodable-name")),
+    Case(
+        "the cache of tiered storage",
+        _named("remote-log-index-cache"),
+        ("cache-unsupported",),
+        {**on(REFUSES, "2.5.1"), **on(STARTS, "3.5.2", *KRAFT)},
+    ),
     Case("a partition behind a symlink", _linked_partition, (), on(STARTS, *EVERY), (), ("linked-partition",)),
     Case("a copy in the other log dir", _copy, ("duplicate-partition",), on(REFUSES, *EVERY), ("3.9.1",)),
     Case(
@@ -322,7 +329,7 @@ META = [
         "meta.properties of a later version",
         _write_meta("version=7\n"),
         ("meta-properties-malformed",),
-        {**on(REFUSES, *ZOOKEEPER, "3.6.0"), **on(OFFLINE, "3.7.0", *NEW)},
+        {**on(REFUSES, "3.5.2", "3.6.0"), **on(OFFLINE, "2.5.1", "3.7.0", *NEW)},
         ("4.3.1",),
     ),
     Case(

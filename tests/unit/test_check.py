@@ -90,6 +90,12 @@ NAMES: list[tuple[str, tuple[PartitionDir, ...], Version, list[tuple[str, str, s
     ("hidden", (directory(".trash"),), (2, 5, 1), [("fatal", "unparsable-name", "/d1/.trash")]),
     ("lost+found", (directory("lost+found"),), NEW, [("fatal", "lost-and-found", "/d1/lost+found")]),
     ("cache", (directory("remote-log-index-cache"),), NEW, []),
+    (
+        "cache, old",
+        (directory("remote-log-index-cache"),),
+        (2, 5, 1),
+        [("fatal", "cache-unsupported", "/d1/remote-log-index-cache")],
+    ),
     ("metadata log", (directory("__cluster_metadata-0", topic_id=None),), NEW, []),
     ("no hex", (directory("zzz-0.nohex-delete", topic_id=None),), NEW, []),
     ("two deleted", (directory(f"z-0.{UUID}-delete"), directory(f"z-0.{OTHER_UUID}-delete")), NEW, []),
