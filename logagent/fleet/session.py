@@ -67,7 +67,7 @@ def build_session(
             spark.conf.set(key, value)
         tune(spark, 0)
         # Parquet pages carry a CRC; without this a flipped byte is another topic id, so a false orphan.
-        hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
         hadoop.set("parquet.page.verify-checksum.enabled", "true")
         hadoop.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     return spark

@@ -28,7 +28,7 @@ class Files:
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
 
     def _at(self, uri: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(uri)

@@ -150,8 +150,7 @@ def orphans(scope: Scope, judged: DataFrame, *, large: bool) -> DataFrame:
         fn.broadcast(found.select(*key).distinct()), key, "left_semi"
     )
     copies = live.join(wanted, ["topic_key", "partition"], "left_semi").unionByName(stray, allowMissingColumns=True)
-    copies = copies.groupBy(*key)
-    counted = copies.agg(fn.count("*").alias("copies"), fn.max(length).alias("longest"))
+    counted = copies.groupBy(*key).agg(fn.count("*").alias("copies"), fn.max(length).alias("longest"))
     unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
     age = fn.col("at").cast("double") - fn.col("first_seen").cast("double")
     return found.join(counted, key).withColumns(
