@@ -171,7 +171,7 @@ class Cluster:
             self.dirs[node] += [
                 Dir("__cluster_metadata-0", "metadata", "__cluster_metadata", 0, None, self._size(), 0),
                 Dir("remote-log-index-cache", "cache", None, None, None, 0, 1),
-                Dir("<script>alert(1)</script>\udcff", "invalid", None, None, None, 7, 1),
+                Dir("<img src=x onerror=alert(1)>\udcff", "invalid", None, None, None, 7, 1),
             ]
         moved = next((d for d in self.dirs[node] if d.kind == "current" and d.orphan is None), None)
         if moved is not None and nth == 0:
