@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from logagent.agent import remembered
 from logagent.agent.assignments import Assignments, judge, load_assignments
 from logagent.agent.clock import Clock
 from logagent.agent.guard import GUARDS
@@ -19,23 +20,20 @@ from logagent.agent.target import Target
 from logagent.broker.version import at_least, version_beside, version_of_process
 from logagent.errors import JournalError, KafkaStorageError, LogAgentError
 from logagent.host.budget import ByteBudget
-from logagent.host.journal import CheckpointEntry, Entry, Journal
+from logagent.host.journal import CheckpointEntry, Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.host.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
-from logagent.model.facts import Facts, LogDirFacts, RecentAction, Ruling
+from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
 from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
-from logagent.model.reasons import Reason
-from logagent.model.records import ActionKind, HolderState, Identity, Kind, Outcome, PartitionDir, Verdict
-from logagent.model.serving import Serving, has_all_open, serving_now, with_settled_holder
+from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
+from logagent.model.serving import has_all_open, tell_serving
 from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
 from logagent.model.verdict import Host
-from logagent.settings import DAY_MS, Settings
+from logagent.settings import Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.
 EXECUTOR_WAIT_SECONDS = 10.0
-_PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
-_TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
 @dataclass(slots=True)
@@ -91,57 +89,13 @@ class Session:
     # What the journal adds
 
     def marks(self) -> dict[tuple[str, str], Mark]:
-        """Per (log dir, present name) what we know of its rename, where it is still the same directory.
-
-        The inode tells that, not the device: a file system can have another device number after a reboot.
-        """
-        found: dict[tuple[str, str], Mark] = {}
-        renames = self.journal.renames()
-        for d in self.dirs:
-            entry = renames.get((d.log_dir, d.name))
-            if entry is not None and entry.intent.identity.inode == d.inode:
-                first = self._first_rename(entry, renames)
-                i = first.intent
-                came_from = i.log_dir if i.new_dir is not None else None
-                found[d.log_dir, d.name] = Mark(
-                    entry.at_ms, i.topic, i.name, entry.intent.approved, entry.id, came_from
-                )
-        return found
-
-    @staticmethod
-    def _first_rename(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Entry:
-        """Back over our renames of one directory (current → stray → delete) to the one that took its name away."""
-        while True:
-            before = renames.get((entry.intent.log_dir, entry.intent.name))
-            if before is None or before.intent.action is ActionKind.RESTORE or before.id >= entry.id:
-                return entry
-            if before.intent.identity.inode != entry.intent.identity.inode:
-                return entry
-            entry = before
+        return remembered.marks(self.journal, self.dirs)
 
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
-        """(log dir, present name) of what the plan renamed away and what still stands there."""
-        marks = self.marks()
-        mine = {(e.intent.ends_in, e.intent.new_name) for e in self.journal.of_plan(plan_id)}
-        return [key for key in marks if key in mine]
+        return remembered.renamed_by(self.journal, self.dirs, plan_id)
 
     def begun(self) -> frozenset[tuple[str, str]]:
-        """(log dir, present name) of what a removal was ever begun on, whatever its name and the path were then."""
-        begun = self.journal.removals_begun()
-        if not begun:
-            return frozenset()
-        named = {(e.intent.new_name, e.intent.identity.inode): e for e in self.journal.renames().values()}
-        found: set[tuple[str, str]] = set()
-        for d in self.of_kind(Kind.STRAY, Kind.DELETE):
-            entry = named.get((d.name, d.inode))
-            names = {d.name}
-            while entry is not None:
-                names.add(entry.intent.name)
-                before = named.get((entry.intent.name, d.inode))
-                entry = before if before is not None and before.id < entry.id else None
-            if any((name, d.inode) in begun for name in names):
-                found.add((d.log_dir, d.name))
-        return frozenset(found)
+        return remembered.begun(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 
     def queue(self) -> list[QueueEntry]:
         """What is marked for deletion, in the order in which it falls due."""
@@ -153,15 +107,6 @@ class Session:
             self.begun(),
             delay_ms=self.file_delete_delay_ms(),
             leftover_grace_ms=self.settings.cleanup.leftover_grace,
-        )
-
-    def recent(self) -> tuple[RecentAction, ...]:
-        """What was renamed away or removed in the last 24 hours (a clock set back does not hide it)."""
-        now = self.clock.now_ms()
-        return tuple(
-            RecentAction(e.intent.identity, e.intent.topic_id, e.intent.partition, e.intent.bytes, e.intent.approved)
-            for e in self.journal.since(now - DAY_MS)
-            if e.intent.action in _TAKES_AWAY and e.outcome is not Outcome.SKIPPED
         )
 
     # Assignments and verdicts
@@ -224,7 +169,7 @@ class Session:
         `to_plan`: with what the blast radius of a plan needs besides.
         """
         now = self.clock.now_ms()
-        log_dirs = self._with_serving(self.sight.log_dir_facts(), now)
+        log_dirs = self._tell_serving(self.sight.log_dir_facts(), now)
         cluster = self.sight.cluster
         host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
         rulings = judge(
@@ -233,10 +178,10 @@ class Session:
             host,
             log_dirs,
             now,
-            proven_absent=self._proven_absent(),
+            proven_absent=remembered.proven_absent(self.journal, self.settings.cleanup),
         )
-        recent = self.recent() if self.journal_problem is None else ()
-        had_dirs, had_bytes = self._had(recent)
+        recent = remembered.recent(self.journal, now) if self.journal_problem is None else ()
+        had_dirs, had_bytes = remembered.had(self.dirs, recent)
         return replace(
             self.sight.facts(log_dirs),
             rulings=rulings,
@@ -249,54 +194,21 @@ class Session:
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
         )
 
-    def _proven_absent(self) -> frozenset[str]:
-        """Topic ids that this host's broker said it does not know, as often and as long as an orphan has to be seen."""
-        cleanup = self.settings.cleanup
-        return frozenset(
-            s.topic_id
-            for s in self.journal.sightings().values()
-            if s.topic_id is not None
-            and s.reason in (Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED)
-            and s.count >= cleanup.sightings
-            and s.last_ms - s.first_ms >= cleanup.min_age
-        )
-
-    def _had(self, recent: Sequence[RecentAction]) -> tuple[int, int]:
-        """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since.
-
-        One that was removed in part counts whole, as it does in the blast radius.
-        """
-        had: dict[Identity, int] = {}
-        for r in recent:
-            had[r.identity] = max(r.bytes, had.get(r.identity, 0))
-        count = size = 0
-        for d in self.dirs:
-            if d.kind in _PARTITION_KINDS:
-                count += 1
-                size += max(d.bytes, had.pop(d.identity, 0)) if had else d.bytes
-        return count + len(had), size + sum(had.values())
-
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> frozenset[tuple[str, str]]:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""
         if self.assignments.usable:
             return frozenset(key for key, ruling in rulings.items() if ruling.verdict is not Verdict.ORPHAN)
         return frozenset((d.log_dir, d.name) for d in self.of_kind(Kind.CURRENT))
 
-    def _with_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
+    def _tell_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
         """Tell brokers that serve from those that may still be starting, and remember since when we know."""
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
         known = self.journal.serving()
-        noted: dict[str, Serving] = {}
-        for path, f in log_dirs.items():
-            serving = serving_now(f, known.get(path), seen=self._seen_serving(f), now_ms=now_ms)
-            if serving is None:
-                continue
-            noted[path] = serving
-            log_dirs[path] = with_settled_holder(f, serving, self.settings.guard.settle, now_ms)
+        told, noted = tell_serving(log_dirs, known, self._seen_serving, self.settings.guard.settle, now_ms)
         if self.acting and noted != known:
             self.journal.note_serving(noted)
-        return log_dirs
+        return told
 
     def _seen_serving(self, where: LogDirFacts) -> bool:
         inventory = self.inventories.get(where.path)

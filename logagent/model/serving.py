@@ -7,7 +7,7 @@ recovery can take hours), and `guard.settle` is waited in addition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from logagent.model.facts import LogDirFacts
@@ -59,3 +59,20 @@ def with_settled_holder(where: LogDirFacts, serving: Serving, settle_ms: int, no
         return replace(where, holder=replace(where.holder, state=HolderState.HELD))
     detail = f"seen serving for {seen_ms // 1000} s, guard.settle is {settle_ms // 1000} s"
     return replace(where, holder=replace(where.holder, detail=detail))
+
+
+def tell_serving(
+    log_dirs: Mapping[str, LogDirFacts],
+    known: Mapping[str, Serving],
+    seen: Callable[[LogDirFacts], bool],
+    settle_ms: int,
+    now_ms: int,
+) -> tuple[dict[str, LogDirFacts], dict[str, Serving]]:
+    """The log dirs with their holders told apart, and what is to be remembered of those that serve."""
+    told, noted = dict(log_dirs), {}
+    for path, where in log_dirs.items():
+        serving = serving_now(where, known.get(path), seen=seen(where), now_ms=now_ms)
+        if serving is not None:
+            noted[path] = serving
+            told[path] = with_settled_holder(where, serving, settle_ms, now_ms)
+    return told, noted
