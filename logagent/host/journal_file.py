@@ -1,0 +1,157 @@
+"""The journal's file: its schema, and how it is opened to write, or to read where nothing may be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from logagent.errors import JournalError
+
+FILE_NAME = "journal.db"
+SCHEMA_VERSION = 1
+_BUSY_SECONDS = 10.0
+
+SCHEMA = """
+CREATE TABLE actions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms INTEGER NOT NULL,
+  action TEXT NOT NULL,
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  new_name TEXT,
+  new_dir TEXT,
+  topic TEXT,
+  partition INTEGER,
+  topic_id TEXT,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  plan_id TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  approved INTEGER NOT NULL,
+  outcome TEXT,
+  finished_at_ms INTEGER,
+  error TEXT
+);
+CREATE INDEX actions_unsettled ON actions (id) WHERE outcome IS NULL;
+CREATE INDEX actions_by_new_name ON actions (new_name) WHERE new_name IS NOT NULL;
+CREATE INDEX actions_by_name ON actions (log_dir, name);
+CREATE INDEX actions_by_time ON actions (at_ms);
+CREATE TABLE checkpoint_entries (
+  action_id INTEGER NOT NULL REFERENCES actions (id) ON DELETE CASCADE,
+  file TEXT NOT NULL,
+  topic TEXT NOT NULL,
+  partition INTEGER NOT NULL,
+  offset INTEGER NOT NULL,
+  PRIMARY KEY (action_id, file)
+) WITHOUT ROWID;
+CREATE TABLE failures (
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  last_at_ms INTEGER NOT NULL,
+  last_error TEXT NOT NULL,
+  PRIMARY KEY (log_dir, name)
+) WITHOUT ROWID;
+CREATE TABLE sightings (
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  topic_id TEXT,
+  newest_mtime_ns INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  first_ms INTEGER NOT NULL,
+  last_ms INTEGER NOT NULL,
+  PRIMARY KEY (log_dir, name)
+) WITHOUT ROWID;
+CREATE TABLE serving (
+  log_dir TEXT PRIMARY KEY,
+  pid INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE last_cycle (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  boot_id TEXT NOT NULL,
+  wall_ms INTEGER NOT NULL,
+  boottime_ms INTEGER NOT NULL
+);
+"""
+
+
+def connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
+    )
+
+
+def _uri_quoted(path: str) -> str:
+
+    return quote(os.path.abspath(path))
+
+
+def open_to_read(path: str) -> sqlite3.Connection:
+    """A connection that reads `path`.
+
+    SQLite reads a WAL database only where it can make (or finds) the `-shm` file beside it. A reader who may not write
+    there, while no writer is at work, gets a copy in memory of the main file, which is complete then.
+    """
+    quoted = _uri_quoted(path)
+    db = connect(f"file:{quoted}?mode=ro")
+    try:
+        db.execute("PRAGMA user_version").fetchone()
+        return db
+    except sqlite3.OperationalError:
+        db.close()
+        if _has_content(path + "-wal"):
+            raise
+    main = connect(f"file:{quoted}?mode=ro&immutable=1")
+    copy = connect(":memory:")
+    try:
+        main.backup(copy)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        main.close()
+    if _has_content(path + "-wal"):
+        copy.close()
+        raise OSError(errno.EAGAIN, "it was written to while it was read; try again")
+    return copy
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def version_of(db: sqlite3.Connection, path: str) -> int:
+    """The schema of the journal, 0 for an empty file. Raises JournalError for what is no journal of ours."""
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise JournalError(
+            f"{path} was written by a newer logagent (journal schema {version}; this one knows {SCHEMA_VERSION})",
+            hint="install that version again, or move the journal away: what it knows of undo is lost with it",
+        )
+    if version <= 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise JournalError(f"{path} is a database of something else", hint="move the file away; a new one is made")
+    return version
+
+
+@contextmanager
+def as_journal_error(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as e:
+        raise JournalError(
+            f"the journal {path} cannot be used: {e}",
+            hint="check owner, mode and free space of the state dir (--state-dir); nothing is done without the journal",
+        ) from e
