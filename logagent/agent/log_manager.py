@@ -6,6 +6,7 @@ is no such partition, KafkaStorageError where it may lie in an offline log dir.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,6 +26,8 @@ from logagent.model.records import ActionKind, Health, Kind, Outcome, PartitionD
 
 # Facts older than this are gathered anew before the next directory is removed.
 FACTS_VALID_SECONDS = 1.0
+# A thread that waits for Python's lock between a look and the call after it waits no longer than this (default 5 ms).
+SWITCH_SECONDS = 0.0005
 
 
 def _never() -> bool:
@@ -54,6 +57,7 @@ class LogManager:
     actor: str
     guards: Sequence[Guard] = GUARDS
     budget: ByteBudget | None = None
+    workers: int = 1
     on_progress: Callable[[int, int], None] | None = None
     stop: Callable[[], bool] = _never
 
@@ -64,6 +68,7 @@ class LogManager:
         at all for a plan that needs approval.
         """
         execution = Execution()
+        sys.setswitchinterval(SWITCH_SECONDS)
         if plan.needs_approval is not None:
             return execution
         for is_rename, group in groupby(plan.actions, key=lambda p: p.action is not ActionKind.REMOVE):
@@ -127,6 +132,7 @@ class LogManager:
             actor=self.actor,
             stop=self.stop,
             budget=self.budget,
+            workers=self.workers,
             on_progress=self.on_progress,
         )
         facts, seen_at = self.look(), self.clock.monotonic()

@@ -34,6 +34,7 @@ class Remover:
     actor: str
     stop: Callable[[], bool]
     budget: ByteBudget | None = None
+    workers: int = 1
     on_progress: Callable[[int, int], None] | None = None
 
     def run(self, p: Proposal, facts: Facts) -> ActionResult:
@@ -80,14 +81,18 @@ class Remover:
         log_dir = self.log_dirs[p.dir.log_dir]
         holder = facts.log_dirs[p.dir.log_dir].holder
         held = holder.state is HolderState.HELD
-        interlock: Interlock | HolderWatch = (
-            HolderWatch(log_dir.fd, log_dir.path, holder.pid) if held else Interlock(log_dir.fd, log_dir.path)
-        )
+
+        def watch() -> Interlock | HolderWatch:
+            if held:
+                return HolderWatch(log_dir.fd, log_dir.path, holder.pid)
+            return Interlock(log_dir.fd, log_dir.path)
+
         return remove_dir(
             log_dir,
             p.dir.name,
             p.dir.identity,
-            interlock,
+            watch(),
+            more_interlocks=tuple(watch() for _ in range(self.workers - 1)),
             budget=self.budget,
             on_progress=self.on_progress,
             held_by_holder=held,

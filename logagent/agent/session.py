@@ -259,6 +259,7 @@ class Session:
             look=lambda: self.facts([p.dir for p in plan.actions]),
             actor=self.actor,
             budget=ByteBudget(rate) if rate is not None else None,
+            workers=self.settings.delete.workers,
             on_progress=on_progress,
             stop=stop,
         )
