@@ -158,6 +158,8 @@ class WaitingDoc(Document):
 
 
 class PlanTotals(Document):
+    """`actions` counts directories: the rows `drop-checkpoint-entry`, which go with a rename, are not among them."""
+
     actions: int
     bytes: Size
     refusals: int
