@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from logagent.fleet.store import Store
 
+LARGEST_ON_DISK = 5000
+"""Directories up to which the demo makes real disks."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -129,11 +131,14 @@ def report(store: str, out: str, day: str | None, max_snapshot_age: str, **spark
 @click.option("--days", default=3, show_default=True, type=click.IntRange(1), help="Dates with snapshots.")
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same fleet.")
 @click.option("--workers", default=os.cpu_count() or 1, type=click.IntRange(1), help="Processes that make it.")
+@click.option("--disks/--no-disks", default=None, help="Lay out real disks and scan them (default: up to 5000 dirs).")
 @click.option("--only-make", is_flag=True, help="Make the fleet and its truth.json; neither ingest nor report.")
 @_spark_options
-def demo(wanted: str | None, only_make: bool, workers: int, days: int, **options: Any) -> None:
+def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, days: int, **options: Any) -> None:
     """Make a fleet with things wrong in it, ingest it, report on it, and say where the page is.
 
+    Small fleets are disks in Kafka's own format (see disks/), and what is published is what `logagent scan` says of
+    them.
     Any size: --hosts 10000 --partitions 40000000. What was planted is written to truth.json.
     """
     if options["hosts"] < options["clusters"]:
@@ -145,7 +150,8 @@ def demo(wanted: str | None, only_make: bool, workers: int, days: int, **options
     began = time.monotonic()
     folder = _empty_folder(wanted)
     now = datetime.now(UTC).replace(microsecond=0)
-    generate(folder, Fleet(at=now, days=days, **options), workers=workers)
+    real = options["partitions"] <= LARGEST_ON_DISK if disks is None else disks
+    generate(folder, Fleet(at=now, days=days, **options), workers=workers, disks=real)
     _say(f"made {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
     if only_make:
         return

@@ -8,13 +8,14 @@ written to `truth.json` beside `landing/`): the tests compare it with the report
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from logagent.fleet.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
+from logagent.fleet.disks import export_assignments, lay_out, scan, snapshot_lines
 from logagent.fleet.landing import Claim, put, rfc3339
 from logagent.fleet.planted import Dir, Fleet, Truth
 from logagent.fleet.planting import Cluster
@@ -24,8 +25,13 @@ GIB = 1 << 30
 DISK = 4096 * GIB
 
 
-def generate(store: Path, fleet: Fleet, *, workers: int = 1) -> list[Truth]:
-    """Writes `landing/` and `truth.json` below `store`. Raises OSError."""
+def generate(store: Path, fleet: Fleet, *, workers: int = 1, disks: bool = False) -> list[Truth]:
+    """Writes `landing/` and `truth.json` below `store`. Raises OSError.
+
+    With `disks` every host is laid out below `store/disks` first, in Kafka's own format, and what it publishes is what
+    the agent's scan of it says; for fleets of some thousand directories.
+    """
+    _make = _make_from_disks if disks else _make_rows
     numbers = range(fleet.clusters)
     if workers > 1:
         with ProcessPoolExecutor(workers) as pool:
@@ -36,13 +42,32 @@ def generate(store: Path, fleet: Fleet, *, workers: int = 1) -> list[Truth]:
     return truths
 
 
-def _make(store: Path, fleet: Fleet, number: int) -> Truth:
+Lines = Callable[[Cluster, int, int, Claim], Iterable[str]]
+
+
+def _make_rows(store: Path, fleet: Fleet, number: int) -> Truth:
     cluster = Cluster(fleet, number)
     cluster.plant()
-    for day in range(fleet.days):
+    return _write(store, cluster, _host_lines)
+
+
+def _make_from_disks(store: Path, fleet: Fleet, number: int) -> Truth:
+    cluster = Cluster(fleet, number)
+    cluster.plant()
+    place = store / "disks" / cluster.name
+    exported = place / "assignments.json"
+    place.mkdir(parents=True)
+    export_assignments(cluster, fleet.days - 1, exported)
+    scans = {node: scan(cluster, node, lay_out(cluster, node, place), exported) for node in cluster.nodes}
+    cluster.settle()
+    return _write(store, cluster, lambda made, node, day, claim: snapshot_lines(made, scans[node], day, claim))
+
+
+def _write(store: Path, cluster: Cluster, lines: Lines) -> Truth:
+    for day in range(cluster.fleet.days):
         _write_assignments(store, cluster, day)
         for node in cluster.nodes:
-            _write_host(store, cluster, node, day)
+            _write_host(store, cluster, node, day, lines)
     return cluster.truth
 
 
@@ -77,7 +102,7 @@ def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[s
         )
 
 
-def _write_host(store: Path, cluster: Cluster, node: int, day: int) -> None:
+def _write_host(store: Path, cluster: Cluster, node: int, day: int, lines: Lines) -> None:
     """The host's snapshot of a day, then what a broken host does to it. A broken host has no other recent one."""
     last = cluster.fleet.days - 1
     broken = cluster.truth.unknown_hosts.get(node)
@@ -88,7 +113,7 @@ def _write_host(store: Path, cluster: Cluster, node: int, day: int) -> None:
         at -= timedelta(days=3)
     snapshot_id = f"{at:%Y%m%dT%H%M%S}Z-{node}"
     claim = Claim(snapshot_id, "snapshot", cluster.cluster_id, node, cluster.host(node), at)
-    data = put(store, claim, _host_lines(cluster, node, day, claim), received_at=at + timedelta(seconds=2))
+    data = put(store, claim, lines(cluster, node, day, claim), received_at=at + timedelta(seconds=2))
     if broken is not None and day == last:
         wound(data, broken)
 
@@ -116,11 +141,6 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: Claim) -> Iterator
         yield _dir_line(cluster, made, at, day)
 
 
-def grown(size: int, day: int) -> int:
-    """Bytes of a directory on a day: one per cent more each day."""
-    return size + size // 100 * day
-
-
 def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day: int) -> dict[str, object]:
     health = cluster.health(node, number)
     row: dict[str, object] = {"row": "log_dir", "path": cluster.log_dir_path(number), "health": health}
@@ -129,7 +149,7 @@ def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day:
     if health == "offline":
         return row | {"ledger": None}
     kinds = {
-        kind: sum(grown(d.bytes, day) for d in dirs if d.kind == kind)
+        kind: sum(cluster.size(d, day) for d in dirs if d.kind == kind)
         for kind in ("current", "future", "stray", "delete")
     }
     hidden = {"other": 5 * GIB, "open_removed": GIB // 2, "unexplained": GIB // 4}
@@ -140,7 +160,7 @@ def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day:
 
 def _dir_line(cluster: Cluster, made: Dir, at: datetime, day: int) -> str:
     """One `dir` row; formatted by hand because a large fleet has tens of millions of them."""
-    size = grown(made.bytes, day)
+    size = cluster.size(made, day)
     marked = "null" if made.marked_hours is None else f'"{rfc3339(at - timedelta(hours=made.marked_hours))}"'
     first_seen = f'"{rfc3339(at - timedelta(days=3))}"' if made.orphan else "null"
     uuid = made.name.rsplit(".", 1)[1].split("-")[0] if made.kind in ("future", "stray", "delete") else None

@@ -13,6 +13,8 @@ class Cluster:
     """One cluster while it is made; after `plant()` its `dirs`, `assigned` and `truth` are complete."""
 
     log_dirs = 2
+    sizes_are_of_day = 0
+    """The day on which a directory has `Dir.bytes`: one per cent more each day after it."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         self.fleet = fleet
@@ -59,6 +61,10 @@ class Cluster:
         """Whether the host's snapshot of that day lists the directory."""
         return self.health(node, made.log_dir) != "offline" and (made.goes is None or day < made.goes)
 
+    def size(self, made: Dir, day: int) -> int:
+        """Bytes of a directory on a day."""
+        return made.bytes + made.bytes // 100 * (day - self.sizes_are_of_day)
+
     # Making it.
 
     def plant(self) -> None:
@@ -74,7 +80,7 @@ class Cluster:
                 for plant in (self._absent, self._recreated, self._stranger, self._leftovers, self._bystanders):
                     if self.random.random() < 0.7:
                         plant(node, nth)
-        self._settle()
+        self.settle()
 
     def _make_topics(self, directories: int) -> None:
         """Topics of very different sizes, the first with `largest_topic` of all partitions."""
@@ -187,7 +193,9 @@ class Cluster:
 
     # The truth.
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Says what the reports must find on the last day, from what lies there."""
+        self.truth.dirs = self.truth.bytes = 0
         last = self.fleet.days - 1
         known = [node for node in self.nodes if node not in self.truth.unknown_hosts]
         seen = [(n, d) for n in known for d in self.dirs[n] if self.is_seen(n, d, last)]
@@ -195,7 +203,7 @@ class Cluster:
         twins: dict[str, set[int]] = defaultdict(set)
         for node, made in seen:
             self.truth.dirs += 1
-            self.truth.bytes += made.bytes + made.bytes // 100 * last
+            self.truth.bytes += self.size(made, last)
             if made.kind == "current":
                 twins[f"{node}|{made.topic_id}|{made.partition}"].add(made.log_dir)
             why = {"stray": "stray", "delete": "overdue"}.get(made.kind)
@@ -219,7 +227,7 @@ class Cluster:
             if made.orphan:
                 all_copies = copies[made.topic_id, made.partition]
                 longest = self._length(node, made) >= max(all_copies)
-                size = made.bytes + made.bytes // 100 * (self.fleet.days - 1)
+                size = self.size(made, self.fleet.days - 1)
                 self.truth.orphans[f"{node}|{self.log_dir_path(made.log_dir)}|{made.name}"] = Orphan(
                     made.orphan, len(all_copies) - 1, longest, size
                 )

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.errors import ServiceUnreachable
+from logagent.fleet import footers
 from logagent.fleet.schema import STORE, shaped
 
 
@@ -65,6 +66,29 @@ class Files:
         # Hadoop's local file system keeps checksums beside files: nobody else wants them beside a report.
         folder, _, name = target.rpartition("/")
         self.delete(f"{folder}/.{name}.crc")
+
+    def end(self, uri: str, count: int) -> bytes:
+        """The last `count` bytes of a file."""
+        system, path = self._at(uri)
+        stream = system.open(path)
+        try:
+            stream.seek(max(0, system.getFileStatus(path).getLen() - count))
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count))
+        finally:
+            stream.close()
+
+    def replace_end(self, uri: str, content: bytes) -> None:
+        """Replaces the last bytes of a file: the rest is copied without leaving the JVM."""
+        system, path = self._at(uri)
+        source, target = system.open(path), system.create(self._at(uri + ".tmp")[1], True)
+        try:
+            rest = system.getFileStatus(path).getLen() - len(content)
+            self._jvm.org.apache.hadoop.io.IOUtils.copyBytes(source, target, rest, False)
+            target.write(bytearray(content))
+        finally:
+            source.close()
+            target.close()
+        self.move(uri + ".tmp", uri)
 
     def write(self, uri: str, content: bytes) -> None:
         """Writes a file whole: below a temporary name first."""
@@ -126,6 +150,21 @@ class Store:
         self.files.delete(f"{self.table(name)}/dt={day}")
         placed = shaped(frame, STORE[name]).withColumn("dt", fn.lit(day.isoformat()).cast("date"))
         placed.write.mode("overwrite").partitionBy("dt").parquet(self.table(name))
+        folder = f"{self.table(name)}/dt={day}"
+        for part in self.files.names(folder):
+            if part.endswith(".parquet"):
+                self._canonical(f"{folder}/{part}")
+
+    def _canonical(self, uri: str) -> None:
+        """Makes the bytes of a Parquet file depend on its rows only."""
+        trailer = self.files.end(uri, footers.TRAILER)
+        if trailer[4:] != footers.MAGIC:
+            return
+        length = int.from_bytes(trailer[:4], "little")
+        footer = self.files.end(uri, length + footers.TRAILER)[: -footers.TRAILER]
+        sorted_footer = footers.canonical(footer)
+        if sorted_footer != footer:
+            self.files.replace_end(uri, sorted_footer + trailer)
 
     def uncommit(self, day: date) -> None:
         """Before a date is written: from here to `files` being written again it counts as not ingested."""

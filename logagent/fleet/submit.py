@@ -22,7 +22,10 @@ from logagent.errors import Exit, LogAgentError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; the exit status. Progress and errors go to stderr, the result as JSON to stdout."""
+    """Runs one command; the exit status. The result is one line of JSON on stdout, the last one.
+
+    spark-submit joins a Python driver's stderr to its stdout, so progress is only told with `-v`.
+    """
     options = _parser().parse_args(arguments)
     try:
         print(json.dumps(_run(options)))
@@ -41,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name)
         command.add_argument("--store", required=True)
         command.add_argument("--date", type=date.fromisoformat)
+        command.add_argument("-v", "--verbose", action="store_true")
         if name == "report":
             command.add_argument("--out", required=True)
             command.add_argument("--max-snapshot-age", type=_age, default=timedelta(hours=26))
@@ -61,16 +65,17 @@ def _run(options: argparse.Namespace) -> object:
     from logagent.fleet.session import build_session, explained
     from logagent.fleet.store import Store
 
+    say = _say if options.verbose else _silent
     spark = build_session()
     now = datetime.now(UTC)
     try:
-        with explained("the fleet job failed"):
+        with explained("the fleet job failed", verbose=options.verbose):
             store = Store.open(spark, options.store)
             if options.command == "report":
-                return report(Job(store, options.out, now, options.date, options.max_snapshot_age, _say))
-            done = ingest_dates(store, options.date, say=_say)
+                return report(Job(store, options.out, now, options.date, options.max_snapshot_age, say))
+            done = ingest_dates(store, options.date, say=say)
             if options.keep_landing is not None:
-                trim_landing(store, (now - options.keep_landing).date(), say=_say)
+                trim_landing(store, (now - options.keep_landing).date(), say=say)
             return [one.document() for one in done]
     finally:
         spark.stop()
@@ -78,6 +83,10 @@ def _run(options: argparse.Namespace) -> object:
 
 def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
+
+
+def _silent(message: str) -> None:
+    del message
 
 
 def write_archive(folder: Path) -> tuple[Path, Path]:

@@ -56,7 +56,7 @@ def judge(scope: Scope, found: DataFrame) -> DataFrame:
     )
     orphan = fn.col("why").isin("not-a-replica", "topic-recreated", "topic-absent")
     held_back = fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal").when(
-        ~fn.coalesce(_old_enough(), fn.lit(False)), "stale-assignments"
+        ~_old_enough(scope), "stale-assignments"
     )
     named = known.withColumn("why", reason)
     named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
@@ -96,16 +96,17 @@ def _with_image(scope: Scope, found: DataFrame) -> DataFrame:
     return whole.fillna(False, ["has_replicas", "namesake", "namesake_without_id", "reassigning"])
 
 
-def _old_enough() -> Column:
+def _old_enough(scope: Scope) -> Column:
     """Whether the image can know the directory: it was seen or written before the image's moment, on its host's clock.
 
     How far the host's clock lies behind the controller's shows in how much later than its own time its file arrived,
-    compared with
-    the assignments' file. Over five minutes it counts: a slow clock must not make a new topic look old.
+    compared with the assignments' file. Over five minutes it counts: a slow clock must not make a new topic look old.
+    A file that was touched after the report's moment (a copied store) proves no more than one that arrived then.
     """
+    moment = fn.lit(scope.asked.as_of).cast("timestamp")
 
     def delay(at: str, received: str) -> Column:
-        return fn.col(received).cast("double") - fn.col(at).cast("double")
+        return fn.least(fn.col(received), moment).cast("double") - fn.col(at).cast("double")
 
     behind = delay("at", "received_at") - delay("image_at", "image_received_at")
     until = fn.col("image_at").cast("double") - fn.when(behind > SKEW_SECONDS, behind).otherwise(0.0)

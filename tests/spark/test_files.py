@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from logagent.fleet.contract import NO_CSV, TABLES
+from logagent.fleet.documents import FleetReport, Manifest
 from tests.spark.conftest import Zoo
 
 
@@ -19,7 +20,7 @@ def test_report_directory(zoo: Zoo) -> None:
 def test_report_json_says_where_each_table_lies(zoo: Zoo) -> None:
     content = json.loads((zoo.told.out / "report.json").read_text())
     assert content == zoo.told.content
-    assert content["schema"] == "logagent.fleet-report/1"
+    FleetReport.model_validate(content)
     assert content["date"] == "2025-03-10"
     assert set(content["tables"]) == set(TABLES)
     for name, entry in content["tables"].items():
@@ -78,3 +79,11 @@ def test_files_that_were_not_taken_are_not_lost(zoo: Zoo) -> None:
     listed = {row.file: row.status for row in store.read("files", store.dates()).select("file", "status").collect()}
     assert landed <= listed.keys()
     assert set(listed.values()) == {"taken", "superseded", "waiting", "rejected"}
+
+
+def test_manifests_are_what_the_contract_says(zoo: Zoo) -> None:
+    cluster = zoo.truths[0].cluster_id
+    found = sorted((zoo.path / "landing" / cluster).rglob("assignments/*.manifest.json"))
+    assert found
+    for path in found:
+        Manifest.model_validate_json(path.read_text())

@@ -83,14 +83,14 @@ def test_other_partitioning_and_shuffle_joins(zoo: Zoo, spark: SparkSession, tmp
 VERDICTS = """
 with hosts as (
     select cluster_id, node_id, dt from (
-        select *, row_number() over (partition by cluster_id, node_id order by least(at, received_at) desc, at desc)
+        select *, row_number() over (partition by cluster_id, node_id order by least("at", received_at) desc, "at" desc)
         as nth
         from files where kind = 'snapshot' and status = 'taken')
-    where nth = 1 and least(at, received_at) >= timestamp '2025-03-10 12:20:00' - interval 26 hour),
+    where nth = 1 and least("at", received_at) >= timestamp '2025-03-10 12:20:00' - interval 26 hour),
 image as (
     select * from (
         select *, row_number() over (partition by cluster_id
-            order by least(at, received_at) desc, at desc) as nth
+            order by least("at", received_at) desc, "at" desc) as nth
         from files where kind = 'assignments' and status = 'taken')
     where nth = 1 and partitions > 0),
 assigned as (
@@ -143,7 +143,8 @@ def test_duckdb_finds_the_same_orphans(zoo: Zoo, duck: duckdb.DuckDBPyConnection
              join hosts h on h.cluster_id = s.cluster_id and h.node_id = s.node_id
              where not exists (select 1 from assigned a where s.cluster_id = a.cluster_id and s.node_id = a.node_id
                                and s.topic_id = a.topic_id and s.partition = a.partition)
-             and least(s.newest_mtime, coalesce(s.first_seen, s.newest_mtime)) <= i.at"""
+             and least(s.newest_mtime, coalesce(s.first_seen, s.newest_mtime)) <= i."at"
+             """
     ).fetchall()
     reported = {
         (r["cluster_id"], r["node_id"], r["log_dir"], r["name"])
