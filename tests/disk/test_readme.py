@@ -12,13 +12,18 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def _code() -> list[str]:
+    """What stands in code blocks and between backticks."""
+    return [block or inline for block, inline in re.findall(r"```sh\n(.*?)```|`([^`\n]+)`", README, re.DOTALL)]
+
+
 def test_every_exit_status_stands_in_the_table_once() -> None:
     statuses = [int(number) for number in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)]
     assert statuses == sorted(int(status) for status in Exit)
 
 
 def test_every_command_that_is_shown_exists() -> None:
-    shown = set(re.findall(r"(?:^|[;/ ]|`)logagent ([a-z]+)", README, re.MULTILINE))
+    shown = set(re.findall(r"(?:^|[;/ ])logagent ([a-z]+)", "\n".join(_code()), re.MULTILINE))
     assert {"scan", "cleanup", "delete", "restore", "demo", "fleet"} <= shown
     assert shown <= COMMANDS.keys()
 
