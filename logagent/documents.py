@@ -11,24 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from logagent.model.plan import GuardName
+
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 Size = Annotated[int, Field(ge=0)]
 KindName = Literal["current", "future", "stray", "delete", "metadata", "cache", "invalid"]
 ActionName = Literal["quarantine", "mark", "remove", "restore", "drop-checkpoint-entry"]
 OutcomeName = Literal["done", "failed", "yielded", "skipped"]
-GuardName = Literal[
-    "inside",
-    "cluster",
-    "online",
-    "in-use",
-    "assigned",
-    "blast-radius",
-    "lock",
-    "journal",
-    "window",
-    "version",
-    "policy",
-]
 HealthName = Literal["online", "read-only", "full", "offline", "unformatted"]
 ReasonName = Literal[
     "topic-absent", "topic-recreated", "not-a-replica", "wrong-directory", "no-topic-id", "no-assignments",
