@@ -83,7 +83,8 @@ class Files:
         source, target = system.open(path), system.create(self._at(uri + ".tmp")[1], True)
         try:
             rest = system.getFileStatus(path).getLen() - len(content)
-            self._jvm.org.apache.hadoop.io.IOUtils.copyBytes(source, target, rest, False)
+            # Not Hadoop's copyBytes: its overload with a count is not to be had from Python, where numbers have no width.
+            self._jvm.org.apache.commons.io.IOUtils.copyLarge(source, target, 0, rest)
             target.write(bytearray(content))
         finally:
             source.close()

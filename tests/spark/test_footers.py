@@ -27,10 +27,11 @@ def test_the_store_has_canonical_footers_and_other_readers_read_them(zoo: Zoo) -
     for path in found:
         footer = _footer(path)
         assert canonical(footer) == footer
-        counted = duckdb.sql(f"select count(*) from read_parquet('{path}')").fetchall()
-        groups = duckdb.sql(f"select encodings from parquet_metadata('{path}')").fetchall()
+        with duckdb.connect() as duck:
+            counted = duck.execute(f"select count(*) from read_parquet('{path}')").fetchall()
+            columns = duck.execute(f"select encodings from parquet_metadata('{path}')").fetchall()
         assert counted[0][0] > 0
-        assert groups
+        assert all(encodings for (encodings,) in columns)
 
 
 def test_another_order_is_the_same_footer(zoo: Zoo) -> None:
@@ -38,9 +39,9 @@ def test_another_order_is_the_same_footer(zoo: Zoo) -> None:
     path = next((zoo.path / "dirs").rglob("*.parquet"))
     footer = _footer(path)
     turned = bytearray(footer)
-    # PLAIN, RLE and RLE_DICTIONARY as zigzag numbers, after the head of a list of three i32.
-    place = footer.index(bytes([0x35, 0, 6, 16])) if bytes([0x35, 0, 6, 16]) in footer else footer.index(b"\x35")
-    turned[place + 1 : place + 4] = turned[place + 1 : place + 4][::-1]
+    # Field 2 of a column, a list of three i32: PLAIN_DICTIONARY, RLE, BIT_PACKED as zigzag numbers.
+    place = footer.index(bytes.fromhex("1935040608"))
+    turned[place + 2 : place + 5] = bytes.fromhex("080604")
     assert bytes(turned) != footer
     assert canonical(bytes(turned)) == footer
 
