@@ -83,7 +83,7 @@ class Files:
         source, target = system.open(path), system.create(self._at(uri + ".tmp")[1], True)
         try:
             rest = system.getFileStatus(path).getLen() - len(content)
-            # Not Hadoop's copyBytes: its overload with a count is not to be had from Python, where numbers have no width.
+            # Not Hadoop's copyBytes: Python's numbers have no width, and it would take the count for a buffer size.
             self._jvm.org.apache.commons.io.IOUtils.copyLarge(source, target, 0, rest)
             target.write(bytearray(content))
         finally:

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -77,10 +77,8 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     except psutil.NoSuchProcess:
         return
     for member in family:
-        try:
+        with suppress(psutil.NoSuchProcess):
             member.kill()
-        except psutil.NoSuchProcess:
-            continue
     process.wait()
 
 
@@ -125,8 +123,12 @@ class Standalone:
 
     def executors(self, number: int) -> list[psutil.Process]:
         """Executor processes of a worker."""
-        children = psutil.Process(self.workers[number].pid).children(recursive=True)
-        return [child for child in children if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())]
+        found = []
+        for child in psutil.Process(self.workers[number].pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                    found.append(child)
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +226,8 @@ def test_a_worker_that_dies_changes_nothing(standalone: Standalone, baseline: Ba
         assert standalone.executors(1), "the worker that is to die takes part"
         assert running.poll() is None
         for executor in standalone.executors(1):
-            executor.send_signal(signal.SIGKILL)
+            with suppress(psutil.NoSuchProcess):
+                executor.send_signal(signal.SIGKILL)
         _kill_tree(standalone.workers[1])
         assert running.wait(timeout=DEADLINE) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
