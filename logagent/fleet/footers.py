@@ -54,8 +54,10 @@ class _Walk:
     def elements(self) -> tuple[int, int]:
         """Head of a list: (kind of its elements, how many)."""
         head = self.byte()
-        count = head >> 4
-        return head & 0x0F, self.varint() if count == 15 else count
+        count = self.varint() if head >> 4 == 15 else head >> 4
+        if count > len(self.content) - self.at:
+            raise ValueError("a list is longer than the footer")
+        return head & 0x0F, count
 
     def skip(self, kind: int, *, inside: bool = False) -> None:
         """Passes over a value. A boolean is in its field's head, or a byte of its own `inside` a list."""
