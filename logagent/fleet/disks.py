@@ -122,7 +122,12 @@ def _gone_row(cluster: Cluster, made: Dir, node: int) -> dict[str, Any]:
     """A directory that earlier days had: nothing on disk can say it any more."""
     at = cluster.snapshot_at(node, cluster.fleet.days - 1)
     marked = rfc3339(at - timedelta(hours=made.marked_hours or 0))
-    row = {"row": "dir", "log_dir": cluster.log_dir_path(made.log_dir), "name": made.name, "kind": made.kind}
+    row: dict[str, Any] = {
+        "row": "dir",
+        "log_dir": cluster.log_dir_path(made.log_dir),
+        "name": made.name,
+        "kind": made.kind,
+    }
     row |= {"topic": made.topic, "topic_id": made.topic_id, "newest_mtime": marked, "marked_at": marked}
     numbers = {"partition": made.partition, "bytes": made.bytes, "allocated": made.bytes, "goes": made.goes}
     return {**row, **numbers, "first_seen": None}
