@@ -114,6 +114,7 @@ def _write(
     topics = store.read("agg_topic", [day]).where(fn.col("assigned_partitions") > 0)
     named = files.join(topics.groupBy("cluster_id").agg(fn.count("*").alias("topics")), "cluster_id", "left")
     store.replace("files", day, _one_file(named, "file", "status"))
+    store.commit(day)
 
 
 DIR_ORDER = ("cluster_id", "topic", "topic_key", "partition", "node_id", "log_dir", "name")

@@ -167,6 +167,10 @@ class Store:
         if sorted_footer != footer:
             self.files.replace_end(uri, sorted_footer + trailer)
 
+    def commit(self, day: date) -> None:
+        """After everything else of a date is written: it counts as ingested, also where landing had nothing whole."""
+        self.files.write(f"{self.table('files')}/dt={day}/_INGESTED", b"")
+
     def uncommit(self, day: date) -> None:
         """Before a date is written: from here to `files` being written again it counts as not ingested."""
         self.files.delete(f"{self.table('files')}/dt={day}")
