@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -199,6 +200,7 @@ def _check(told: Told, kafka: Kafka, drawn: Drawn) -> None:
 
 # One example is a fleet of many clusters: a job run costs the same for one as for twelve. Shrinking would run the job
 # hundreds of times; the clusters are small enough to read.
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(
     max_examples=2,
     deadline=None,
