@@ -150,14 +150,6 @@ class Journal:
                 )
         return ids
 
-    def add_checkpoint_entries(self, entries: Iterable[tuple[int, CheckpointEntry]]) -> None:
-        """Remember entries that are about to leave a checkpoint, by the id of the action they belong to."""
-        with self._transaction() as db:
-            db.executemany(
-                "INSERT OR IGNORE INTO checkpoint_entries VALUES (?,?,?,?,?)",
-                [(action_id, e.file, put(e.topic), e.partition, e.offset) for action_id, e in entries],
-            )
-
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]], now_ms: int) -> None:
         """Record what came of actions, in one durable transaction."""
         with self._transaction() as db:
