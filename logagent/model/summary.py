@@ -1,0 +1,88 @@
+"""What the daemon knows after a tick, as plain values: metrics, `logagent status` and the log lines are made of these.
+
+Times in ms since the epoch, durations in seconds, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from logagent.model.records import Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentsSummary:
+    """`source` is None where none could be read; `problem` says why then."""
+
+    source: str | None = None
+    at_ms: int | None = None
+    usable: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSummary:
+    """What is marked for deletion in one log dir."""
+
+    entries: int = 0
+    bytes: int = 0
+    oldest_marked_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleSummary:
+    """What one cycle saw, planned and did.
+
+    job: "cleanup", or "queue" for the delete queue alone. ledgers: by log dir, the figures of `logagent.scan/1`.
+    directories: (log dir, kind) -> how many. orphans: (log dir, reason) -> (how many, bytes). results: (action, outcome)
+    -> how many. refusals: guard -> how many, the whole-plan one included. queues: by log dir. next_due_ms: when the
+    head of the queue falls due. error: why the cycle ended early (journal, executor lock); nothing more was done then.
+    """
+
+    job: str
+    mode: str
+    started_ms: int
+    seconds: float
+    plan_id: str | None = None
+    planned: int = 0
+    ledgers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    directories: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    orphans: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    results: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    queues: Mapping[str, QueueSummary] = field(default_factory=dict)
+    next_due_ms: int | None = None
+    freed_bytes: int = 0
+    needs_approval: str | None = None
+    assignments: AssignmentsSummary = AssignmentsSummary()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirSummary:
+    """One log dir after a round of probes."""
+
+    path: str
+    health: Health
+    reason: str | None
+    since_ms: int
+    probe_ms: float | None
+    wrote: bool
+    limited: str | None
+    good_probes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSummary:
+    """One round of probes over every log dir. `changed`: those whose state is another one than after the last round."""
+
+    at_ms: int
+    seconds: float
+    log_dirs: tuple[LogDirSummary, ...]
+    changed: tuple[str, ...] = ()
+
+    @property
+    def offline(self) -> tuple[str, ...]:
+        return tuple(d.path for d in self.log_dirs if d.health is Health.OFFLINE)
