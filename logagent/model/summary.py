@@ -35,7 +35,7 @@ class CycleSummary:
     """What one cycle saw, planned and did.
 
     job: "cleanup", or "queue" for the delete queue alone. ledgers: by log dir, the figures of `logagent.scan/1`.
-    directories: (log dir, kind) -> how many. orphans: (log dir, reason) -> (how many, bytes). results: (action, outcome)
+    directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (how many, bytes). results: (action, outcome)
     -> how many. refusals: guard -> how many, the whole-plan one included. queues: by log dir. next_due_ms: when the
     head of the queue falls due. error: why the cycle ended early (journal, executor lock); nothing more was done then.
     """
