@@ -10,8 +10,8 @@ from logagent.cli.plans import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
 from logagent.model.plan import Plan
-from logagent.model.proposals import restorations
 from logagent.model.records import Kind
+from logagent.model.restorations import restorations
 from logagent.model.topic_names import validate_topic
 
 

@@ -16,8 +16,9 @@ from logagent.broker.checkpoints import LOG_START_OFFSET, parse_checkpoint, rend
 from logagent.config import load
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.scan import scan_log_dir
-from logagent.model.proposals import rename_away, restorations
+from logagent.model.proposals import rename_away
 from logagent.model.records import ActionKind, Outcome, TopicPartition
+from logagent.model.restorations import restorations
 from tests.cli_host import FREELY, CliHost
 
 ORDERS_1 = TopicPartition("orders", 1)

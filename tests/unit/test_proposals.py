@@ -19,7 +19,6 @@ from logagent.model.proposals import (
     orphans,
     removals,
     rename_away,
-    restorations,
     select,
     strays,
 )
@@ -33,6 +32,7 @@ from logagent.model.records import (
     PartitionDir,
     TopicPartition,
 )
+from logagent.model.restorations import restorations
 from logagent.model.sightings import Sighting
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
