@@ -133,24 +133,20 @@ def doubted(scope: Scope, judged: DataFrame) -> DataFrame:
 def orphans(scope: Scope, judged: DataFrame, *, large: bool) -> DataFrame:
     """The `orphans` table: with how many other copies of the partition are left, and whether this is the longest.
 
-    Copies are current, future and stray directories of the same topic id and partition on hosts that count; those
-    marked for
-    deletion are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
+    Copies are current, future and stray directories of the same topic id and partition on hosts that count, under
+    whatever topic name: names of strays and of moves in progress are cut off at 255 bytes. Those marked for deletion
+    are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
     """
     found = judged.where(fn.col("fleet_verdict") == "orphan")
     key = ["cluster_id", "topic_id", "partition"]
-    wanted = found.select("topic_key", "partition").distinct()
+    wanted = _every_name(scope, found)
     wanted = wanted if large else fn.broadcast(wanted)
     length = fn.struct(
         fn.coalesce("last_segment_offset", fn.lit(-1)).alias("offset"),
         fn.coalesce("newest_mtime", fn.lit("1970-01-01").cast("timestamp")).alias("written"),
     )
-    live = scope.dirs.where(fn.col("kind").isin("current", "future"))
-    # The name of a stray may be cut off, so its topic key may be another one: strays are few, and are found by id.
-    stray = scope.dirs.where(fn.col("kind") == "stray").join(
-        fn.broadcast(found.select(*key).distinct()), key, "left_semi"
-    )
-    copies = live.join(wanted, ["topic_key", "partition"], "left_semi").unionByName(stray, allowMissingColumns=True)
+    kept = scope.dirs.where(fn.col("kind").isin("current", "future", "stray"))
+    copies = kept.join(wanted, ["topic_key", "partition"], "left_semi")
     counted = copies.groupBy(*key).agg(fn.count("*").alias("copies"), fn.max(length).alias("longest"))
     unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
     age = fn.col("at").cast("double") - fn.col("first_seen").cast("double")
@@ -165,3 +161,13 @@ def orphans(scope: Scope, judged: DataFrame, *, large: bool) -> DataFrame:
             "longest_copy": fn.when(~unknown, length >= fn.col("longest")),
         }
     )
+
+
+def _every_name(scope: Scope, found: DataFrame) -> DataFrame:
+    """`topic_key, partition` of the partitions of `found`, once for every name that a directory has for the topic id.
+
+    So that what belongs together by id is found by the packed key, without ids in the scan of all directories.
+    """
+    partitions = found.select("cluster_id", "topic_id", "partition").distinct()
+    names = scope.topics.select("cluster_id", "topic_id", "topic_key")
+    return partitions.join(names, ["cluster_id", "topic_id"]).select("topic_key", "partition").distinct()

@@ -198,6 +198,25 @@ def _check(told: Told, kafka: Kafka, drawn: Drawn) -> None:
     assert usage == copies
 
 
+def _same_id_under_other_names() -> Drawn:
+    """Copies of one topic id and partition whose directories spell the topic in four ways: names are cut at 255."""
+    one, two = IDS[0], IDS[1]
+    dirs = [
+        dir_row("a-1", one, last_segment_offset=1),
+        dir_row(f"gone-1.{HEX}-future", one, topic="gone", partition=1, kind="future", last_segment_offset=2),
+        dir_row(f"g-1.{HEX}-stray", one, topic="g", partition=1, kind="stray", last_segment_offset=None),
+        dir_row(f"go-1.{HEX}-delete", one, topic="go", partition=1, kind="delete"),
+        dir_row(f"a-0.{HEX}-future", two, topic="a", partition=0, kind="future", last_segment_offset=None),
+        dir_row(f"lo-0.{HEX}-future", two, topic="lo", partition=0, kind="future", log_dir="/d1"),
+    ]
+    there = {node: {(row["log_dir"], row["name"]): row for row in (*dirs[node - 1 :: 3],)} for node in NODES}
+    there[1]["/d0", "a-0"] = dir_row("a-0", two, last_segment_offset=9)
+    return Drawn({"a": (two, [[1], [1, 2, 3]])}, set(), "kraft-log", AT + timedelta(minutes=10), there)
+
+
+FIXED = (_same_id_under_other_names(),)
+
+
 # One example is a fleet of many clusters: a job run costs the same for one as for twelve. Shrinking would run the job
 # hundreds of times; the clusters are small enough to read.
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
@@ -214,6 +233,7 @@ def test_the_fleet_decides_as_the_agent_does(spark: SparkSession, drawn: list[Dr
         folder = Path(name)
         store = folder / "store"
         store.mkdir()
+        drawn = [*FIXED, *drawn]
         made = [_write(store, f"drawn-{number}", one) for number, one in enumerate(drawn)]
         told = tell(spark, store, folder / "out")
         for kafka, one in zip(made, drawn, strict=True):
