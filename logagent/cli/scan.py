@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from logagent.cli.documents import dir_rows, scan_head
+from logagent.agent.rows import dir_rows, scan_head
 from logagent.cli.host import note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump_line, human_bytes, table

@@ -38,6 +38,7 @@ class CycleSummary:
     directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (how many, bytes). results: (action, outcome)
     -> how many. refusals: guard -> how many, the whole-plan one included. queues: by log dir. next_due_ms: when the
     head of the queue falls due. error: why the cycle ended early (journal, executor lock); nothing more was done then.
+    error_slug: the slug of that error (`LogAgentError.slug`, such as "journal"), what metrics and alerts tell them by.
     """
 
     job: str
@@ -57,6 +58,26 @@ class CycleSummary:
     freed_bytes: int = 0
     needs_approval: str | None = None
     assignments: AssignmentsSummary = AssignmentsSummary()
+    error: str | None = None
+    error_slug: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSummary:
+    """One attempt to bring what is spooled to the fleet store.
+
+    sent: files that arrived now (snapshots and assignments). waiting, waiting_bytes: what is still spooled. dropped:
+    snapshots given up since the daemon started, because the spool was full. last_sent_ms: when the last file arrived.
+    error: why this attempt ended before the spool was empty.
+    """
+
+    at_ms: int
+    seconds: float
+    sent: int = 0
+    waiting: int = 0
+    waiting_bytes: int = 0
+    dropped: int = 0
+    last_sent_ms: int | None = None
     error: str | None = None
 
 
