@@ -135,6 +135,12 @@ class JournalError(LogAgentError):
     slug = "journal"
 
 
+class Busy(LogAgentError):
+    """Another one of us is acting on this host (or these log dirs) right now."""
+
+    slug = "busy"
+
+
 class ServiceUnreachable(LogAgentError):
     """A service that is needed (Admin API, fleet store) cannot be reached."""
 

@@ -97,13 +97,16 @@ class Session:
     def begun(self) -> frozenset[tuple[str, str]]:
         return remembered.begun(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 
+    def attempts(self) -> dict[tuple[str, str], Attempts]:
+        """Removals that failed so far, by (log dir, name)."""
+        return {key: Attempts(f.attempts, f.last_at_ms, f.last_error) for key, f in self.journal.failures().items()}
+
     def queue(self) -> list[QueueEntry]:
         """What is marked for deletion, in the order in which it falls due."""
-        failures = {key: Attempts(f.attempts, f.last_at_ms, f.last_error) for key, f in self.journal.failures().items()}
         return build_queue(
             self.of_kind(Kind.DELETE),
             self.marks(),
-            failures,
+            self.attempts(),
             self.begun(),
             delay_ms=self.file_delete_delay_ms(),
             leftover_grace_ms=self.settings.cleanup.leftover_grace,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from logagent.errors import JournalError, LogAgentError
+from logagent.errors import Busy, JournalError, LogAgentError
 from logagent.host.disk import OpenLogDir
 from logagent.model.records import Identity
 
@@ -148,7 +148,7 @@ class ExecutorLock:
 
     def _held(self) -> LogAgentError:
         pid, _, who = os.pread(self._fd, 4096, 0).decode("utf-8", "replace").strip().partition(" ")
-        return LogAgentError(
+        return Busy(
             f"another logagent is acting: {who or 'unknown'} (process {pid or 'unknown'}) holds {self._path}",
             hint="wait until it has finished",
         )
@@ -179,7 +179,7 @@ def hold_log_dirs(
             continue  # a second path to the same directory would wait for ourselves
         while not _flock(log_dir.fd):
             if monotonic() >= deadline:
-                raise LogAgentError(
+                raise Busy(
                     f"another logagent is acting on {log_dir.path}, with a state dir of its own",
                     hint="wait until it has finished, and give all of them the same --state-dir",
                 )

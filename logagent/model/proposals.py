@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from logagent.model import names
 from logagent.model.facts import Facts
 from logagent.model.plan import Flags, Proposal, Waiting
-from logagent.model.queue import Mark, QueueEntry, full_topic, marked_at_ms
+from logagent.model.queue import Attempts, Mark, QueueEntry, backoff_ms, full_topic, marked_at_ms
 from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.sightings import Sighting, of_directory
 
@@ -100,6 +101,18 @@ def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], 
     return proposals, waiting
 
 
+def uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
+    """Those that would add to the blast radius of the last 24 hours.
+
+    The others were renamed by us within that time, so they passed it then, each together with all before it: their
+    removal adds nothing, however small the host is. And one directory alone is always allowed.
+    """
+    if len(proposals) == 1 and not facts.recent:
+        return []
+    counted = {key for r in facts.recent for key in (r.key, (r.identity, None, r.partition))}
+    return [p for p in proposals if not p.approved and (p.dir.identity, p.dir.topic_id, p.dir.partition) not in counted]
+
+
 def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
     """What the broker marked waits as long as a log dir is offline; the rest of the queue.
 
@@ -121,8 +134,12 @@ def strays(
     begun: frozenset[tuple[str, str]],
     retention_ms: int,
     now_ms: int,
+    failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
 ) -> tuple[list[Proposal], list[Waiting]]:
-    """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime."""
+    """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime.
+
+    One whose removal failed waits as long as a marked one does.
+    """
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
     for d in sorted(found, key=lambda d: (marked_at_ms(d, marks.get((d.log_dir, d.name))), d.log_dir, d.name)):
@@ -130,7 +147,11 @@ def strays(
         mark = marks.get(key)
         at = marked_at_ms(d, mark)
         due_at = at if key in begun else at + retention_ms
-        if max(due_at, at) <= now_ms:
+        failed = failures.get(key)
+        if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
+            until, why = failed.last_at_ms + backoff_ms(failed.count), f"retry after: {failed.last_error}"
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.REMOVE, why, until))
+        elif max(due_at, at) <= now_ms:
             proposals.append(
                 Proposal(
                     ActionKind.REMOVE,

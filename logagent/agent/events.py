@@ -1,0 +1,100 @@
+"""What the daemon says: one line per event, `key=value` or JSON, and nothing that was said before.
+
+Log lines tell of changes; states are for `logagent status` and the metrics. `Events.say` prints; `Events.changed`
+prints only where the value under a key is another one than the last time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from typing import IO, Literal
+
+from logagent.model.times import rfc3339
+
+Level = Literal["info", "warning", "error"]
+Format = Literal["text", "json"]
+Value = str | int | float | bool | None
+
+# More lines of one kind than this in one cycle are counted, not printed: a log is no inventory.
+MOST_LINES = 50
+# Keys under which something was said; beyond this the oldest are forgotten (and said again, at worst).
+_MOST_KEYS = 50_000
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@+%,~")
+
+
+class Events:
+    """Writes to `out`, one line at a time, from any thread. A line that cannot be written is lost, nothing else is."""
+
+    def __init__(self, out: IO[str], now_ms: Callable[[], int], form: Format = "text") -> None:
+        self._out = out
+        self._now_ms = now_ms
+        self._form = form
+        self._mutex = threading.Lock()
+        self._said: dict[Hashable, object] = {}
+
+    def say(self, event: str, level: Level = "info", /, **fields: Value) -> None:
+        """`None` fields are left out."""
+        told: dict[str, Value] = {"at": rfc3339(self._now_ms()), "level": level, "event": event}
+        told |= {key: value for key, value in fields.items() if value is not None}
+        line = json.dumps(told, ensure_ascii=True) if self._form == "json" else as_text(told)
+        with self._mutex:
+            try:
+                self._out.write(line + "\n")
+                self._out.flush()
+            except (OSError, ValueError):
+                pass
+
+    def changed(self, key: Hashable, value: object) -> bool:
+        """Whether `value` is another one than when `key` was last asked about (`None`: as if never said)."""
+        with self._mutex:
+            before = self._said.pop(key, None)
+            if value is not None:
+                self._said[key] = value
+                if len(self._said) > _MOST_KEYS:
+                    del self._said[next(iter(self._said))]
+            return before != value
+
+    def forget_all_but(self, family: str, keys: Iterable[Hashable]) -> None:
+        """Forget what was said of `family` (the first member of tuple keys) under other keys than these."""
+        kept = set(keys)
+        with self._mutex:
+            for key in [k for k in self._said if isinstance(k, tuple) and k[0] == family and k not in kept]:
+                del self._said[key]
+
+    def adopt_logging(self) -> None:
+        """Libraries' own warnings become events, each once; their other messages are dropped."""
+        root = logging.getLogger()
+        root.handlers[:] = [_Adopted(self)]
+        root.setLevel(logging.WARNING)
+        # Unreachable brokers are told by the assignments, once, not by every attempt to connect.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+
+
+class _Adopted(logging.Handler):
+    def __init__(self, events: Events) -> None:
+        super().__init__(logging.WARNING)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._events.changed(("library", record.name, record.msg), True):
+            message = record.getMessage()
+            self._events.say("library", "warning", library=record.name, message=message)
+
+
+def as_text(fields: dict[str, Value]) -> str:
+    """`key=value` pairs (logfmt): values with anything but plain characters are quoted, and always on one line."""
+    return " ".join(f"{key}={_text(value)}" for key, value in fields.items())
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    if text and all(c in _PLAIN for c in text):
+        return text
+    return json.dumps(text, ensure_ascii=True)

@@ -1,0 +1,145 @@
+"""What the daemon does at a tick: one method per job, each a session of its own that returns a summary.
+
+A cycle takes the executor lock, looks, plans, acts where `cleanup.mode` is `enforce`, and lets go of the lock, so that
+commands get their turn between two cycles. In report mode nothing is renamed and nothing removed, but sightings count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from logagent.agent.clock import Clock
+from logagent.agent.cycle import plan_cleanup, plan_queue
+from logagent.agent.housekeeping import forget_failures_of_the_gone
+from logagent.agent.log_manager import Execution
+from logagent.agent.session import Session, open_session
+from logagent.agent.summaries import CycleNotes
+from logagent.agent.target import Target
+from logagent.errors import LogAgentError
+from logagent.host.disk import LogDirFailures
+from logagent.host.scan import LogDirInventory
+from logagent.model.facts import Facts
+from logagent.model.names import DELETE_SUFFIX
+from logagent.model.plan import Plan
+from logagent.model.summary import CycleSummary
+from logagent.settings import Settings
+
+ACTOR = "daemon"
+# A command that acts keeps us waiting no longer than this: the next try comes soon, and we may have been told to stop.
+EXECUTOR_WAIT_SECONDS = 1.0
+
+
+class CycleAborted(Exception):
+    """The daemon ends while a cycle still looks."""
+
+
+class CycleListener(Protocol):
+    """Who is told what a cycle sees and does, in its thread and before its summary."""
+
+    def inventory_taken(self, session: Session, facts: Facts) -> None: ...
+
+    def planned(self, job: str, plan: Plan, enforced: bool) -> None: ...
+
+    def executed(self, plan: Plan, execution: Execution) -> None: ...
+
+
+@dataclass(slots=True)
+class HostTotals:
+    """What the last whole inventory counted, for the blast radius of a cycle that looks at marked directories only."""
+
+    partition_dirs: int
+    partition_bytes: int
+
+
+@dataclass(slots=True)
+class Cycles:
+    """The cycles of one daemon. What outlives a cycle is kept here: failed log dirs, and inventories for the next scan.
+
+    stop: asked between two files of a removal, and before each action. aborting: asked while a cycle still looks.
+    """
+
+    target: Target
+    settings: Settings
+    clock: Clock
+    state_dir: str
+    listener: CycleListener
+    stop: Callable[[], bool]
+    aborting: Callable[[], bool]
+    failures: LogDirFailures = field(default_factory=LogDirFailures)
+    known: dict[str, LogDirInventory] = field(default_factory=dict)
+    totals: HostTotals | None = None
+
+    @property
+    def enforced(self) -> bool:
+        return self.settings.cleanup.mode == "enforce"
+
+    def cleanup(self) -> CycleSummary:
+        """Inventory, sightings, the whole plan, and what is permitted of it."""
+        return self._summed_up("cleanup", self._cleanup)
+
+    def queue(self) -> CycleSummary:
+        """The delete queue alone: `LogManager.deleteLogs`. Looks at marked directories only."""
+        return self._summed_up("queue", self._queue)
+
+    def _summed_up(self, job: str, run: Callable[[CycleNotes, Session], None]) -> CycleSummary:
+        cycle = CycleNotes(job, self.settings.cleanup.mode, self.clock.now_ms(), self.clock.monotonic())
+        try:
+            with self._session() as session:
+                run(cycle, session)
+                cycle.look_back(session)
+        except (LogAgentError, OSError) as e:
+            cycle.error, cycle.error_slug = str(e), getattr(e, "slug", "failed")
+        return cycle.summary(self.clock)
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        with open_session(
+            self.target,
+            self.settings,
+            self.clock,
+            state_dir=self.state_dir,
+            act=True,
+            actor=ACTOR,
+            wait_seconds=EXECUTOR_WAIT_SECONDS,
+        ) as session:
+            yield session
+
+    def _progress(self, _: int) -> None:
+        if self.aborting():
+            raise CycleAborted
+
+    def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
+        session.read_assignments()
+        session.take_inventory(self._progress)
+        cycle.facts = facts = session.facts()
+        self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
+        self.listener.inventory_taken(session, facts)
+        cycle.plan = plan_cleanup(session, facts)
+        self._carry_out(cycle, session)
+        forget_failures_of_the_gone(session)
+
+    def _queue(self, cycle: CycleNotes, session: Session) -> None:
+        session.read_delete_delay()
+        session.take_inventory(self._progress, only=lambda name: name.endswith(DELETE_SUFFIX))
+        facts = session.facts()
+        if self.totals is not None:
+            facts = replace(
+                facts,
+                partition_dirs=max(facts.partition_dirs, self.totals.partition_dirs),
+                partition_bytes=max(facts.partition_bytes, self.totals.partition_bytes),
+            )
+        cycle.facts = facts
+        cycle.plan = plan_queue(session, facts, host_counted=self.totals is not None)
+        self._carry_out(cycle, session)
+
+    def _carry_out(self, cycle: CycleNotes, session: Session) -> None:
+        plan = cycle.plan
+        assert plan is not None
+        self.listener.planned(cycle.job, plan, self.enforced)
+        if not self.enforced or not plan.actions or plan.needs_approval is not None or self.stop():
+            return
+        cycle.execution = session.log_manager(plan, stop=self.stop).execute(plan)
+        self.listener.executed(plan, cycle.execution)
