@@ -23,3 +23,16 @@ def mounted_children(dir_fd: int) -> frozenset[str]:
 def _unescape(point: bytes) -> bytes:
     """The kernel prints blanks, tabs, newlines and backslashes in octal."""
     return _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), point)
+
+
+def mount_point_of(path: str) -> str:
+    """The mount point that `path` (absolute, symlinks resolved) lies on, as the kernel lists it; asks no disk.
+
+    Raises `OSError` if `/proc/self/mountinfo` cannot be read.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        points = {os.fsdecode(_unescape(line.split(b" ", 5)[4])) for line in file}
+    here = path.rstrip("/")
+    while here and here not in points:
+        here = os.path.dirname(here).rstrip("/")
+    return here or "/"
