@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,19 +17,6 @@ from logagent.settings import Settings
 
 DEFAULT_CONFIG = Path("/etc/logagent/logagent.toml")
 ENV_PREFIX = "LOGAGENT_"
-
-# Where distributions, Confluent's packages and people who unpack a tarball keep server.properties.
-USUAL_SERVER_PROPERTIES = (
-    "/etc/kafka/server.properties",
-    "/etc/kafka/kraft/server.properties",
-    "/etc/kafka/kraft/broker.properties",
-    "/etc/kafka/broker.properties",
-    "/opt/kafka/config/server.properties",
-    "/opt/kafka/config/kraft/server.properties",
-    "/opt/kafka/config/broker.properties",
-    "/usr/local/kafka/config/server.properties",
-    "/usr/share/kafka/config/server.properties",
-)
 
 SOURCES = ("kraft-log", "admin", "file")
 
@@ -100,21 +87,39 @@ def _validate(
 ) -> Settings:
     from pydantic import TypeAdapter, ValidationError
 
-    settings: Settings | None = None
+    wrong: set[tuple[str, ...]] = set()
+    adapter = TypeAdapter(Settings)
     try:
-        settings = TypeAdapter(Settings).validate_python(raw)
+        settings = adapter.validate_python(raw)
     except ValidationError as e:
         for error in e.errors():
             place = tuple(str(part) for part in error["loc"] if not str(part).startswith(("function-", "nullable")))
-            where = names.get(place[:2]) if len(place) >= 2 else None  # type: ignore[arg-type]
-            prefix = f"environment variable {where}" if where else f"{file}: {'.'.join(place)}"
-            problems.append(f"{prefix}: {_plain(error)}")
-    if settings is not None:
-        problems += [f"{file or 'environment'}: {problem}" for problem in _cross_checks(settings)]
-    if problems or settings is None:
+            wrong.add(place[:2])
+            problems.append(f"{_place(file, names, place)}: {_plain(error)}")
+        # What did parse is held together all the same: every error at once.
+        settings = adapter.validate_python(_without(raw, wrong))
+    for keys, problem in _cross_checks(settings):
+        if not any(key in wrong or key[:1] in wrong for key in keys):
+            problems.append(f"{_place(file, names, keys[0])}: {problem}")
+    if problems:
         text = "; ".join(problems)
         raise ConfigError(f"the configuration is wrong: {text}", problems=tuple(problems), hint=_HINT)
     return settings
+
+
+def _place(file: str | None, names: Mapping[tuple[str, str], str], place: tuple[str, ...]) -> str:
+    """Where a value was set: the variable that did, or the key in the file."""
+    variable = names.get((place[0], place[1])) if len(place) >= 2 else None
+    return f"environment variable {variable}" if variable else f"{file}: {'.'.join(place)}"
+
+
+def _without(raw: Mapping[str, Any], wrong: Collection[tuple[str, ...]]) -> dict[str, Any]:
+    """`raw` with nothing at the places `wrong`: (section,) or (section, key)."""
+    return {
+        section: {k: v for k, v in table.items() if (section, k) not in wrong} if isinstance(table, dict) else table
+        for section, table in raw.items()
+        if (section,) not in wrong
+    }
 
 
 _HINT = "the keys, their form and their defaults stand in the commented config/logagent.toml (logagent config show)"
@@ -127,28 +132,40 @@ def _plain(error: Any) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _cross_checks(s: Settings) -> list[str]:
-    found = []
+_Key = tuple[str, str]
+
+
+def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
+    """What no single value's form tells: the keys it is about (the first is where it is to be mended), and what."""
+    sources: _Key = ("assignments", "sources")
     unknown = [source for source in s.assignments.sources if source not in SOURCES]
     if unknown:
-        found.append(f"assignments.sources: {', '.join(unknown)} is none of {', '.join(SOURCES)}")
+        yield (sources,), f"{', '.join(unknown)} is none of {', '.join(SOURCES)}"
     if "file" in s.assignments.sources and s.assignments.file is None:
-        found.append('assignments.sources: "file" needs assignments.file')
+        yield (sources, ("assignments", "file")), '"file" needs assignments.file'
+    if s.kafka.version is not None and not is_version(s.kafka.version):
+        yield (("kafka", "version"),), f"{s.kafka.version!r} is no version of Kafka, such as 3.9.1"
     if s.delete.bytes_per_second is not None and s.delete.bytes_per_second < 1024:
-        found.append("delete.bytes_per_second: less than 1KiB would never finish")
+        yield (("delete", "bytes_per_second"),), "less than 1KiB would never finish"
     if s.publish.store is not None and "://" in s.publish.store:
-        found.append("publish.store: must be a mounted path; the fleet job reads URIs, the agent does not write them")
-    found += [f"cleanup.quarantine_dirs: {d} is no absolute path" for d in s.cleanup.quarantine_dirs if d[:1] != "/"]
-    if s.metrics.listen:
-        found += _listen_problems(s.metrics.listen)
-    return found
+        says = "must be a mounted path; the fleet job reads URIs, the agent does not write them"
+        yield (("publish", "store"),), says
+    for directory in s.cleanup.quarantine_dirs:
+        if directory[:1] != "/":
+            yield (("cleanup", "quarantine_dirs"),), f"{directory} is no absolute path"
+    if s.metrics.listen and not _is_address(s.metrics.listen):
+        yield (("metrics", "listen"),), f"{s.metrics.listen!r} is no HOST:PORT"
 
 
-def _listen_problems(listen: str) -> list[str]:
+def is_version(text: str) -> bool:
+    """Whether `kafka.version` can be read: `3.9.1`, `4.0`, Confluent's `7.6.0-ccs`."""
+    numbers = text.split("-", 1)[0].split(".")
+    return len(numbers) >= 2 and all(n.isascii() and n.isdigit() for n in numbers)
+
+
+def _is_address(listen: str) -> bool:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        return [f"metrics.listen: {listen!r} is no HOST:PORT"]
-    return []
+    return bool(host) and port.isascii() and port.isdecimal() and int(port) <= 65535
 
 
 def as_document(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -165,27 +182,29 @@ def _json_value(value: Any) -> Any:
 
 
 def find_server_properties(configured: str | None, root: str = "/") -> str:
-    """The broker's `server.properties`: the configured one, else the only usual place that exists.
+    """The broker's `server.properties`: the configured one, else that of the only broker this host has.
 
-    Raises ConfigError where none or more than one is found: guessing between two brokers is not ours to do.
+    Looked at are the brokers that run, those that systemd units start, and the usual places; how they are told apart
+    stands in `logagent.host.discovery`. Raises ConfigError where none or more than one is found: guessing between two
+    brokers is not ours to do.
     """
     if configured is not None:
         return configured
-    found: list[str] = []
-    for place in USUAL_SERVER_PROPERTIES:
-        candidate = os.path.join(root, place.lstrip("/"))
-        if os.path.isfile(candidate) and not any(os.path.samefile(candidate, other) for other in found):
-            found.append(candidate)
+    from logagent.host.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers
+
+    found = {os.path.realpath(b.config): b for b in reversed(brokers_of(find_brokers(root)))}
     if len(found) == 1:
-        return found[0]
+        return next(iter(found.values())).config
     if found:
+        brokers = list(reversed(found.values()))
         raise ConfigError(
-            f"several broker configurations were found: {', '.join(found)}",
-            problems=tuple(f"{p}: one of several" for p in found),
-            hint="say which one with --kafka-config or kafka.config",
+            f"several broker configurations were found: {', '.join(b.config for b in brokers)}",
+            problems=tuple(f"{b.config}: one of several ({b.how})" for b in brokers),
+            hint="say which one with --kafka-config or kafka.config; logagent@NAME with /etc/logagent/NAME.toml serves"
+            " one broker of several",
         )
     raise ConfigError(
-        "no server.properties was found in the usual places",
+        "no server.properties was found: no broker runs, no unit starts one, and the usual places have none",
         problems=tuple(f"{p}: not there" for p in USUAL_SERVER_PROPERTIES),
         hint="name it with --kafka-config FILE, or the log dirs with --log-dir DIR",
     )

@@ -25,8 +25,14 @@ _LEVELS = (
 # The jars of brokers only: clients come with many programs.
 _BROKER_JAR = re.compile(r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-storage)-")
 
-# Where the jars lie, relative to the directory of a server.properties.
-_BESIDE = ("../libs", "../../libs", "libs")
+# Where the jars lie, relative to the directory of a server.properties (the last two: Confluent's archive, whose
+# configuration is etc/kafka), and relative to that of a start script (Apache's archive, Confluent's packages).
+_BESIDE = ("../libs", "../../libs", "libs", "../../share/java/kafka", "../../../share/java/kafka")
+_BY_SCRIPT = ("../libs", "../share/java/kafka")
+
+# A start script in /usr/bin may only call the installation's own.
+_CALLED = re.compile(rb"(/[\w./+-]+/kafka-server-start(?:\.sh)?)\b")
+_MOST_SCRIPT_BYTES = 1 << 16
 
 
 def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
@@ -70,6 +76,35 @@ def version_of_process(pid: int) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return version_of_jars(names)
+
+
+def version_of_class_path(entries: Iterable[str]) -> tuple[int, int, int] | None:
+    """The version of the jars that a running broker's command line names (everybody may read it).
+
+    `DIRECTORY/*` is left out: what lies there now need not be what the broker loaded.
+    """
+    return version_of_jars(entry for entry in entries if entry.endswith(".jar"))
+
+
+def version_of_script(script: str) -> tuple[int, int, int] | None:
+    """The version that a start script (`kafka-server-start.sh`) would start: the jars of its own installation, or of
+    the installation whose script it calls."""
+    for path in (script, *_called_by(script)):
+        here = os.path.dirname(os.path.realpath(path))
+        found = next((v for place in _BY_SCRIPT if (v := _version_in(os.path.join(here, place))) is not None), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _called_by(script: str) -> list[str]:
+    try:
+        with open(script, "rb") as file:
+            text = file.read(_MOST_SCRIPT_BYTES)
+    except OSError:
+        return []
+    called = {os.fsdecode(path) for path in _CALLED.findall(text)}
+    return list(called) if len(called) == 1 else []
 
 
 def at_least(metadata_version: int | None) -> tuple[int, int, int] | None:

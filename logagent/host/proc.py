@@ -52,8 +52,8 @@ def may_be_a_broker(command: str, words: list[bytes]) -> bool:
     return any(b"kafka" in word.lower() for word in words) or "kafka" in command.lower()
 
 
-def effective_user(pid: int) -> int:
-    with open(f"/proc/{pid}/status", "rb") as file:
+def effective_user(pid: int, proc: str = "/proc") -> int:
+    with open(f"{proc}/{pid}/status", "rb") as file:
         return next(int(line.split()[2]) for line in file if line.startswith(b"Uid:"))
 
 

@@ -10,13 +10,14 @@ from logagent import config
 from logagent.agent.target import resolve_target
 from logagent.broker.version import version_beside
 from logagent.errors import ConfigError
+from logagent.host.discovery import USUAL_SERVER_PROPERTIES
 from logagent.host.state_dir import default_state_dir
 from logagent.settings import KafkaSettings, Settings
 
 PROPERTIES = "node.id=3\nprocess.roles=broker\nlog.dirs=/srv/kafka/d1,/srv/kafka/d2/\n"
 
 
-@pytest.mark.parametrize("place", config.USUAL_SERVER_PROPERTIES)
+@pytest.mark.parametrize("place", USUAL_SERVER_PROPERTIES)
 def test_the_only_server_properties_in_a_usual_place_is_found(fs: FakeFilesystem, place: str) -> None:
     fs.create_file(place, contents=PROPERTIES)
     target = resolve_target(Settings())
@@ -46,7 +47,7 @@ def test_one_file_by_two_paths_is_one_broker(fs: FakeFilesystem) -> None:
 def test_none_at_all_names_every_place_that_was_tried(fs: FakeFilesystem) -> None:
     with pytest.raises(ConfigError, match=r"no server\.properties") as caught:
         resolve_target(Settings())
-    assert len(caught.value.problems) == len(config.USUAL_SERVER_PROPERTIES)
+    assert len(caught.value.problems) == len(USUAL_SERVER_PROPERTIES)
 
 
 def test_relative_log_dirs_are_refused_with_each_of_them(fs: FakeFilesystem) -> None:

@@ -105,9 +105,46 @@ def test_every_problem_at_once_each_with_its_place(tmp_path: Path) -> None:
         "environment variable LOGAGENT_GUARD__SETTLE: ",
         "environment variable LOGAGENT_GUARD__STTLE: there is no setting guard.sttle",
         "environment variable LOGAGENT_X__Y: there is no setting x.y",
+        f"{file}: cleanup.quarantine_dirs: relative is no absolute path",
     ):  # fmt: skip
         assert [p for p in found if p.startswith(place)], (place, found)
-    assert len(found) == 10
+    assert len(found) == 11
+
+
+def test_what_does_not_hold_together_is_told_beside_what_does_not_parse(tmp_path: Path) -> None:
+    text = """
+    [assignments]
+    sources = ["zookeeper", "file"]
+    file = 3
+    [delete]
+    workers = "many"
+    bytes_per_second = 12
+    """
+    file = str(tmp_path / "logagent.toml")
+    environ = {"LOGAGENT_METRICS__LISTEN": "9640", "LOGAGENT_KAFKA__VERSION": "newest"}
+    assert [p.split(": ")[:2] for p in problems(tmp_path, text, environ)] == [
+        # That the source "file" lacks its file is not said: it is there, only wrong.
+        [file, "assignments.file"],
+        [file, "delete.workers"],
+        [file, "assignments.sources"],
+        ["environment variable LOGAGENT_KAFKA__VERSION", "'newest' is no version of Kafka, such as 3.9.1"],
+        [file, "delete.bytes_per_second"],
+        ["environment variable LOGAGENT_METRICS__LISTEN", "'9640' is no HOST:PORT"],
+    ]
+
+
+_VALUES = st.one_of(
+    st.text(max_size=5), st.integers(), st.booleans(), st.floats(), st.none(), st.lists(st.text(max_size=3), max_size=2)
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(every_key())), _VALUES))
+def test_whatever_the_environment_holds_comes_to_settings_or_problems(values: dict[str, object]) -> None:
+    variables = {f"LOGAGENT_{key.replace('.', '__')}".upper(): str(value) for key, value in values.items()}
+    try:
+        load(SAMPLE, variables)
+    except ConfigError as e:
+        assert e.problems and all(p.startswith("environment variable LOGAGENT_") for p in e.problems)
 
 
 @pytest.mark.parametrize(
