@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from logagent.model.facts import Facts
 from logagent.model.records import ActionKind, Identity, Kind, Outcome, PartitionDir
@@ -27,6 +27,7 @@ GuardName = Literal[
     "version",
     "policy",
 ]
+GUARD_NAMES: tuple[GuardName, ...] = get_args(GuardName)
 
 
 @dataclass(frozen=True, slots=True)
