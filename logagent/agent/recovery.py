@@ -10,30 +10,53 @@ now (the log dir is offline, a checkpoint cannot be written) stays open for the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from logagent.agent.renames import edit_checkpoints
 from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
-from logagent.broker.lock import Interlock, look
-from logagent.errors import BrokerHoldsLogDir, LogAgentError
+from logagent.broker.lock import look
+from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.host.disk import OpenLogDir
+from logagent.host.disk_calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.host.journal import CheckpointEntry, Entry, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 
 
-def recover(journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int) -> list[Entry]:
+def recover(
+    journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int, calls: DiskCalls | None = None
+) -> list[Entry]:
     """Settle every unsettled intent on an open log dir; those elsewhere (offline now) stay as they are.
 
     Returns the settled entries, as they were. Raises JournalError.
     """
+    jobs: dict[str, Callable[[Stop], list[Entry]]] = {}
+    for entry in journal.unsettled():
+        if entry.intent.log_dir in log_dirs and entry.intent.ends_in in log_dirs:
+            jobs.setdefault(
+                entry.intent.log_dir, partial(_recover_one, entry.intent.log_dir, journal, log_dirs, now_ms)
+            )
+    settled = []
+    for found in (calls or DirectCalls()).work(jobs).values():
+        if isinstance(found, JournalError):
+            raise found
+        settled += found if isinstance(found, list) else []
+    return settled
+
+
+def _recover_one(
+    path: str, journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int, stop: Stop
+) -> list[Entry]:
+    """What concerns the log dir `path`; nothing more once `stop()` is true."""
     settled: list[Entry] = []
     outcomes: list[tuple[int, Outcome, str | None]] = []
     for entry in journal.unsettled():
-        log_dir, target = log_dirs.get(entry.intent.log_dir), log_dirs.get(entry.intent.ends_in)
-        if log_dir is None or target is None:
+        target = log_dirs.get(entry.intent.ends_in)
+        if entry.intent.log_dir != path or target is None:
             continue
         try:
-            outcome, error = _settle(journal.with_checkpoint_entries(entry), log_dir, target)
+            outcome, error = _settle(journal.with_checkpoint_entries(entry), log_dirs[path], target, stop)
+            refuse_if(stop, path)
         except LogAgentError:
             continue
         outcomes.append((entry.id, outcome, error))
@@ -43,7 +66,7 @@ def recover(journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int) -
     return settled
 
 
-def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir) -> tuple[Outcome, str | None]:
+def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None]:
     intent = entry.intent
     with log_dir.acting("look", intent.name):
         at_old_name = _is(log_dir, intent.name, intent.identity)
@@ -58,15 +81,15 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir) -> tuple[Outc
         away.fsync()
         home.fsync()
         if intent.action is ActionKind.RESTORE:
-            _edit(home, put=intent.checkpoint_entries)
+            _edit(home, stop, put=intent.checkpoint_entries)
         else:
-            _edit(home, drop=_left_behind(home, intent.checkpoint_entries))
+            _edit(home, stop, drop=_left_behind(home, intent.checkpoint_entries))
         return Outcome.DONE, None
     if at_old_name:
         if intent.action is ActionKind.RESTORE:
-            _edit(home)
+            _edit(home, stop)
         else:
-            _edit(home, put=intent.checkpoint_entries)
+            _edit(home, stop, put=intent.checkpoint_entries)
         return Outcome.SKIPPED, "interrupted before the rename"
     return Outcome.FAILED, "interrupted, and the directory stands under neither name now"
 
@@ -90,13 +113,15 @@ def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> lis
     return [e for e in mine if standing.get(TopicPartition(e.topic, e.partition)) == e.offset]
 
 
-def _edit(log_dir: OpenLogDir, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()) -> None:
+def _edit(
+    log_dir: OpenLogDir, stop: Stop, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()
+) -> None:
     """Take entries out of the checkpoints or put them (back) where no newer one stands; our temp files go.
 
     While a broker holds the log dir its own checkpoints are the truth and nothing is written. Raises BrokerHoldsLogDir
     where that cannot be told.
     """
-    interlock = Interlock(log_dir.fd, log_dir.path)
+    interlock = StoppableInterlock(log_dir.fd, log_dir.path, stop)
     try:
         with log_dir.acting("removal of temp files"):
             remove_leftovers(log_dir.fd, interlock.before)

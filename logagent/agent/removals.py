@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from logagent.broker.lock import HolderWatch, Interlock
+from logagent.broker.lock import Watch
 from logagent.errors import BrokerHoldsLogDir, LogAgentError, RemovalStopped
 from logagent.host.budget import ByteBudget
 from logagent.host.disk import OpenLogDir
+from logagent.host.disk_calls import Stop, StoppableHolderWatch, StoppableInterlock, never
 from logagent.host.journal import Intent, Journal
 from logagent.host.removal import Removed, remove_dir
 from logagent.model.facts import Facts
@@ -25,14 +26,18 @@ TRUNCATES_HELD_SINCE = (3, 9, 0)
 
 @dataclass(slots=True)
 class Remover:
-    """Removes what it is given. Raises JournalError only; everything else is the result of that one directory."""
+    """Removes what it is given. Raises JournalError only; everything else is the result of that one directory.
+
+    `given_up`: nobody waits for this any more; nothing is changed from then on, not even in the middle of a file.
+    """
 
     log_dirs: Mapping[str, OpenLogDir]
     journal: Journal
     now_ms: Callable[[], int]
     plan_id: str
     actor: str
-    stop: Callable[[], bool]
+    stop: Stop
+    given_up: Stop = never
     budget: ByteBudget | None = None
     workers: int = 1
     on_progress: Callable[[int, int], None] | None = None
@@ -82,10 +87,10 @@ class Remover:
         holder = facts.log_dirs[p.dir.log_dir].holder
         held = holder.state is HolderState.HELD
 
-        def watch() -> Interlock | HolderWatch:
+        def watch() -> Watch:
             if held:
-                return HolderWatch(log_dir.fd, log_dir.path, holder.pid)
-            return Interlock(log_dir.fd, log_dir.path)
+                return StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, self.given_up)
+            return StoppableInterlock(log_dir.fd, log_dir.path, self.given_up)
 
         return remove_dir(
             log_dir,

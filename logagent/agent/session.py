@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from logagent.agent import remembered
 from logagent.agent.assignments import Assignments, judge, load_assignments
@@ -20,6 +21,8 @@ from logagent.agent.target import Target
 from logagent.broker.version import at_least, version_beside, version_of_process
 from logagent.errors import JournalError, KafkaStorageError, LogAgentError
 from logagent.host.budget import ByteBudget
+from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.disk_calls import DirectCalls, DiskCalls, Stop, refuse_if
 from logagent.host.journal import CheckpointEntry, Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.host.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
@@ -34,6 +37,8 @@ from logagent.settings import Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.
 EXECUTOR_WAIT_SECONDS = 10.0
+# How long all sources of assignments together may take, where nobody waits who could press Ctrl-C.
+READ_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -57,31 +62,46 @@ class Session:
     ) -> None:
         """Scan every online log dir. One that fails meanwhile is offline from then on; the others go on.
 
-        `only`: which names to look at, where the others do not matter.
+        `only`: which names to look at, where the others do not matter; no later inventory follows on such a one.
         """
+        opened = self.sight.opened()
+        if only is not None:
+            self.inventories = {}
+        done: dict[str, int] = dict.fromkeys(opened, 0)
+
+        def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
+            def scan(stop: Stop) -> LogDirInventory:
+                def tell(count: int) -> None:
+                    refuse_if(stop, path)
+                    done[path] = count
+                    if on_progress is not None:
+                        on_progress(sum(done.values()))
+
+                inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
+                done[path] = len(inventory.dirs)
+                return inventory
+
+            return scan
+
+        # A scan uses the inventory before it up: one that is given up leaves none behind.
+        jobs = {path: job(path, d, self.inventories.pop(path, None)) for path, d in opened.items()}
         self.dirs = []
-        done = 0
-        for path, log_dir in self.sight.opened().items():
-            base = done
-
-            def tell(count: int, base: int = base) -> None:
-                if on_progress is not None:
-                    on_progress(base + count)
-
-            try:
-                inventory = scan_log_dir(log_dir, self.inventories.get(path), on_progress=tell, only=only)
-            except KafkaStorageError:
-                self.inventories.pop(path, None)
-                continue
-            self.inventories[path] = inventory
-            self.dirs += self._ours(inventory) if path in self.sight.quarantine else inventory.dirs
-            done += len(inventory.dirs)
+        for path, found in self.calls.work(jobs).items():
+            if isinstance(found, LogDirInventory):
+                self.inventories[path] = found
+                self.dirs += self._ours(found) if path in self.sight.quarantine else found.dirs
+            elif not isinstance(found, KafkaStorageError):
+                raise found
 
     def _ours(self, quarantine: LogDirInventory) -> list[PartitionDir]:
         """What this journal put into a quarantine directory: another agent may keep its own there."""
         renames = self.journal.renames()
         found = [(d, renames.get((quarantine.path, d.name))) for d in quarantine.dirs]
         return [d for d, e in found if e is not None and e.intent.new_dir and e.intent.identity.inode == d.inode]
+
+    @property
+    def calls(self) -> DiskCalls:
+        return self.sight.calls
 
     def of_kind(self, *kinds: Kind) -> list[PartitionDir]:
         return [d for d in self.dirs if d.kind in kinds]
@@ -121,13 +141,27 @@ class Session:
             settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
         self.sight.read_cluster()
         cluster = self.sight.cluster
-        self.assignments = load_assignments(
-            self.target,
-            settings,
+        online = tuple(self.sight.online())
+        load = partial(
+            load_assignments,
+            replace(self.target, log_dirs=online),
+            replace(settings, assignments=replace(settings.assignments, sources=self._sources(settings, online))),
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
         )
+        try:
+            self.assignments = self.calls.ask(
+                "reading the assignments", load, of=online, limit=READ_SECONDS, undo=Assignments.close
+            )
+        except KafkaStorageError as e:
+            self.assignments = Assignments(problems=[str(e)])
+
+    def _sources(self, settings: Settings, online: tuple[str, ...]) -> tuple[str, ...]:
+        """The configured ones but for the metadata log on a log dir that hangs, where nobody asks in vain."""
+        sources, place = settings.assignments.sources, self.target.server.metadata_log_dir
+        hung = self.calls.parallel and place in self.target.log_dirs and place not in online
+        return tuple(s for s in sources if s != "kraft-log") if hung else sources
 
     def read_delete_delay(self) -> None:
         """Only what the queue needs of the sources: a dynamic `log.segment.delete.delay.ms`, unless we override it."""
@@ -245,10 +279,14 @@ class Session:
 
     def checkpoint_drops(self, plan: Plan) -> dict[str, tuple[CheckpointEntry, ...]]:
         """By action id the checkpoint entries that the plan's renames take out, as far as they can be read now."""
+        jobs = {
+            path: partial(entries_to_drop, log_dir, [p for p in plan.actions if p.dir.log_dir == path])
+            for path, log_dir in self.sight.online().items()
+        }
         drops: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for path, log_dir in self.sight.online().items():
-            with suppress(LogAgentError):
-                drops |= entries_to_drop(log_dir, [p for p in plan.actions if p.dir.log_dir == path])
+        for found in self.calls.looks(jobs).values():
+            if not isinstance(found, LogAgentError):
+                drops |= found
         return drops
 
     def log_manager(
@@ -265,6 +303,7 @@ class Session:
             workers=self.settings.delete.workers,
             on_progress=on_progress,
             stop=stop,
+            calls=self.calls,
         )
 
 
@@ -293,19 +332,28 @@ def open_session(
     actor: str,
     environ: Mapping[str, str] = os.environ,
     wait_seconds: float = EXECUTOR_WAIT_SECONDS,
+    failures: LogDirFailures | None = None,
+    calls: DiskCalls | None = None,
+    known: dict[str, LogDirInventory] | None = None,
 ) -> Iterator[Session]:
     """Open everything, in the order that keeps it safe.
 
     To act: first the state dir and its owner's identity, then the executor lock, then the journal, and what a crash
     left open is settled before anything is looked at. To look: the journal is read if it is there, and where it
     cannot be read that is a fact of its own, not an error.
+
+    What outlives a session, for the daemon: `failures`, the log dirs that are offline; `calls`, which gives up what
+    hangs; `known`, the inventories by log dir, that the next ones follow on (they are replaced in place; without one
+    for a log dir it is scanned in full).
     """
+    failures = failures if failures is not None else LogDirFailures()
+    calls = calls if calls is not None else DirectCalls()
     directory = state_dir if state_dir is not None else default_state_dir(environ)
     with ExitStack() as stack:
         problem: str | None = None
         if act:
-            like = next((d for d in target.log_dirs if os.path.isdir(d)), None)
-            prepare_state_dir(directory, like, target.log_dirs)
+            there = _there(target.log_dirs, failures, calls)
+            prepare_state_dir(directory, there[0] if there else None, there)
             stack.enter_context(
                 ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
             )
@@ -316,12 +364,24 @@ def open_session(
             except JournalError as e:
                 problem = str(e)
                 journal = stack.enter_context(Journal.empty())
-        sight = stack.enter_context(HostSight(target, clock, quarantine_dirs=settings.cleanup.quarantine_dirs))
+        sight = stack.enter_context(HostSight(target, clock, failures, settings.cleanup.quarantine_dirs, calls))
         if act:
             hold_log_dirs(
-                sight.opened().values(), wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep
+                sight.opened().values(),
+                wait_seconds=wait_seconds,
+                monotonic=clock.monotonic,
+                sleep=clock.sleep,
+                calls=calls,
             )
-            recover(journal, sight.opened(), clock.now_ms())
+            recover(journal, sight.opened(), clock.now_ms(), calls)
         session = Session(target, settings, clock, sight, journal, act, actor, problem)
+        if known is not None:
+            session.inventories = known
         stack.callback(lambda: session.assignments.close())
         yield session
+
+
+def _there(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
+    """The log dirs that are directories; of one that is offline or hangs nobody asks that."""
+    jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
+    return [path for path, found in calls.looks(jobs).items() if found is True]

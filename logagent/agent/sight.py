@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -17,18 +17,26 @@ from logagent.broker.lock import LOCK_FILE
 from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.errors import KafkaStorageError, LogAgentError, UnreadableError
 from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.disk_calls import DirectCalls, DiskCalls
+from logagent.host.open_files import Watched
 from logagent.host.processes import OpenFiles, holder_of, scan_open_files
 from logagent.model.cluster import ClusterView, MetaSeen, agree
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.records import Health, Holder, HolderState
 
 _MOST_META_BYTES = 1 << 20
+# How long a look at a directory beside the log dirs may take, and one at all processes.
+LOOK_SECONDS = 10.0
+PROC_SECONDS = 60.0
 
 
 class HostSight:
     """The log dirs of one broker, held open for one session; a context manager.
 
-    One that cannot be opened is offline with its reason; that never stops the others.
+    One that cannot be opened is offline with its reason; that never stops the others. One that goes offline later is
+    closed at once, so that it can be unmounted.
+
+    Every question to a disk goes through `calls`, and no thread but theirs uses a descriptor of a log dir.
     """
 
     def __init__(
@@ -37,42 +45,68 @@ class HostSight:
         clock: Clock,
         failures: LogDirFailures | None = None,
         quarantine_dirs: Sequence[str] = (),
+        calls: DiskCalls | None = None,
     ) -> None:
         self.target = target
         self.clock = clock
         self.failures = failures if failures is not None else LogDirFailures()
+        self.calls = calls if calls is not None else DirectCalls()
         self.log_dirs: dict[str, OpenLogDir] = {}
         self._quarantine_dirs = quarantine_dirs
         self.quarantine: dict[str, OpenLogDir] = {}
         self.cluster = ClusterView(None, None)
-        self._stack = ExitStack()
+        self._stop_listening: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        for path in self.target.log_dirs:
-            try:
-                self.log_dirs[path] = self._stack.enter_context(OpenLogDir(path, self.failures))
-            except KafkaStorageError:
-                continue
-            except LogAgentError as e:
-                self.failures.mark_offline(path, str(e))
-        for path in self._quarantine_dirs:
-            if is_usable_quarantine(path, self.target.log_dirs):
-                with suppress(LogAgentError):
-                    self.quarantine[path] = self._stack.enter_context(OpenLogDir(path, self.failures))
+        self.log_dirs = self._open(self.target.log_dirs)
+        usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
+        self.quarantine = self._open(usable, to_act=False)
+        self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
+        for path in self.failures.offline():
+            self._close(path)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._stop_listening()
+        for path in (*self.quarantine, *self.log_dirs):
+            self._close(path)
+
+    def _open(self, paths: Sequence[str], *, to_act: bool = True) -> dict[str, OpenLogDir]:
+        """Those of `paths` that can be opened; a log dir that cannot is offline."""
+        jobs = {path: OpenLogDir(path, self.failures).__enter__ for path in paths}
+        opened: dict[str, OpenLogDir] = {}
+        for path, found in self.calls.looks(jobs, undo=OpenLogDir.close).items():
+            if isinstance(found, OpenLogDir):
+                opened[path] = found
+            elif to_act and not isinstance(found, KafkaStorageError):
+                self.failures.mark_offline(path, str(found))
+        return opened
+
+    def _close(self, path: str) -> None:
+        """Close it as soon as nobody works with it; a rename between a log dir and a quarantine directory uses both."""
+        opened = self.log_dirs.get(path) or self.quarantine.get(path)
+        if opened is not None:
+            users = (path, *self.target.log_dirs) if path in self.quarantine else (path,)
+            self.calls.close(users, opened.close)
+
+    def _is_usable_quarantine(self, path: str) -> bool:
+        online = tuple(self.online())
+        try:
+            return self.calls.ask(
+                f"a look at {path}", lambda: is_usable_quarantine(path, online), of=online, limit=LOOK_SECONDS
+            )
+        except KafkaStorageError:
+            return False
 
     def online(self) -> dict[str, OpenLogDir]:
-        """The open log dirs that have not failed since."""
-        return {path: d for path, d in self.log_dirs.items() if self.failures.reason(path) is None}
+        """The open log dirs that have not failed since they were opened."""
+        return {path: d for path, d in self.log_dirs.items() if d.offline() is None}
 
     def opened(self) -> dict[str, OpenLogDir]:
         """Log dirs and quarantine directories that are open and have not failed since."""
-        quarantine = {path: d for path, d in self.quarantine.items() if self.failures.reason(path) is None}
+        quarantine = {path: d for path, d in self.quarantine.items() if d.offline() is None}
         return self.online() | quarantine
 
     def quarantine_by_log_dir(self) -> dict[str, str]:
@@ -86,12 +120,8 @@ class HostSight:
 
     def read_cluster(self) -> dict[str, MetaSeen]:
         """`meta.properties` of every online log dir; `cluster` is what they agree on. Looks at no process."""
-        metas: dict[str, MetaSeen] = {}
-        for path, log_dir in self.online().items():
-            try:
-                metas[path] = read_meta(log_dir)
-            except LogAgentError:
-                continue
+        jobs = {path: partial(read_meta, log_dir) for path, log_dir in self.online().items()}
+        metas = {path: meta for path, meta in self.calls.looks(jobs).items() if isinstance(meta, MetaSeen)}
         self.cluster = agree(metas, self.target.server.node_id)
         return metas
 
@@ -99,19 +129,23 @@ class HostSight:
         """Health, holder, ids and open files of every log dir, looked at now."""
         metas = self.read_cluster()
         online = self.online()
-        open_files, unreadable = self._open_files(list(self.opened().values()))
-        found = {
-            path: self._one(path, online.get(path), metas.get(path), open_files, unreadable)
+        open_files, unreadable = self._open_files(self.opened())
+        jobs = {
+            path: partial(self._one, path, online[path], metas[path], open_files, unreadable)
             for path in self.target.log_dirs
+            if path in online and path in metas
         }
+        looked = self.calls.looks(jobs)
+        found = {path: self._found(path, looked.get(path)) for path in self.target.log_dirs}
         found = without_given_up(found)
         for path, directory in self.quarantine.items():
             children = open_files.dir_pids.get(path, {})
+            offline = directory.offline()
             found[path] = LogDirFacts(
                 path,
                 directory.identity,
-                Health.ONLINE,
-                None,
+                Health.ONLINE if offline is None else Health.OFFLINE,
+                offline,
                 Holder(HolderState.FREE),
                 open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
                 open_files_unreadable=unreadable,
@@ -119,21 +153,18 @@ class HostSight:
             )
         return found
 
+    def _found(self, path: str, looked: LogDirFacts | LogAgentError | None) -> LogDirFacts:
+        if isinstance(looked, LogDirFacts):
+            return looked
+        opened = self.log_dirs.get(path)
+        why = self.failures.reason(path) or (opened.offline() if opened is not None else None)
+        why = why or (str(looked) if looked is not None else "it could not be read")
+        return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
+
     def _one(
-        self,
-        path: str,
-        log_dir: OpenLogDir | None,
-        meta: MetaSeen | None,
-        open_files: OpenFiles,
-        unreadable: str | None,
+        self, path: str, log_dir: OpenLogDir, meta: MetaSeen, open_files: OpenFiles, unreadable: str | None
     ) -> LogDirFacts:
-        if log_dir is None or meta is None:
-            why = self.failures.reason(path) or "it could not be read"
-            return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
-        try:
-            health, reason = _health(log_dir, meta)
-        except LogAgentError as e:
-            return LogDirFacts(path, None, Health.OFFLINE, str(e), Holder(HolderState.UNREADABLE))
+        health, reason = _health(log_dir, meta)
         holder = holder_of(log_dir.fd, path, open_files)
         children = open_files.dir_pids.get(path, {})
         return LogDirFacts(
@@ -150,10 +181,15 @@ class HostSight:
             open_removed_bytes=open_files.removed_bytes.get(path, 0),
         )
 
-    def _open_files(self, log_dirs: Sequence[OpenLogDir]) -> tuple[OpenFiles, str | None]:
+    def _open_files(self, log_dirs: Mapping[str, OpenLogDir]) -> tuple[OpenFiles, str | None]:
+        """What processes have open below `log_dirs`; what lies on a disk that may hang is left alone."""
         try:
-            return scan_open_files(log_dirs), None
-        except OSError as e:
+            watched = self.calls.looks({path: partial(Watched, d) for path, d in log_dirs.items()})
+            good = [w for w in watched.values() if isinstance(w, Watched)]
+            avoid = {self.failures.real_path(path) for path in self.failures.offline()}
+            scan = partial(scan_open_files, good, avoid=avoid)
+            return self.calls.ask("a look at the open files of all processes", scan, of=(), limit=PROC_SECONDS), None
+        except (OSError, KafkaStorageError) as e:
             return OpenFiles(), f"the open files of processes cannot be read: {e}"
 
     def facts(self, log_dirs: Mapping[str, LogDirFacts] | None = None) -> Facts:

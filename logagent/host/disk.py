@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from types import TracebackType
 from typing import Self
 
@@ -59,7 +60,7 @@ class Acting:
         self._name = name
 
     def __enter__(self) -> None:
-        self._log_dir.failures.check(self._log_dir.path)
+        self._log_dir.check()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,12 +90,16 @@ class OpenLogDir:
         self.fd = -1
         self.identity = Identity(0, 0)
         self.mount_id = 0
+        self._since = 0
+        self._closing = threading.Lock()
 
     def __enter__(self) -> Self:
+        self._since = self.failures.count(self.path)
         self.failures.check(self.path)
         try:
             self.fd = os.open(self.path, OPEN_DIRECTORY)
             try:
+                self.failures.note_real_path(self.path, os.readlink(f"/proc/self/fd/{self.fd}"))
                 found = os.fstat(self.fd)
                 self.identity = Identity(found.st_dev, found.st_ino)
                 self.mount_id = mount_id(self.fd)
@@ -113,9 +118,18 @@ class OpenLogDir:
         self.close()
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        with self._closing:
+            fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def offline(self) -> str | None:
+        """Why nothing may be done through this any more: it is offline, or was since it was opened."""
+        return self.failures.reason(self.path, self._since)
+
+    def check(self) -> None:
+        """Raise `KafkaStorageError` if the log dir is offline, or was since it was opened."""
+        self.failures.check(self.path, self._since)
 
     def acting(self, what: str, name: str | None = None) -> Acting:
         """Wrap an action on this log dir: `with log_dir.acting("rename", name): ...`.

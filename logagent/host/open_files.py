@@ -65,8 +65,8 @@ class OpenFiles:
         return pid in self.read
 
 
-class _Watched:
-    """One log dir that is looked for, and what was found in it."""
+class Watched:
+    """One log dir that is looked for, and what was found in it; for one scan. Asks the disk only when it is made."""
 
     def __init__(self, log_dir: str | OpenLogDir) -> None:
         if isinstance(log_dir, OpenLogDir):
@@ -96,8 +96,9 @@ class _Watched:
 
 
 class _Scan:
-    def __init__(self, log_dirs: Iterable[str | OpenLogDir]) -> None:
-        self.watched = [_Watched(log_dir) for log_dir in log_dirs]
+    def __init__(self, log_dirs: Iterable[str | OpenLogDir | Watched], avoid: Iterable[str] = ()) -> None:
+        self.watched = [d if isinstance(d, Watched) else Watched(d) for d in log_dirs]
+        self._leave_out = (*_PSEUDO, *(path.rstrip("/") + "/" for path in avoid))
         self.prefixes = tuple(w.prefix for w in self.watched)
         self.devices = {w.identity.device for w in self.watched}
         # As /proc/PID/maps prints them; only a filter, so that most processes' maps are never split into lines.
@@ -107,7 +108,7 @@ class _Scan:
         self.read: set[int] = set()
         self.unreadable: set[int] = set()
         self._our_namespace = mount_namespace("self")
-        self._ancestors: dict[tuple[object, str], list[tuple[_Watched, str]]] = {}
+        self._ancestors: dict[tuple[object, str], list[tuple[Watched, str]]] = {}
 
     def process(self, pid: int) -> None:
         try:
@@ -137,7 +138,7 @@ class _Scan:
                             self._note_removed(link, os.stat(number, dir_fd=directory))
                     elif (
                         link.startswith("/")
-                        and not link.startswith(_PSEUDO)
+                        and not link.startswith(self._leave_out)
                         and os.stat(number, dir_fd=directory).st_dev in self.devices
                     ):
                         others.add(link)
@@ -202,7 +203,7 @@ class _Scan:
             for watched, below in self._reached(pid, namespace, directory):
                 watched.note(f"{below}/{file}" if below else file, pid)
 
-    def _reached(self, pid: int, namespace: int, directory: str) -> list[tuple[_Watched, str]]:
+    def _reached(self, pid: int, namespace: int, directory: str) -> list[tuple[Watched, str]]:
         """The log dirs that `directory`, as `pid` sees it, is or lies below: told by device and inode.
 
         A container, or a bind mount on this very host, has other paths for the same directories.
@@ -256,13 +257,19 @@ def _directories_above(name: str, dir_fd: int) -> set[Identity] | None:
         return None
 
 
-def scan_open_files(log_dirs: Iterable[str | OpenLogDir], pids: Iterable[int] | None = None) -> OpenFiles:
+def scan_open_files(
+    log_dirs: Iterable[str | OpenLogDir | Watched],
+    pids: Iterable[int] | None = None,
+    *,
+    avoid: Iterable[str] = (),
+) -> OpenFiles:
     """Look at every process (or only at `pids`; never at ourselves) for files below the log dirs.
 
     Descriptors and memory maps both count, deleted files included; containers and bind mounts are seen through by
-    device and inode. Raises `OSError` only if `/proc` or a log dir itself cannot be read.
+    device and inode. `avoid`: where disks lie that may hang; nothing there is asked for. Raises `OSError` only if
+    `/proc` or a log dir itself cannot be read.
     """
-    scan = _Scan(log_dirs)
+    scan = _Scan(log_dirs, avoid)
     if pids is None:
         pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
     for pid in pids:

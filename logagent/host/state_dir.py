@@ -11,8 +11,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from logagent.errors import Busy, JournalError, LogAgentError
+from logagent.errors import Busy, JournalError, KafkaStorageError, LogAgentError
 from logagent.host.disk import OpenLogDir
+from logagent.host.disk_calls import DirectCalls, DiskCalls
 from logagent.model.records import Identity
 
 DEFAULT_STATE_DIR = "/var/lib/logagent"
@@ -165,6 +166,7 @@ def hold_log_dirs(
     wait_seconds: float,
     monotonic: Callable[[], float],
     sleep: Callable[[float], None],
+    calls: DiskCalls | None = None,
 ) -> None:
     """Let nobody else of us act on these log dirs as long as they are open, whatever state dir that one has.
 
@@ -177,7 +179,7 @@ def hold_log_dirs(
     for log_dir in log_dirs:
         if log_dir.identity in held:
             continue  # a second path to the same directory would wait for ourselves
-        while not _flock(log_dir.fd):
+        while not _locked(log_dir, calls or DirectCalls()):
             if monotonic() >= deadline:
                 raise Busy(
                     f"another logagent is acting on {log_dir.path}, with a state dir of its own",
@@ -185,6 +187,14 @@ def hold_log_dirs(
                 )
             sleep(_POLL_SECONDS)
         held.add(log_dir.identity)
+
+
+def _locked(log_dir: OpenLogDir, calls: DiskCalls) -> bool:
+    """True also for one that went offline: nothing is done there any more."""
+    try:
+        return calls.look(log_dir.path, lambda: _flock(log_dir.fd))
+    except KafkaStorageError:
+        return True
 
 
 def _flock(fd: int) -> bool:

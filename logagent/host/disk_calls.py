@@ -1,0 +1,369 @@
+"""Calls to disks that may never answer: who waits for them, for how long, and what becomes of one that is given up.
+
+A call to a hung disk cannot be ended. So the daemon makes each in a thread of its own and waits until it is done, or
+the log dir is offline (the prober found out), or, for a short look, the limit is over. Then the call is **given up**:
+its waiter gets `KafkaStorageError`, and the thread is left behind. Three things keep it from doing harm when the disk
+comes back after all:
+
+- its `stop()` is true from then on, and whatever asks before each change (`StoppableInterlock`) permits
+  none;
+- no descriptor of its log dir is closed before it has returned (`close`): the number would go to another directory,
+  and the sleeper would act on that;
+- as long as it sits there no other call on that log dir is begun.
+
+Commands (`DirectCalls`) just call: whoever waits for them can press Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from logagent.broker.lock import HolderWatch, Interlock, LockLook
+from logagent.errors import KafkaStorageError, LogAgentError
+from logagent.host.failures import LogDirFailures
+
+T = TypeVar("T")
+Stop = Callable[[], bool]
+
+# How often a waiter looks whether the log dir went offline meanwhile, and says that it is still there itself.
+_WAKE_SECONDS = 0.2
+# A call whose log dir has just gone offline mostly returns by itself, with that error or because of `stop`.
+_GRACE_SECONDS = 1.0
+
+
+class DiskCalls(Protocol):
+    """Whatever may wait for a disk goes through one of these. `path` is the configured one of the log dir."""
+
+    # Whether log dirs are worked on at the same time.
+    parallel: bool
+
+    def look(self, path: str, fn: Callable[[], T]) -> T:
+        """`fn()`, a short one."""
+        ...
+
+    def looks(
+        self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
+    ) -> dict[str, T | LogAgentError]:
+        """Short looks at several log dirs, by path: each one's result or our error, in the order of `jobs`.
+
+        `undo(result)` is called if one comes back when nobody waits for it any more. Other errors pass through, when
+        all have ended.
+        """
+        ...
+
+    def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
+        """As `looks`, for work that takes as long as it takes while its log dir is online: `fn(stop)` asks `stop`
+        before each change, and ends when it is true."""
+        ...
+
+    def ask(
+        self,
+        what: str,
+        fn: Callable[[], T],
+        *,
+        of: Iterable[str],
+        limit: float,
+        undo: Callable[[T], None] | None = None,
+    ) -> T:
+        """`fn()`, which may touch all of the log dirs `of`, but none of their open descriptors. No log dir is blamed
+        when it takes longer than `limit` seconds. Raises KafkaStorageError then, and where an earlier `what` hangs."""
+        ...
+
+    def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
+        """Run `close` as soon as no call on one of `paths` is under way: now, or when the last one returns."""
+        ...
+
+    def hanging(self, path: str) -> bool:
+        """Whether a call on `path` that was given up has not returned yet."""
+        ...
+
+
+class DirectCalls:
+    """Calls in the thread that asks, one after the other; waits as long as the disk does."""
+
+    parallel = False
+
+    def look(self, path: str, fn: Callable[[], T]) -> T:
+        return fn()
+
+    def looks(
+        self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
+    ) -> dict[str, T | LogAgentError]:
+        return {path: _caught(job) for path, job in jobs.items()}
+
+    def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
+        return {path: _caught(partial(job, never)) for path, job in jobs.items()}
+
+    def ask(
+        self,
+        what: str,
+        fn: Callable[[], T],
+        *,
+        of: Iterable[str],
+        limit: float,
+        undo: Callable[[T], None] | None = None,
+    ) -> T:
+        return fn()
+
+    def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
+        close()
+
+    def hanging(self, path: str) -> bool:
+        return False
+
+
+def _caught(fn: Callable[[], T]) -> T | LogAgentError:
+    try:
+        return fn()
+    except LogAgentError as error:
+        return error
+
+
+class _Call(threading.Thread, Generic[T]):
+    """One call. `given_up` is set under the mutex of `BoundedCalls`, and never after the call has returned."""
+
+    def __init__(
+        self,
+        owner: BoundedCalls,
+        path: str,
+        fn: Callable[[Stop], T],
+        undo: Callable[[T], None] | None,
+        of: frozenset[str],
+    ) -> None:
+        super().__init__(name=f"logagent-call {path}", daemon=True)
+        self.path = path
+        self.given_up: str | None = None
+        self.done = threading.Event()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self._failures = owner.failures
+        self._since = {p: owner.failures.count(p) for p in of}
+        self._owner = owner
+        self._fn = fn
+        self._undo = undo
+
+    def offline(self) -> str | None:
+        """Why one of its log dirs is offline, or was since the call began."""
+        for path, since in self._since.items():
+            reason = self._failures.reason(path, since)
+            if reason is not None:
+                return f"log dir {path} is offline: {reason}"
+        return None
+
+    def stop(self) -> bool:
+        return self.given_up is not None or self.offline() is not None
+
+    def run(self) -> None:
+        try:
+            self.result = self._fn(self.stop)
+        except BaseException as error:
+            self.error = error
+        self._owner.returned(self)
+        if self.given_up is not None and self.error is None and self._undo is not None:
+            # Nobody is left to hear of an error.
+            with suppress(Exception):
+                self._undo(cast(T, self.result))
+        self.done.set()
+
+    def outcome(self) -> T:
+        if self.given_up is not None:
+            raise KafkaStorageError(self.given_up, log_dir=self.path)
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.result)
+
+
+class BoundedCalls:
+    """Calls in threads of their own, given up when their log dir goes offline. Safe for threads, and may be nested.
+
+    limit_seconds: what a short look may take before its log dir is marked offline. `beat` is called several times a
+    second by whoever waits.
+    """
+
+    parallel = True
+
+    def __init__(
+        self,
+        failures: LogDirFailures,
+        limit_seconds: float,
+        *,
+        beat: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.failures = failures
+        self.limit_seconds = limit_seconds
+        self.beat = beat
+        self._monotonic = monotonic
+        self._mutex = threading.Lock()
+        self._active: dict[str, list[_Call[Any]]] = {}
+        self._closing: list[tuple[frozenset[str], Callable[[], None]]] = []
+
+    def look(self, path: str, fn: Callable[[], T]) -> T:
+        """As `DiskCalls.look`. Raises KafkaStorageError, with the log dir offline, when the limit is over."""
+        (result,) = self.looks({path: fn}).values()
+        if isinstance(result, LogAgentError):
+            raise result
+        return result
+
+    def looks(
+        self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
+    ) -> dict[str, T | LogAgentError]:
+        """As `DiskCalls.looks`; for one that takes longer than the limit the log dir is marked offline."""
+        begun = {path: self._begin(path, lambda stop, fn=fn: fn(), undo) for path, fn in jobs.items()}  # type: ignore[misc]
+        late = self._wait([call for call in begun.values() if isinstance(call, _Call)], self.limit_seconds)
+        for call in late:
+            reason = f"it did not answer within {self.limit_seconds:g} s"
+            self._give_up(call, f"log dir {call.path} is offline: {reason}")
+            self.failures.mark_offline(call.path, reason)
+        return _outcomes(begun)
+
+    def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
+        """As `DiskCalls.work`; a log dir that hangs is found by the prober, not here."""
+        begun = {path: self._begin(path, fn, None) for path, fn in jobs.items()}
+        self._wait([call for call in begun.values() if isinstance(call, _Call)], None)
+        return _outcomes(begun)
+
+    def ask(
+        self,
+        what: str,
+        fn: Callable[[], T],
+        *,
+        of: Iterable[str],
+        limit: float,
+        undo: Callable[[T], None] | None = None,
+    ) -> T:
+        call = self._begin(what, lambda stop: fn(), undo, frozenset(of))
+        if isinstance(call, LogAgentError):
+            raise call
+        for late in self._wait([call], limit):
+            self._give_up(late, f"{what} did not come to an end within {limit:g} s")
+        return call.outcome()
+
+    def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
+        """As `DiskCalls.close`; waits for `close` itself no longer than the limit (the last descriptor of a file system
+        that was unmounted lazily ends it, and that can hang too), and not at all where a log dir is offline."""
+        users = frozenset(paths)
+        with self._mutex:
+            if not users.isdisjoint(self._active):
+                self._closing.append((users, close))
+                return
+        closer = threading.Thread(target=close, name=f"logagent-close {paths[0]}", daemon=True)
+        closer.start()
+        if all(self.failures.reason(path) is None for path in paths):
+            closer.join(self.limit_seconds)
+
+    def hanging(self, path: str) -> bool:
+        with self._mutex:
+            return any(call.stop() for call in self._active.get(path, ()))
+
+    # Behind the scenes
+
+    def _begin(
+        self,
+        path: str,
+        fn: Callable[[Stop], T],
+        undo: Callable[[T], None] | None,
+        of: frozenset[str] | None = None,
+    ) -> _Call[T] | LogAgentError:
+        call = _Call(self, path, fn, undo, frozenset({path}) if of is None else of)
+        with self._mutex:
+            offline = self.failures.reason(path) if of is None else None
+            if offline is None and any(earlier.stop() for earlier in self._active.get(path, ())):
+                offline = "an earlier call still hangs"
+            if offline is not None:
+                return KafkaStorageError(f"log dir {path} is offline: {offline}", log_dir=path)
+            self._active.setdefault(path, []).append(call)
+        try:
+            call.start()
+        except BaseException:
+            self.returned(call)
+            raise
+        return call
+
+    def _wait(self, calls: Sequence[_Call[T]], limit: float | None) -> list[_Call[T]]:
+        """Until each is done or given up because its log dir is offline; those that the limit finds still at it."""
+        deadline = None if limit is None else self._monotonic() + limit
+        found_offline: dict[_Call[T], float] = {}
+        pending = list(calls)
+        while pending:
+            pending[0].done.wait(_WAKE_SECONDS)
+            pending = [call for call in pending if not call.done.is_set()]
+            if not pending:
+                break
+            self.beat()
+            now = self._monotonic()
+            for call in pending:
+                why = call.offline()
+                if why is not None and now - found_offline.setdefault(call, now) >= _GRACE_SECONDS:
+                    self._give_up(call, why)
+            pending = [call for call in pending if call.given_up is None]
+            if deadline is not None and now >= deadline:
+                return pending
+        return []
+
+    def _give_up(self, call: _Call[Any], why: str) -> None:
+        with self._mutex:
+            if call in self._active.get(call.path, ()):
+                call.given_up = why
+
+    def returned(self, call: _Call[Any]) -> None:
+        """The thread of `call` is about to end: what waited for that to be closed is closed now."""
+        with self._mutex:
+            self._active[call.path].remove(call)
+            if not self._active[call.path]:
+                del self._active[call.path]
+            closing = [close for users, close in self._closing if users.isdisjoint(self._active)]
+            self._closing = [pair for pair in self._closing if not pair[0].isdisjoint(self._active)]
+        for close in closing:
+            with suppress(OSError):
+                close()
+
+
+def _outcomes(begun: Mapping[str, _Call[T] | LogAgentError]) -> dict[str, T | LogAgentError]:
+    """Results and our errors; the first error that is not ours is raised."""
+    return {path: _caught(call.outcome) if isinstance(call, _Call) else call for path, call in begun.items()}
+
+
+def never() -> bool:
+    return False
+
+
+class StoppableInterlock(Interlock):
+    """An interlock that permits nothing any more once `stop()` is true: a call that was given up wakes up to this.
+
+    It is asked at each look, and a look is good for 2 ms, so the removal of a file costs nothing for it.
+    """
+
+    __slots__ = ("_stop",)
+
+    def __init__(self, dir_fd: int, log_dir: str, stop: Stop) -> None:
+        super().__init__(dir_fd, log_dir)
+        self._stop = stop
+
+    def _judge(self, seen: LockLook) -> None:
+        refuse_if(self._stop, self._log_dir)
+        super()._judge(seen)
+
+
+class StoppableHolderWatch(HolderWatch):
+    """The same for the strays of a serving broker."""
+
+    __slots__ = ("_stop",)
+
+    def __init__(self, dir_fd: int, log_dir: str, pid: int | None, stop: Stop) -> None:
+        super().__init__(dir_fd, log_dir, pid)
+        self._stop = stop
+
+    def _judge(self, seen: LockLook) -> None:
+        refuse_if(self._stop, self._log_dir)
+        super()._judge(seen)
+
+
+def refuse_if(stop: Stop, log_dir: str) -> None:
+    if stop():
+        raise KafkaStorageError(f"the work on {log_dir} was given up: it did not answer", log_dir=log_dir)
