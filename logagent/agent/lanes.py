@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # Facts older than this are gathered anew before the next directory is removed.
 FACTS_VALID_SECONDS = 1.0
+# Renames in one batch. Their log start offsets leave the checkpoint before the first and those of renames that did not
+# happen come back after the last: what a broker that starts meanwhile can meet is kept short.
+BATCH = 256
 
 
 @dataclass(slots=True)
@@ -60,8 +63,8 @@ class Lane:
                 self._remove(group)
 
     def _rename(self, proposals: Sequence[Proposal]) -> None:
-        for (source, target), batch in groupby(proposals, key=lambda p: (p.dir.log_dir, p.new_dir or p.dir.log_dir)):
-            facts, asked = self.look(), list(batch)
+        for (source, target), asked in batches(proposals):
+            facts = self.look()
             if self.stop():
                 skipped = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
                 self.execution.results.update(dict.fromkeys(map(action_id, asked), skipped))
@@ -129,6 +132,19 @@ class Lane:
                 self.execution.results[action_id(p)] = skipped
                 return False
         return True
+
+
+def batches(proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, str], list[Proposal]]]:
+    """At most `BATCH` renames that follow each other from one directory to another; what makes room for the next one
+    is never parted from it."""
+    for places, group in groupby(proposals, key=lambda p: (p.dir.log_dir, p.new_dir or p.dir.log_dir)):
+        batch: list[Proposal] = []
+        for p in group:
+            if len(batch) >= BATCH and batch[-1].makes_room_for is None:
+                yield places, batch
+                batch = []
+            batch.append(p)
+        yield places, batch
 
 
 class SideBySide:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from logagent.agent.renames import edit_checkpoints
+from logagent.agent.checkpoint_entries import edit_checkpoints
 from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.lock import look
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError

@@ -11,11 +11,11 @@ from functools import partial
 
 from logagent.agent import remembered
 from logagent.agent.assignments import Assignments, judge, load_assignments
+from logagent.agent.checkpoint_entries import entries_to_drop
 from logagent.agent.clock import Clock
 from logagent.agent.guard import GUARDS
 from logagent.agent.log_manager import LogManager
 from logagent.agent.recovery import recover
-from logagent.agent.renames import entries_to_drop
 from logagent.agent.sight import HostSight
 from logagent.agent.target import Target
 from logagent.broker.version import at_least, version_beside, version_of_process

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from logagent.agent.checkpoint_entries import entries_to_drop
 from logagent.agent.clock import SystemClock
-from logagent.agent.renames import entries_to_drop
 from logagent.agent.session import new_uuid, open_session
 from logagent.agent.target import resolve_target
 from logagent.broker.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
