@@ -43,7 +43,7 @@ class CycleNotes:
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
         }
-        if self.job == "cleanup":
+        if self.job != "queue":
             self.seen |= {
                 "ledgers": _ledgers(session, self.facts),
                 "directories": dict(Counter((d.log_dir, d.kind.value) for d in session.dirs)),

@@ -20,6 +20,7 @@ from logagent.agent.summaries import CycleNotes
 from logagent.agent.target import Target
 from logagent.errors import LogAgentError
 from logagent.host.disk import LogDirFailures
+from logagent.host.disk_calls import DirectCalls, DiskCalls
 from logagent.host.scan import LogDirInventory
 from logagent.model.facts import Facts
 from logagent.model.names import DELETE_SUFFIX
@@ -69,6 +70,7 @@ class Cycles:
     stop: Callable[[], bool]
     aborting: Callable[[], bool]
     failures: LogDirFailures = field(default_factory=LogDirFailures)
+    calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     totals: HostTotals | None = None
 
@@ -83,6 +85,10 @@ class Cycles:
     def queue(self) -> CycleSummary:
         """The delete queue alone: `LogManager.deleteLogs`. Looks at marked directories only."""
         return self._summed_up("queue", self._queue)
+
+    def inventory(self) -> CycleSummary:
+        """Look only, for a snapshot: nothing is planned, and no sighting counts."""
+        return self._summed_up("inventory", self._look)
 
     def _summed_up(self, job: str, run: Callable[[CycleNotes, Session], None]) -> CycleSummary:
         cycle = CycleNotes(job, self.settings.cleanup.mode, self.clock.now_ms(), self.clock.monotonic())
@@ -104,6 +110,9 @@ class Cycles:
             act=True,
             actor=ACTOR,
             wait_seconds=EXECUTOR_WAIT_SECONDS,
+            failures=self.failures,
+            calls=self.calls,
+            known=self.known,
         ) as session:
             yield session
 
@@ -111,13 +120,17 @@ class Cycles:
         if self.aborting():
             raise CycleAborted
 
-    def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
+    def _look(self, cycle: CycleNotes, session: Session) -> None:
         session.read_assignments()
         session.take_inventory(self._progress)
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.listener.inventory_taken(session, facts)
-        cycle.plan = plan_cleanup(session, facts)
+
+    def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
+        self._look(cycle, session)
+        assert cycle.facts is not None
+        cycle.plan = plan_cleanup(session, cycle.facts)
         self._carry_out(cycle, session)
         forget_failures_of_the_gone(session)
 

@@ -21,6 +21,8 @@ COMMANDS = {
     "restore": ("restore", "restore", "Give marked and stray directories their names back."),
     "history": ("history", "history", "Show the journal: what was done, by whom, and what came of it."),
     "prestart": ("prestart", "prestart", "Rename what is due between a broker's stop and its start."),
+    "run": ("run", "run", "Run as a daemon: watch, clean up when due, keep the delete queue."),
+    "status": ("status", "status", "Ask the running daemon how it is."),
     "check": ("check", "check", "Say what would make this broker refuse to start, and how its log dirs are."),
     "assignments": ("assignments", "assignments", "Show or export which replicas the cluster has."),
     "explain": ("explain", "explain", "Say what Kafka reads in a directory name."),

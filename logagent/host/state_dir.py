@@ -95,6 +95,8 @@ def _become(owner: os.stat_result) -> None:
 class ExecutorLock:
     """Held by whoever acts (a CLI command for its run, the daemon per cycle): two never act at once.
 
+    With another `name` it is a lock of its own: the daemon's, held as long as it runs, so that there is one.
+
     An `flock` on a file in the state dir, released by the kernel when we die. The file says who holds it.
     """
 
@@ -106,9 +108,15 @@ class ExecutorLock:
         wait_seconds: float,
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
+        name: str = LOCK_NAME,
     ) -> None:
-        self._path = os.path.join(state_dir, LOCK_NAME)
+        self._path = os.path.join(state_dir, name)
         self._who = who
+        self._doing, self._hint = (
+            ("acting", "wait until it has finished")
+            if name == LOCK_NAME
+            else ("running", "there is one per state dir: stop that one, or name another state dir with --state-dir")
+        )
         self._wait = wait_seconds
         self._monotonic = monotonic
         self._sleep = sleep
@@ -150,8 +158,8 @@ class ExecutorLock:
     def _held(self) -> LogAgentError:
         pid, _, who = os.pread(self._fd, 4096, 0).decode("utf-8", "replace").strip().partition(" ")
         return Busy(
-            f"another logagent is acting: {who or 'unknown'} (process {pid or 'unknown'}) holds {self._path}",
-            hint="wait until it has finished",
+            f"another logagent is {self._doing}: {who or 'unknown'} (process {pid or 'unknown'}) holds {self._path}",
+            hint=self._hint,
         )
 
     def _close(self) -> None:

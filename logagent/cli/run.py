@@ -1,0 +1,66 @@
+"""`logagent run`: the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.target import resolve_target
+from logagent.cli.options import Call, common
+from logagent.errors import Exit, Halted
+from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
+
+if TYPE_CHECKING:
+    from logagent.agent.daemon import RunConfig
+
+DAEMON_LOCK = "daemon.lock"
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Do what is due now, once, and exit.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log lines.")
+@common
+def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
+    """Stay up: watch the log dirs, keep the delete queue, clean up at every cleanup.interval.
+
+    Log lines go to stderr. SIGTERM ends it at the next file, SIGHUP reads the configuration again.
+    """
+    from logagent.agent.running import Running
+
+    clock = SystemClock()
+    config = load(call)
+    state_dir = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
+    there = [d for d in config.target.log_dirs if os.path.isdir(d)]
+    prepare_state_dir(state_dir, there[0] if there else None, there)
+    with ExecutorLock(
+        state_dir, "logagent run", wait_seconds=0, monotonic=clock.monotonic, sleep=clock.sleep, name=DAEMON_LOCK
+    ):
+        running = Running(
+            config,
+            load=lambda: load(call, anew=True),
+            state_dir=state_dir,
+            clock=clock,
+            out=sys.stderr,
+            form=log_format,
+            host=call.host,
+        )
+        status = running.once() if once else running.stay(signal.SIGTERM, signal.SIGINT, reload=signal.SIGHUP)
+    if status is Exit.HALTED:
+        raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline = stay waits")
+    call.came_to(status)
+
+
+def load(call: Call, *, anew: bool = False) -> RunConfig:
+    """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
+    from logagent.agent.daemon import RunConfig
+
+    if anew:
+        call.loaded_settings = None
+    settings = call.settings()
+    loaded = call.loaded_settings
+    return RunConfig(settings, resolve_target(settings, call.log_dirs), loaded.file if loaded is not None else None)

@@ -1,0 +1,144 @@
+"""inotify on the log dirs, as a hint that something was marked for deletion. The scan is the truth.
+
+Events get lost in bursts, and a log dir that is renamed away or unmounted is silent; so a hint only brings a look
+forward, and nothing depends on it. Not recursive (a watch per partition would drown in appends), directory events only.
+
+Adding a watch follows a path, which can hang on a dead disk: it is done in a thread of its own, and until it is done
+the log dirs count as not watched.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from logagent.model.records import Identity
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent
+    from watchdog.observers.api import BaseObserver, ObservedWatch
+
+_LIMITS = {
+    errno.ENOSPC: "the limit of inotify watches is reached (sysctl fs.inotify.max_user_watches)",
+    errno.EMFILE: "the limit of inotify instances is reached (sysctl fs.inotify.max_user_instances)",
+}
+
+
+class DirWatch:
+    """Calls `hint(log_dir, name)` when a directory appears in a log dir or gets a name there.
+
+    From watchdog's thread: it must return at once. `told()` is called when what `problems` says has changed.
+    """
+
+    def __init__(self, hint: Callable[[str, str], None], told: Callable[[], None] = lambda: None) -> None:
+        self._hint = hint
+        self._told = told
+        self._mutex = threading.Lock()
+        self._wanted: dict[str, Identity] = {}
+        self._watched: dict[str, tuple[Identity, ObservedWatch]] = {}
+        self._problems: dict[str, str] = {}
+        self._observer: BaseObserver | None = None
+        self._changing: threading.Thread | None = None
+        self._ended = False
+
+    def follow(self, log_dirs: Mapping[str, Identity]) -> None:
+        """Watch exactly these directories: those that have become others (remounted, made anew) are watched anew."""
+        with self._mutex:
+            if self._ended or (log_dirs == self._wanted and not self._problems):
+                return
+            self._wanted = dict(log_dirs)
+            if self._changing is None:
+                self._changing = threading.Thread(target=self._change, name="logagent-watch", daemon=True)
+                self._changing.start()
+
+    def problems(self) -> dict[str, str]:
+        """Why which log dir is not watched (now); empty where all are."""
+        with self._mutex:
+            behind = {path: "it is not watched yet" for path in self._wanted if path not in self._watched}
+            return behind | self._problems
+
+    def settle(self, timeout: float) -> bool:
+        """Wait until the last `follow` is done, `timeout` seconds at most: whether it is."""
+        changing = self._changing
+        if changing is not None:
+            changing.join(timeout)
+        return self._changing is None
+
+    def close(self) -> None:
+        with self._mutex:
+            self._ended = True
+            observer, self._observer = self._observer, None
+        # A watch that hangs holds the observer's lock: it is left behind then, as everything on a dead disk.
+        if observer is not None and self.settle(1.0):
+            observer.stop()
+            observer.join(2.0)
+
+    def _change(self) -> None:
+        while True:
+            with self._mutex:
+                wanted = dict(self._wanted)
+            self._bring_about(wanted)
+            with self._mutex:
+                if wanted == self._wanted or self._ended:
+                    self._changing = None
+                    break
+        self._told()
+
+    def _bring_about(self, wanted: Mapping[str, Identity]) -> None:
+        for path, (identity, watch) in list(self._watched.items()):
+            if wanted.get(path) != identity:
+                self._drop(path, watch)
+        problems: dict[str, str] = {}
+        for path, identity in wanted.items():
+            if path not in self._watched and (problem := self._add(path, identity)) is not None:
+                problems[path] = problem
+        with self._mutex:
+            self._problems = problems
+
+    def _drop(self, path: str, watch: ObservedWatch) -> None:
+        with self._mutex:
+            del self._watched[path]
+        try:
+            if self._observer is not None:
+                self._observer.unschedule(watch)
+        except (KeyError, OSError):
+            pass
+
+    def _add(self, path: str, identity: Identity) -> str | None:
+        try:
+            observer = self._started()
+            watch = observer.schedule(_handler(path, self._hint), path, event_filter=_events())
+        except OSError as e:
+            return _LIMITS.get(e.errno or 0) or e.strerror or str(e)
+        with self._mutex:
+            self._watched[path] = (identity, watch)
+        return None
+
+    def _started(self) -> BaseObserver:
+        from watchdog.observers import Observer
+
+        if self._observer is None:
+            observer = Observer()
+            observer.start()
+            self._observer = observer
+        return self._observer
+
+
+def _events() -> list[type[FileSystemEvent]]:
+    from watchdog.events import DirCreatedEvent, DirMovedEvent
+
+    return [DirCreatedEvent, DirMovedEvent]
+
+
+def _handler(path: str, hint: Callable[[str, str], None]) -> Any:
+    from watchdog.events import FileSystemEventHandler
+
+    class Handler(FileSystemEventHandler):
+        def on_any_event(self, event: FileSystemEvent) -> None:
+            name = os.path.basename(os.fsdecode(event.dest_path or event.src_path))
+            hint(path, name)
+
+    return Handler()
