@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,8 @@ from typing import Self
 from logagent.agent.clock import Clock
 from logagent.agent.target import Target
 from logagent.broker.lock import LOCK_FILE
-from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.errors import KafkaStorageError, LogAgentError, UnreadableError
+from logagent.broker.meta_properties import META_PROPERTIES, look_at_meta
+from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.disk_calls import DirectCalls, DiskCalls
 from logagent.host.open_files import Watched
@@ -24,7 +23,6 @@ from logagent.model.cluster import ClusterView, MetaSeen, agree
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.records import Health, Holder, HolderState
 
-_MOST_META_BYTES = 1 << 20
 # How long a look at a directory beside the log dirs may take, and one at all processes.
 LOOK_SECONDS = 10.0
 PROC_SECONDS = 60.0
@@ -266,19 +264,4 @@ def _health(log_dir: OpenLogDir, meta: MetaSeen) -> tuple[Health, str | None]:
 def read_meta(log_dir: OpenLogDir) -> MetaSeen:
     """`meta.properties` of an open log dir. Raises KafkaStorageError if the disk fails."""
     with log_dir.acting("read", META_PROPERTIES):
-        try:
-            fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=log_dir.fd)
-        except FileNotFoundError:
-            return MetaSeen(missing=True)
-        except OSError as e:
-            if e.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
-                return MetaSeen(error=e.strerror)
-            raise
-        try:
-            content = os.read(fd, _MOST_META_BYTES)
-            meta = parse_meta_properties(content)
-        except (UnreadableError, IsADirectoryError) as e:
-            return MetaSeen(error=str(e))
-        finally:
-            os.close(fd)
-    return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
+        return look_at_meta(log_dir.fd)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from logagent.broker.java_properties import parse_properties
 from logagent.errors import UnreadableError
+from logagent.model.cluster import MetaSeen
 from logagent.model.java_numbers import parse_int
 from logagent.model.topic_ids import canonical
 
 META_PROPERTIES: Final = "meta.properties"
+_MOST_BYTES: Final = 1 << 20
 
 # String.trim: everything up to U+0020.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
@@ -52,6 +56,25 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     if version == 1 and cluster_id is None:
         raise UnreadableError(f"{META_PROPERTIES}: cluster.id was not found.")
     return MetaProperties(version, cluster_id, node_id, directory_id)
+
+
+def look_at_meta(dir_fd: int) -> MetaSeen:
+    """The `meta.properties` of an open log dir. Raises OSError as a failing disk raises it, for nothing else."""
+    try:
+        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return MetaSeen(missing=True)
+    except OSError as e:
+        if e.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
+            return MetaSeen(error=e.strerror)
+        raise
+    try:
+        meta = parse_meta_properties(os.read(fd, _MOST_BYTES))
+    except (UnreadableError, IsADirectoryError) as e:
+        return MetaSeen(error=str(e))
+    finally:
+        os.close(fd)
+    return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
 
 
 def _version(text: str) -> int:

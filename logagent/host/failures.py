@@ -58,10 +58,11 @@ class LogDirFailures:
             tell(path, reason)
         return True
 
-    def recovered(self, path: str) -> None:
-        """The log dir is good again, for those who open it from now on."""
+    def recovered(self, path: str, reason: str | None = None) -> None:
+        """It is good again, for those who open it from now on. `reason`: only if it is offline for this one."""
         with self._mutex:
-            self._reasons.pop(path, None)
+            if reason is None or self._reasons.get(path) == reason:
+                self._reasons.pop(path, None)
 
     def reason(self, path: str, since: int | None = None) -> str | None:
         """Why `path` is offline; None if it is not. `since`: a `count`, after which it must not even have been so."""

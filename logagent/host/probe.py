@@ -16,10 +16,14 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
-from logagent.broker.meta_properties import META_PROPERTIES
+from logagent.broker.lock import LockLook, look
+from logagent.broker.meta_properties import META_PROPERTIES, look_at_meta
 from logagent.host.disk import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.cluster import MetaSeen
 from logagent.model.probe import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity
 
@@ -27,6 +31,8 @@ PROBE_BYTES = 4096
 # What the kernel says where a file system has no O_TMPFILE: newer ones the first, older ones one of the others.
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
+# When the log dir itself cannot be opened; see the table in `logagent.host.disk`.
+_NOT_OURS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP}) | _NOT_ALLOWED
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Entries looked at where only reading is possible.
 _READ_ENTRIES = 16
@@ -37,6 +43,21 @@ def probe(log_dir: OpenLogDir, timeout: float) -> ProbeResult:
     return Prober().probe_all([log_dir], timeout)[log_dir.path]
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A probe of a path: the directory that it leads to was opened for that alone.
+
+    identity, real: which one, and its path without symlinks. meta, lock: what stands in it, None where the disk did not
+    say. All None of a log dir that hangs or cannot be opened.
+    """
+
+    result: ProbeResult
+    identity: Identity | None = None
+    real: str | None = None
+    meta: MetaSeen | None = None
+    lock: LockLook | None = None
+
+
 class Prober:
     """Probes log dirs side by side, and remembers which of them still hang. Use it from one thread."""
 
@@ -45,31 +66,75 @@ class Prober:
 
     def probe_all(self, log_dirs: Iterable[OpenLogDir], timeout: float) -> Mapping[str, ProbeResult]:
         """The results by path, after `timeout` seconds at most, however many log dirs hang."""
+        visits = self._all({log_dir.path: partial(_Worker, log_dir) for log_dir in log_dirs}, timeout)
+        return {path: visit.result for path, visit in visits.items()}
+
+    def visit_all(self, paths: Iterable[str], timeout: float) -> Mapping[str, Visit]:
+        """The same for directories that the probes open (and close again) themselves: nothing of ours keeps one busy
+        between two rounds, and one that is missing now may be there the next time."""
+        return self._all({path: partial(_Visitor, path) for path in paths}, timeout)
+
+    def _all(self, wanted: Mapping[str, Callable[[], _Worker | _Visitor]], timeout: float) -> dict[str, Visit]:
         deadline = time.monotonic() + timeout
-        workers = [(log_dir.path, self._start(log_dir)) for log_dir in log_dirs]
-        results: dict[str, ProbeResult] = {}
-        for path, worker in workers:
+        workers = {path: self._start(path, make) for path, make in wanted.items()}
+        visits: dict[str, Visit] = {}
+        for path, worker in workers.items():
             if worker is None:
-                results[path] = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it still hangs")
+                hung = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it still hangs")
+                visits[path] = Visit(hung)
                 continue
             worker.join(max(0.0, deadline - time.monotonic()))
-            if worker.result is None:
+            if worker.visit is None:
                 self._hanging[path] = worker
                 reason = f"it did not answer within {timeout:g} s"
-                results[path] = ProbeResult(path, ProbeOutcome.HUNG, timeout * 1000, reason)
+                visits[path] = Visit(ProbeResult(path, ProbeOutcome.HUNG, timeout * 1000, reason))
             else:
-                results[path] = worker.result
-        return results
+                visits[path] = worker.visit
+        return visits
 
-    def _start(self, log_dir: OpenLogDir) -> _Worker | None:
-        earlier = self._hanging.get(log_dir.path)
+    def _start(self, path: str, make: Callable[[], _Worker | _Visitor]) -> _Worker | _Visitor | None:
+        earlier = self._hanging.get(path)
         if earlier is not None:
             if earlier.is_alive():
                 return None
-            del self._hanging[log_dir.path]
-        worker = _Worker(log_dir)
+            del self._hanging[path]
+        worker = make()
         worker.start()
         return worker
+
+
+class _Visitor(threading.Thread):
+    """One visit: opens, looks, probes, closes."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(name=f"probe {path}", daemon=True)
+        self._path = path
+        self.visit: Visit | None = None
+
+    def run(self) -> None:
+        started = time.monotonic()
+        try:
+            fd = os.open(self._path, OPEN_DIRECTORY)
+        except OSError as error:
+            seen = _failure(error)
+            if error.errno in _NOT_OURS:
+                seen = ProbeOutcome.FAILED, f"it cannot be opened ({error.strerror})", False, None, error.errno
+            self.visit = Visit(_result(self._path, started, seen))
+            return
+        try:
+            self.visit = self._visit(fd, started)
+        finally:
+            os.close(fd)
+
+    def _visit(self, fd: int, started: float) -> Visit:
+        try:
+            found = os.fstat(fd)
+            identity, real = Identity(found.st_dev, found.st_ino), os.readlink(f"/proc/self/fd/{fd}")
+            meta, lock = look_at_meta(fd), look(fd)
+            seen = _Probe(self._path, fd, identity).look()
+        except OSError as error:
+            return Visit(_result(self._path, started, _failure(error)))
+        return Visit(_result(self._path, started, seen), identity, real, meta, lock)
 
 
 class _Worker(threading.Thread):
@@ -80,20 +145,28 @@ class _Worker(threading.Thread):
         self._path = log_dir.path
         self._identity = log_dir.identity
         self._fd = os.dup(log_dir.fd)
-        self.result: ProbeResult | None = None
+        self.visit: Visit | None = None
 
     def run(self) -> None:
         started = time.monotonic()
         try:
-            outcome, reason, wrote, limited, number = self._look()
+            seen = _Probe(self._path, self._fd, self._identity).look()
         except OSError as error:
-            outcome, reason, wrote, limited, number = _failure(error)
+            seen = _failure(error)
         finally:
             os.close(self._fd)
-        ms = (time.monotonic() - started) * 1000
-        self.result = ProbeResult(self._path, outcome, ms, reason, wrote, limited, number)
+        self.visit = Visit(_result(self._path, started, seen), self._identity)
 
-    def _look(self) -> _Seen:
+
+class _Probe:
+    """The probe itself, through an open descriptor of the directory `identity`."""
+
+    def __init__(self, path: str, fd: int, identity: Identity) -> None:
+        self._path = path
+        self._fd = fd
+        self._identity = identity
+
+    def look(self) -> _Seen:
         try:
             found = os.stat(self._path)
         except OSError as error:
@@ -146,6 +219,11 @@ class _Worker(threading.Thread):
 
 
 _Seen = tuple[ProbeOutcome, str | None, bool, str | None, int | None]
+
+
+def _result(path: str, started: float, seen: _Seen) -> ProbeResult:
+    outcome, reason, wrote, limited, number = seen
+    return ProbeResult(path, outcome, (time.monotonic() - started) * 1000, reason, wrote, limited, number)
 
 
 def _failure(error: OSError) -> _Seen:

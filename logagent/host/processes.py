@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from logagent.broker.lock import LOCK_FILE, look
 from logagent.host.open_files import OpenFiles, scan_open_files
-from logagent.host.proc import process_start_ticks, process_start_time_ms
+from logagent.host.proc import mount_namespace, process_start_ticks, process_start_time_ms
 from logagent.model.records import Holder, HolderState
 
 __all__ = ["OpenFiles", "holder_of", "process_start_ticks", "process_start_time_ms", "scan_open_files"]
@@ -45,6 +46,30 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
             HolderState.UNREADABLE, pid, _start_time_or_none(pid), f"open files of process {pid} cannot be read"
         )
     return Holder(HolderState.FREE)
+
+
+def open_lock_files(pid: int) -> frozenset[str] | None:
+    """The `.lock` files that a process has open, by their paths as it sees them, unlinked ones too; None if it cannot
+    be read. Asks no disk."""
+    directory = f"/proc/{pid}/fd"
+    found: set[str] = set()
+    try:
+        for number in os.listdir(directory):
+            with suppress(FileNotFoundError):
+                link = os.readlink(f"{directory}/{number}").removesuffix(" (deleted)")
+                if link.endswith(f"/{LOCK_FILE}"):
+                    found.add(link)
+    except OSError:
+        return None
+    return frozenset(found)
+
+
+def shares_our_mounts(pid: int) -> bool:
+    """Whether paths mean the same to a process as to us (False where that cannot be told)."""
+    try:
+        return mount_namespace(pid) == mount_namespace("self")
+    except OSError:
+        return False
 
 
 def _start_time_or_none(pid: int | None) -> int | None:

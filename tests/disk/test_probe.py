@@ -196,8 +196,8 @@ def test_the_worker_has_a_descriptor_of_its_own(loop_fs: LoopFs, open_log_dir: C
         run("fsfreeze", "-u", frozen)
     worker.join(20)
     os.close(reused)
-    assert isinstance(worker, probing._Worker) and worker.result is not None
-    assert worker.result.outcome is ProbeOutcome.GOOD
+    assert isinstance(worker, probing._Worker) and worker.visit is not None
+    assert worker.visit.result.outcome is ProbeOutcome.GOOD
 
 
 def test_a_fifo_called_meta_properties_blocks_nobody(
