@@ -1,7 +1,8 @@
 """Every metric of the daemon: its type, its labels and what it says. The one list; README and alerts are held to it.
 
 Names follow Prometheus' rules: base units, the unit last, `_total` for counters, times as `_timestamp_seconds` (an age
-is `time() - x`, and stays right while the agent is down). Kafka's own names are the ones that the JMX exporter prints.
+is `time() - x`, and stays right while the agent is down). No label is called `job` or `instance`: those are the
+scraper's. Kafka's own names are the ones that the JMX exporter prints.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Metric(NamedTuple):
 
 
 _DIR = ("log_dir",)
-_JOB = ("job",)
+_CYCLE = ("cycle",)
 
 METRICS: dict[str, Metric] = {
     # What Kafka's own LogManager counts, as seen from outside the broker.
@@ -44,20 +45,20 @@ METRICS: dict[str, Metric] = {
     ),
     "logagent_log_dir_directories": Metric("gauge", ("log_dir", "kind"), "Directories in the log dir by kind."),
     "logagent_orphan_directories": Metric("gauge", ("log_dir", "reason"), "Directories with the verdict orphan."),
-    "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Allocated bytes of the orphans."),
+    "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Bytes of the files in them."),
     # The delete queue
     "logagent_queue_directories": Metric("gauge", _DIR, "Directories marked for deletion that still stand."),
-    "logagent_queue_bytes": Metric("gauge", _DIR, "Allocated bytes of those."),
+    "logagent_queue_bytes": Metric("gauge", _DIR, "Bytes of the files in those."),
     "logagent_queue_oldest_marked_timestamp_seconds": Metric("gauge", _DIR, "When the oldest of those was marked."),
     "logagent_queue_next_due_timestamp_seconds": Metric("gauge", (), "When the head of the delete queue falls due."),
     # Cycles
-    "logagent_cycle_seconds": Metric("histogram", _JOB, "How long cycles took."),
-    "logagent_cycle_last_start_timestamp_seconds": Metric("gauge", _JOB, "When the last cycle began."),
+    "logagent_cycle_seconds": Metric("histogram", _CYCLE, "How long cycles took."),
+    "logagent_cycle_last_start_timestamp_seconds": Metric("gauge", _CYCLE, "When the last cycle began."),
     "logagent_cycle_last_success_timestamp_seconds": Metric(
-        "gauge", _JOB, "When the last cycle began that went through to its end."
+        "gauge", _CYCLE, "When the last cycle began that went through to its end."
     ),
-    "logagent_cycle_failed": Metric("gauge", _JOB, "Whether the last cycle ended early."),
-    "logagent_cycle_errors_total": Metric("counter", ("job", "error"), "Cycles that ended early, by what ended them."),
+    "logagent_cycle_failed": Metric("gauge", _CYCLE, "Whether the last cycle ended early."),
+    "logagent_cycle_errors_total": Metric("counter", ("cycle", "error"), "Cycles that ended early, by what ended them."),
     "logagent_enforcing": Metric("gauge", (), "1 where cleanup.mode is enforce, 0 where it is report."),
     "logagent_plan_actions": Metric("gauge", (), "Actions in the plan of the last cleanup cycle."),
     "logagent_plan_waiting": Metric("gauge", (), "Directories that the last cleanup cycle found not to be due yet."),
