@@ -87,6 +87,9 @@ def _only_metrics(app: Any) -> App:
 
 
 class _Server(ThreadingWSGIServer):
+    # Connections that the kernel completes before we come to accept them; further ones wait for seconds.
+    request_queue_size = 4 * _MOST_CLIENTS
+
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__(address, handler)
