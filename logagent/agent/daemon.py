@@ -11,20 +11,17 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from logagent.agent.clock import Clock
+from logagent.agent.control import Control, RunConfig, Work, changed_keys
 from logagent.agent.events import Events
 from logagent.agent.loops import Loop
 from logagent.agent.narrator import Narrator
 from logagent.agent.scheduling import Scheduler
-from logagent.agent.target import Target
 from logagent.agent.ticks import CycleAborted
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.notify import Notifier
 from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
-from logagent.settings import Settings
 
 LOOP_OF = {"queue": "act", "cleanup": "act", "inventory": "act", "health": "health", "publish": "publish"}
 # The store may hang for as long as it likes: whoever waits for it must not look like a hung daemon.
@@ -37,62 +34,6 @@ ERROR_RETRY_MS = 60_000
 # How often to look for newly marked directories where inotify does not tell.
 POLL_MS = 30_000
 PUBLISH_RETRY_MS = 300_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunConfig:
-    """What a daemon runs with: validated, and replaced as a whole by a reload."""
-
-    settings: Settings
-    target: Target
-    file: str | None = None
-
-
-@dataclass(slots=True)
-class Control:
-    """How the loops' work is told to stop, and says that it is alive. `interrupted`: the present cycle ends early."""
-
-    stopping: bool = False
-    interrupted: bool = False
-    beat: Callable[[], None] = field(default=lambda: None)
-
-    def stop(self) -> bool:
-        self.beat()
-        return self.stopping or self.interrupted
-
-    def aborting(self) -> bool:
-        self.beat()
-        return self.stopping
-
-
-class Work(Protocol):
-    """What the loops do. Each method is called by its own loop only, but for `configure` and `status`."""
-
-    def queue(self) -> CycleSummary: ...
-
-    def cleanup(self) -> CycleSummary: ...
-
-    def inventory(self) -> CycleSummary: ...
-
-    def health(self) -> HealthSummary: ...
-
-    def publish(self) -> PublishSummary | None: ...
-
-    def configure(self, config: RunConfig) -> None:
-        """From now on work with this configuration. Raises LogAgentError where it cannot be used: nothing changed."""
-        ...
-
-    def want_snapshot(self) -> bool:
-        """The next inventory is published; whether there is a store for it."""
-        ...
-
-    def is_watched(self) -> bool:
-        """Whether newly marked directories are told by inotify, everywhere."""
-        ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    def close(self) -> None: ...
 
 
 class Daemon:
@@ -267,6 +208,7 @@ class Daemon:
             self._work.configure(config)
         except LogAgentError as e:
             problems = e.problems if isinstance(e, ConfigError) and e.problems else (str(e),)
+            self._work.reload_failed()
             self.events.say("reload-failed", "error", kept="the running configuration", problems="; ".join(problems))
         else:
             self.config = config
@@ -308,12 +250,3 @@ class Daemon:
     def is_alive(self, limit_seconds: float) -> bool:
         """Whether every loop that must not hang has given a sign of life within the limit."""
         return all(self.loops[name].silent_seconds() < limit_seconds for name in PINGING_LOOPS)
-
-
-def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
-    """`section.key` of every setting that differs, and "log dirs" where the broker's did."""
-    from logagent.config import as_document
-
-    before, after = as_document(old.settings), as_document(new.settings)
-    found = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
-    return [*found, *(["log dirs"] if old.target != new.target else [])]

@@ -11,7 +11,8 @@ from types import FrameType
 from typing import IO, Any
 
 from logagent.agent.clock import Clock
-from logagent.agent.daemon import Control, Daemon, RunConfig
+from logagent.agent.control import Control, RunConfig
+from logagent.agent.daemon import Daemon
 from logagent.agent.events import Events, Format
 from logagent.agent.scheduling import ApsScheduler
 from logagent.agent.status import status_document
@@ -19,6 +20,7 @@ from logagent.agent.status_socket import StatusServer
 from logagent.agent.work import HostWork
 from logagent.errors import Exit
 from logagent.host.notify import Notifier
+from logagent.host.watch import DirWatch
 
 # systemd's patience is ours to choose (TimeoutStopSec); people's is about this.
 END_SECONDS = 4.0
@@ -63,17 +65,22 @@ class Running:
             notifier=self.notifier,
             wake=self._wake,
         )
-        self.work.bind(self.daemon.post, self.daemon.hint, self.daemon.watch_changed)
         self._reload = False
 
     def once(self) -> Exit:
         """One round of everything, in this thread."""
         daemon = self.daemon
+        self.work.open(daemon.post, None)
+        self.work.want_snapshot()
         for job in ("health", "cleanup", "publish"):
             daemon.run_job(job)
         self.work.close()
-        s = daemon.last.get("cleanup")
-        return Exit.FAILED if s is None or s.error is not None else Exit.OK
+        s, health = daemon.last.get("cleanup"), daemon.last_health
+        if s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
+            return Exit.FAILED
+        if s.needs_approval is not None:
+            return Exit.APPROVAL
+        return daemon.status_code or (Exit.OFFLINE if health is not None and health.offline else Exit.OK)
 
     def stay(self, *end: signal.Signals, reload: signal.Signals) -> Exit:
         """Run until a signal of `end`; `reload` reads the configuration again. Only in the main thread."""
@@ -100,6 +107,7 @@ class Running:
             pid=os.getpid(),
         )
         server = self._serve_status()
+        self.work.open(daemon.post, DirWatch(daemon.hint, daemon.watch_changed))
         daemon.start()
         self._wait()
         started = time.monotonic()

@@ -7,27 +7,27 @@ from collections.abc import Callable
 from typing import Any
 
 from logagent.agent.clock import Clock
-from logagent.agent.daemon import Control, RunConfig
+from logagent.agent.control import Control, RunConfig
 from logagent.agent.events import Events
+from logagent.agent.health import LogDirHealth
 from logagent.agent.log_manager import Execution
 from logagent.agent.narrator import Narrator
+from logagent.agent.outlets import Outlets
 from logagent.agent.session import Session
 from logagent.agent.ticks import Cycles
 from logagent.host.disk import LogDirFailures
 from logagent.host.disk_calls import BoundedCalls
+from logagent.host.inventory import LogDirInventory
 from logagent.host.watch import DirWatch
 from logagent.model.facts import Facts
 from logagent.model.plan import Plan
-from logagent.model.records import Holder, HolderState
 from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
-
-Hint = Callable[[str, str], None]
 
 
 class HostWork:
     """The `Work` of a daemon on this host; also hears what cycles see (`CycleListener`).
 
-    What lasts over reloads: failed log dirs, inventories, counters. `bind` connects it with the daemon that runs it.
+    What lasts over reloads: failed log dirs, inventories, counters. `open` comes first.
     """
 
     def __init__(
@@ -42,15 +42,22 @@ class HostWork:
         self._mutex = threading.Lock()
         self._config = config
         self.failures = LogDirFailures()
+        self.known: dict[str, LogDirInventory] = {}
         limit = config.settings.health.probe_timeout / 1000
         self.calls = BoundedCalls(self.failures, limit, beat=lambda: control.beat())
         self.cycles = self._cycles_of(config)
+        self.probes = LogDirHealth(
+            config.target, clock, self.failures, config.settings, calls=self.calls, known=self.known
+        )
+        self.outlets = Outlets(config.settings, state_dir=state_dir, clock=clock, host=host, events=events)
         self._post: Callable[[str], None] = lambda job: None
         self.watch: DirWatch | None = None
 
-    def bind(self, post: Callable[[str], None], hint: Hint, watch_changed: Callable[[], None]) -> None:
+    def open(self, post: Callable[[str], None], watch: DirWatch | None) -> None:
+        """Connect it with the daemon that runs it, and begin to tell the world."""
         self._post = post
-        self.watch = DirWatch(hint, watch_changed)
+        self.watch = watch
+        self.outlets.open()
 
     def _cycles_of(self, config: RunConfig) -> Cycles:
         return Cycles(
@@ -63,36 +70,40 @@ class HostWork:
             aborting=self._control.aborting,
             failures=self.failures,
             calls=self.calls,
+            known=self.known,
         )
 
     def configure(self, config: RunConfig) -> None:
         cycles = self._cycles_of(config)
+        self.outlets.configure(config.settings)
         with self._mutex:
             if config.target == self._config.target:
-                # What is known of the directories stays true.
-                cycles.known, cycles.totals = self.cycles.known, self.cycles.totals
+                cycles.totals = self.cycles.totals
             self._config, self.cycles = config, cycles
         self.calls.limit_seconds = config.settings.health.probe_timeout / 1000
+        self.probes.reconfigure(config.target, config.settings)
 
     # Jobs
 
     def queue(self) -> CycleSummary:
-        return self.cycles.queue()
+        return self.outlets.observed(self.cycles.queue())
 
     def cleanup(self) -> CycleSummary:
-        return self.cycles.cleanup()
+        return self.outlets.observed(self.cycles.cleanup())
 
     def inventory(self) -> CycleSummary:
-        return self.cycles.inventory()
+        return self.outlets.observed(self.cycles.inventory())
 
     def health(self) -> HealthSummary:
-        return HealthSummary(at_ms=self._clock.now_ms(), seconds=0.0, log_dirs=())
+        summary = self.probes.round()
+        self.outlets.observe_health(summary)
+        return summary
 
     def publish(self) -> PublishSummary | None:
-        return None
+        return self.outlets.send(lambda: self._control.stopping)
 
     def want_snapshot(self) -> bool:
-        return False
+        return self.outlets.want_snapshot()
 
     def is_watched(self) -> bool:
         return self.watch is not None and not self.watch.problems()
@@ -100,24 +111,26 @@ class HostWork:
     def status(self) -> dict[str, Any]:
         return {"watch": self.watch.problems() if self.watch is not None else {}}
 
+    def reload_failed(self) -> None:
+        self.outlets.reload_failed()
+
     def close(self) -> None:
         if self.watch is not None:
             self.watch.close()
+        self.outlets.close()
 
     # What cycles see
 
     def inventory_taken(self, session: Session, facts: Facts) -> None:
         if self.watch is not None:
             self.watch.follow({path: d.identity for path, d in session.sight.online().items()})
+        for gone in self.known.keys() - set(session.sight.opened()) - set(self._config.target.log_dirs):
+            self.known.pop(gone, None)
+        if self.outlets.spool(session, facts):
+            self._post("publish")
 
     def planned(self, job: str, plan: Plan, enforced: bool) -> None:
         self._narrator.planned(job, plan, enforced)
 
     def executed(self, plan: Plan, execution: Execution) -> None:
         self._narrator.executed(plan, execution)
-
-
-def holders(facts: Facts) -> set[Holder]:
-    """The processes that hold log dirs."""
-    found = (f.holder for f in facts.log_dirs.values())
-    return {h for h in found if h.state in (HolderState.HELD, HolderState.STARTING) and h.pid is not None}

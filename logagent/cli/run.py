@@ -16,7 +16,7 @@ from logagent.errors import Exit, Halted
 from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
 
 if TYPE_CHECKING:
-    from logagent.agent.daemon import RunConfig
+    from logagent.agent.control import RunConfig
 
 DAEMON_LOCK = "daemon.lock"
 
@@ -57,7 +57,7 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
 
 def load(call: Call, *, anew: bool = False) -> RunConfig:
     """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
-    from logagent.agent.daemon import RunConfig
+    from logagent.agent.control import RunConfig
 
     if anew:
         call.loaded_settings = None
