@@ -1,4 +1,4 @@
-"""What a daemon and its work agree on: the configuration, how to stop, and what can be asked of whoever does the work."""
+"""What a daemon and its work agree on: configuration, how to stop, and what can be asked of whoever does the work."""
 
 from __future__ import annotations
 
