@@ -21,8 +21,9 @@ from logagent.settings import parse_duration
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N entries.")
 @click.option("--since", metavar="AGE", help="Only entries younger than this, such as 24h.")
 @click.option("--jsonl", is_flag=True, help="One JSON object per line.")
+@click.option("--undoable", is_flag=True, hidden=True, help="For the system package, before it is purged.")
 @common
-def history(call: Call, limit: int | None, since: str | None, jsonl: bool) -> None:
+def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoable: bool) -> None:
     """Show what was done, oldest first: who, what, when, and what came of it."""
     now = time.time_ns() // 1_000_000
     since_ms = None
@@ -33,6 +34,9 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool) -> No
             raise UsageError(f"--since: {e}", hint="logagent history --since 24h") from e
     directory = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
     with Journal.open_read_only(directory) as journal:
+        if undoable:
+            _show_undoable(journal, directory)
+            return
         entries = journal.history(limit=limit, since_ms=since_ms)
     if jsonl:
         for entry in entries:
@@ -51,3 +55,14 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool) -> No
             for e in entries
         ]  # fmt: skip
         table("History", columns, rows, color=call.color)
+
+
+def _show_undoable(journal: Journal, state_dir: str) -> None:
+    """One line each: state dir, device number (or "unknown"), path; the form that the package's postrm reads."""
+    from logagent.host.undoable import undoable
+
+    for path, device in undoable(journal):
+        odd = device is None or "\n" in path or path != path.strip()
+        click.echo(
+            f"{state_dir} {'unknown' if odd else device} {'-' if odd else path}".encode("utf-8", "surrogateescape")
+        )

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Makes the system packages and the archive for spark-submit from a clean checkout:
+#
+#   packaging/build.sh [DIRECTORY]        default: dist/
+#
+# Needs Python 3.11 or later with venv, and PyPI. The same checkout gives the same bytes: everything that is taken from
+# outside is pinned by hash (requirements.txt, build-requirements.txt), times are SOURCE_DATE_EPOCH (default: that of the
+# last commit). RELEASE=2 builds the same version again as a newer package.
+set -euo pipefail
+umask 022
+cd "$(dirname "$0")/.."
+export LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
+out=${1:-dist}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} \
+    || { echo "no git checkout: say SOURCE_DATE_EPOCH" >&2; exit 2; }
+export SOURCE_DATE_EPOCH
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"${PYTHON:-python3}" -m venv "$work/tools"
+python=$work/tools/bin/python
+"$python" -m pip install -q --disable-pip-version-check --require-hashes -r packaging/build-requirements.txt
+"$python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: -r packaging/requirements.txt
+
+VERSION=$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+RELEASE=${RELEASE:-1}
+export VERSION RELEASE ARCH STAGING="$work/staging"
+for pair in amd64:x86_64 arm64:aarch64; do
+    ARCH=${pair%:*}
+    rm -rf "$STAGING"
+    mkdir "$STAGING"
+    "$python" packaging/tree.py "${pair#*:}" "$STAGING" "$work/wheels"
+    "$python" -c 'import os, sys; print(os.path.expandvars(open(sys.argv[1]).read()))' packaging/nfpm.yaml >"$work/nfpm.yaml"
+    for kind in deb rpm; do
+        # nfpm takes the modes of files from the disk, and its own times from SOURCE_DATE_EPOCH.
+        "$work/tools/bin/nfpm" package --config "$work/nfpm.yaml" --packager "$kind" --target "$out" >/dev/null
+    done
+done
+
+"$python" packaging/spark_archive.py "$STAGING/usr/lib/logagent/lib" "$out/spark"
+(cd "$out" && sha256sum ./*.deb ./*.rpm spark/* >SHA256SUMS && cat SHA256SUMS)

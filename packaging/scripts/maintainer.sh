@@ -1,0 +1,78 @@
+# What the maintainer scripts of both kinds of package share.
+RECORD=/run/logagent-upgrade
+booted() { [ -d /run/systemd/system ]; }
+
+invoke() {
+    # deb-systemd-invoke asks policy-rc.d, where an image builder has forbidden starting anything.
+    if command -v deb-systemd-invoke >/dev/null; then deb-systemd-invoke "$@" >/dev/null; else systemctl "$@"; fi
+}
+
+our_units() {
+    systemctl list-units --plain --no-legend --full --state=active,activating,reloading,deactivating \
+        logagent.service 'logagent@*.service' | cut -d' ' -f1
+}
+
+# The daemon imports modules when it needs them first: it must not meet those of another version, so it is stopped
+# before the files change and started after. It leaves a removal between two files and goes on with it.
+stop_for_upgrade() {
+    booted || return 0
+    our_units >$RECORD
+    units=$(cat $RECORD)
+    [ -z "$units" ] || invoke stop $units
+}
+
+start_again() {
+    [ -e $RECORD ] || return 1
+    units=$(cat $RECORD)
+    rm -f $RECORD
+    booted || return 0
+    [ -z "$units" ] || invoke start $units || echo "logagent: not started again; see journalctl -u logagent" >&2
+}
+
+# The schema of a journal stands in the header of its file (SQLite's user_version).
+refuse_newer_journal() {
+    for journal in /var/lib/logagent/journal.db /var/lib/logagent-*/journal.db; do
+        [ -s "$journal" ] || continue
+        schema=$(od -An -tu1 -j60 -N4 "$journal" | awk '{ print (($1 * 256 + $2) * 256 + $3) * 256 + $4 }')
+        if [ "${schema:-0}" -gt @JOURNAL_SCHEMA@ ]; then
+            echo "logagent: $journal was written by a newer logagent (journal schema $schema; this one knows @JOURNAL_SCHEMA@)" >&2
+            echo "  Keep the newer version, or move the journal away: what it knows of undo is lost with it." >&2
+            exit 1
+        fi
+    done
+}
+
+add_user() {
+    if command -v systemd-sysusers >/dev/null; then
+        systemd-sysusers logagent.conf
+    elif ! getent passwd kafka >/dev/null; then
+        getent group kafka >/dev/null || groupadd --system kafka
+        useradd --system --gid kafka --home-dir /var/lib/kafka --no-create-home --shell /usr/sbin/nologin \
+            --comment "Apache Kafka" kafka
+    fi
+}
+
+make_state_dir() {
+    [ -e /var/lib/logagent ] && return 0
+    user=$(/usr/lib/systemd/system-generators/logagent-generator --user 2>/dev/null) || user=
+    user=${user:-kafka}
+    install -d -m 0750 -o "$user" -g "$(id -g "$user")" /var/lib/logagent
+}
+
+forget_compiled() {
+    find /usr/lib/logagent -depth -type d -name __pycache__ -exec rm -rf {} +
+}
+
+# The service cannot write to /usr; without this every start would compile everything.
+compile() {
+    forget_compiled
+    for minor in 11 12 13 14; do
+        [ -x /usr/bin/python3.$minor ] || continue
+        /usr/bin/python3.$minor -I -S -m compileall -q /usr/lib/logagent/lib /usr/lib/logagent/cp3$minor \
+            || echo "logagent: not compiled for Python 3.$minor; it starts more slowly" >&2
+    done
+}
+
+reload_systemd() {
+    if booted; then systemctl daemon-reload || true; fi
+}

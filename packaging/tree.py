@@ -1,0 +1,169 @@
+"""Lays out what the packages hold, as files: the vendored tree, documentation, licences, the manual.
+
+    python packaging/tree.py ARCHITECTURE STAGING WHEELS
+
+ARCHITECTURE is `x86_64` or `aarch64`. The result depends on nothing but the checkout, `requirements.txt` and
+SOURCE_DATE_EPOCH: no clock, no umask, no order of a directory gets into it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import sys
+import tomllib
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+from lock import HERE, PYTHONS, fetch
+
+ROOT = HERE.parent
+EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
+_LICENCE = re.compile(r"(^|/)(licen[cs]es?/.+|(licen[cs]e|copying|notice|authors)[^/]*)$", re.IGNORECASE)
+
+
+def vendor(architecture: str, to: Path, wheels: Path) -> None:
+    """`lib/` for what every Python shares, `cp3N/` for what is compiled for one; licences beside the documentation."""
+    lib = to / "usr/lib/logagent"
+    found: dict[str, list[str]] = {}
+    for python in PYTHONS:
+        into = wheels / architecture / python
+        options = ("--require-hashes",)
+        fetch(HERE / "requirements.txt", python, architecture, into, *options)
+        for wheel in into.glob("*.whl"):
+            found.setdefault(wheel.name, []).append(python)
+    for name, pythons in sorted(found.items()):
+        shared = len(pythons) == len(PYTHONS)
+        for python in pythons[:1] if shared else pythons:
+            place = lib / ("lib" if shared else f"cp{python.replace('.', '')}")
+            _unpack(wheels / architecture / python / name, place, to / "usr/share/doc/logagent/licences")
+
+
+def _unpack(wheel: Path, to: Path, licences: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        for name in packed.namelist():
+            if name.endswith("/"):
+                continue
+            folder, _, rest = name.partition("/")
+            if folder.endswith(".dist-info"):
+                # APScheduler finds its triggers by entry points; of the rest only who it is is of use to anyone.
+                if _LICENCE.search(rest):
+                    _write(licences / folder.removesuffix(".dist-info") / rest.rsplit("/", 1)[-1], packed.read(name))
+                elif rest in ("METADATA", "entry_points.txt"):
+                    _write(to / name, packed.read(name))
+            elif ".data/" not in name and not name.startswith("kafka/benchmarks/"):
+                _write(to / name, packed.read(name))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def own(to: Path) -> None:
+    """logagent itself, without what only the fleet job needs nothing of: it is small, and `fleet archive` works."""
+    shutil.copytree(
+        ROOT / "logagent", to / "usr/lib/logagent/lib/logagent",
+        ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+    )  # fmt: skip
+    for source, place in (("launcher.sh", "usr/bin/logagent"), ("start.py", "usr/lib/logagent/start.py"),
+                          ("generator.py", "usr/lib/logagent/generator.py")):  # fmt: skip
+        _write(to / place, (HERE / "scripts" / source).read_bytes())
+    (to / "usr/bin/logagent").chmod(0o755)
+
+
+def documentation(to: Path, version: str) -> None:
+    doc = to / "usr/share/doc/logagent"
+    for name in ("README.md", "config/logagent.toml"):
+        _write(doc / name.rsplit("/", 1)[-1], (ROOT / name).read_bytes())
+    _write(doc / "examples/broker-prestart.conf", (HERE / "systemd/broker-prestart.conf").read_bytes())
+    _write(doc / "examples/prometheus-rules.yml", (ROOT / "config/prometheus-rules.yml").read_bytes())
+    for shown in ("deb", "rpm"):
+        _write(to / "doc" / shown / "copyright", _copyright(doc / "licences", to).encode())
+    _write(to / "doc/deb/changelog.Debian.gz", _gzip(_debian_changelog(version).encode()))
+    _write(doc / "CHANGELOG.md.gz", _gzip((ROOT / "CHANGELOG.md").read_bytes()))
+
+
+def maintainer_scripts(to: Path) -> None:
+    """The scripts of the packages, with the schema of the journal that this version knows."""
+    text = (ROOT / "logagent/host/journal_file.py").read_text()
+    schema = re.findall(r"^SCHEMA_VERSION = (\d+)$", text, re.MULTILINE)[0]
+    for kind in ("deb", "rpm"):
+        for script in sorted((HERE / kind).iterdir()):
+            common = (HERE / "scripts/maintainer.sh").read_text() if "@COMMON@" in script.read_text() else ""
+            filled = script.read_text().replace("@COMMON@\n", common).replace("@JOURNAL_SCHEMA@", schema)
+            _write(to / "scripts" / kind / script.name, filled.encode())
+
+
+def _gzip(content: bytes) -> bytes:
+    return gzip.compress(content, 9, mtime=0)
+
+
+def _debian_changelog(version: str) -> str:
+    from email.utils import formatdate
+
+    return (
+        f"logagent ({version}-{os.environ['RELEASE']}) stable; urgency=medium\n\n"
+        "  * What changed stands in CHANGELOG.md.gz beside this file.\n\n"
+        f" -- {_maintainer()}  {formatdate(EPOCH)}\n"
+    )
+
+
+def _maintainer() -> str:
+    text = (HERE / "nfpm.yaml").read_text()
+    return str(re.findall(r"^maintainer: (.*)$", text, re.MULTILINE)[0]).strip('"')
+
+
+def _copyright(licences: Path, to: Path) -> str:
+    """The machine-readable copyright file; the licences of what is vendored stand beside it in full."""
+    lines = [
+        "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/", "Upstream-Name: logagent", "",
+        "Files: *", "Copyright: 2026 the logagent authors", "License: Apache-2.0", "",
+    ]  # fmt: skip
+    for metadata in sorted((to / "usr/lib/logagent").glob("*/*.dist-info/METADATA")):
+        said = message_from_string(metadata.read_text())
+        name, folder = str(said["Name"]), metadata.parent.name.removesuffix(".dist-info")
+        if any(f" {name} " in line for line in lines):
+            continue  # one of several compiled forms
+        licence = str(said["License-Expression"] or said["License"] or "").splitlines()
+        lines += [
+            f"Files: usr/lib/logagent/*/{folder.rsplit('-', 1)[0]}*",
+            f"Copyright: the authors of {name} {said['Version']} (as its licence file says)",
+            f"License: {folder}",
+            f" {licence[0] if licence else 'see below'}: /usr/share/doc/logagent/licences/{folder}/", "",
+        ]  # fmt: skip
+    lines += ["License: Apache-2.0", " On Debian systems the text is /usr/share/common-licenses/Apache-2.0."]
+    return "\n".join(lines) + "\n"
+
+
+def settle(to: Path) -> None:
+    """One mode and one time for everything, whatever umask and clock the build had."""
+    for folder, folders, files in os.walk(to):
+        for name in files:
+            path = Path(folder, name)
+            path.chmod(0o755 if path.parent.name == "bin" or path.name == "logagent-generator" else 0o644)
+            os.utime(path, (EPOCH, EPOCH))
+        for name in folders:
+            Path(folder, name).chmod(0o755)
+            os.utime(Path(folder, name), (EPOCH, EPOCH))
+
+
+def main() -> None:
+    architecture, to, wheels = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    vendor(architecture, to, wheels)
+    own(to)
+    documentation(to, version)
+    maintainer_scripts(to)
+    sys.path.insert(0, str(ROOT))
+    from manual import write_manual
+
+    write_manual(to, version, EPOCH)
+    settle(to)
+
+
+if __name__ == "__main__":
+    main()
