@@ -68,8 +68,7 @@ class Publisher:
         """
         cluster_id, node_id = self._whose(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
-        snapshot_id = f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03d}Z-{node_id}"
-        claim = Claim(snapshot_id, "snapshot", cluster_id, node_id, self._host, at)
+        claim = Claim(f"{_stamp(at)}-{node_id}", "snapshot", cluster_id, node_id, self._host, at)
         image = session.assignments.first
         try:
             self._spool.prepare()
@@ -78,7 +77,7 @@ class Publisher:
             self._spool.put(claim, self._lines(session, facts, claim))
         except OSError as e:
             raise LogAgentError(f"a snapshot cannot be spooled in {self._spool.path}: {e.strerror or e}") from e
-        return snapshot_id
+        return claim.snapshot_id
 
     def _whose(self, session: Session) -> tuple[str, int]:
         """Cluster and node; as last known where every log dir is offline, for that is what has to be told then."""
@@ -107,10 +106,11 @@ class Publisher:
             yield _line("dir", row)
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
-        # With the node in its name two hosts never write the same file, which would mix one's data and the other's
-        # manifest.
+        # Two hosts never write the same file, nor one host the same one anew: that would mix the data of one with the
+        # manifest of the other.
         at = _EPOCH + timedelta(milliseconds=image.at_ms)
-        claim = Claim(f"{landing_stem(image)}-{node_id}", "assignments", cluster_id, node_id, self._host, at)
+        name = f"{landing_stem(image)}-{_stamp(at)}-{node_id}"
+        claim = Claim(name, "assignments", cluster_id, node_id, self._host, at)
         self._spool.put(claim, (line.rstrip(b"\n") for line in landing_lines(image)))
 
     # The half that looks at the store
@@ -218,6 +218,10 @@ class Publisher:
 
 def _line(kind: str, row: dict[str, Any]) -> str:
     return json.dumps({"row": kind, **row})
+
+
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03d}Z"
 
 
 def _is_plain(name: str) -> bool:

@@ -1,0 +1,94 @@
+"""A host that publishes: a real broker's disk, a session that has looked at it, and what is in the store afterwards."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.publish import Publisher
+from logagent.agent.session import Session, open_session
+from logagent.agent.spool import SPOOL_BYTES
+from logagent.agent.target import resolve_target
+from logagent.config import load
+from logagent.model.facts import Facts
+from tests.cli_host import CliHost
+
+HOUR_MS = 3_600_000
+
+
+class TurnedClock(SystemClock):
+    """The machine's clock, turned forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@contextmanager
+def looked_at(host: CliHost, clock: SystemClock) -> Iterator[tuple[Session, Facts]]:
+    """A session as a cleanup cycle has it after its inventory."""
+    settings = load(host.toml, {}).settings
+    target = resolve_target(settings)
+    with open_session(target, settings, clock, state_dir=str(host.state), act=True, actor="test") as session:
+        session.read_assignments()
+        session.take_inventory()
+        yield session, session.facts()
+
+
+class Publishing:
+    """One daemon's publishing: `look` spools a snapshot of the host, `send` brings it away."""
+
+    def __init__(self, root: Path, store: Path, *, limit_bytes: int = SPOOL_BYTES, name: str = "host7") -> None:
+        self.host = CliHost(root)
+        self.host.with_assignments()
+        self.store = store
+        self.clock = TurnedClock()
+        self.name = name
+        self.limit_bytes = limit_bytes
+        self.publisher = self.started()
+
+    def started(self) -> Publisher:
+        """A publisher as a daemon that was just started has it."""
+        return Publisher(
+            str(self.store), str(self.host.state), self.clock, host=self.name, interval_ms=HOUR_MS,
+            limit_bytes=self.limit_bytes,
+        )  # fmt: skip
+
+    def look(self) -> str:
+        with looked_at(self.host, self.clock) as (session, facts):
+            return self.publisher.spool(session, facts)
+
+    def spooled(self) -> list[str]:
+        return sorted(entry.name for entry in (self.host.state / "spool").iterdir())
+
+
+def landed(store: Path) -> list[Path]:
+    """Every name below `landing/`, relative to it."""
+    where = store / "landing"
+    return sorted(path.relative_to(where) for path in where.rglob("*") if not path.is_dir())
+
+
+def data_files(store: Path, kind: str = "") -> list[Path]:
+    """Data files of the store that are vouched for, oldest first; each is what its manifest says."""
+    found = []
+    for manifest in sorted((store / "landing").rglob("*.manifest.json")):
+        claim = json.loads(manifest.read_bytes())
+        data = manifest.with_name(manifest.name.replace(".manifest.json", ".jsonl.gz"))
+        packed = data.read_bytes()
+        assert (len(packed), hashlib.sha256(packed).hexdigest()) == (claim["bytes"], claim["sha256"])
+        assert len(gzip.decompress(packed).splitlines()) == claim["rows"]
+        if kind in ("", claim["kind"]):
+            found.append(data)
+    return found
+
+
+def rows_of(data: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(data.read_bytes()).splitlines()]
