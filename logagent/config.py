@@ -6,6 +6,7 @@ Every problem is found before anything is said: `ConfigError.problems` lists the
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,6 +18,9 @@ from logagent.settings import Settings
 
 DEFAULT_CONFIG = Path("/etc/logagent/logagent.toml")
 ENV_PREFIX = "LOGAGENT_"
+# `logagent@NAME.service` runs with the file NAME.toml of this folder, one instance for each broker of a host.
+INSTANCE_DIR = DEFAULT_CONFIG.parent
+_INSTANCE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 SOURCES = ("kraft-log", "admin", "file")
 
@@ -168,6 +172,33 @@ def _is_address(listen: str) -> bool:
     return bool(host) and port.isascii() and port.isdecimal() and int(port) <= 65535
 
 
+def instance_of(path: str | os.PathLike[str] | None) -> str | None:
+    """NAME of `/etc/logagent/NAME.toml`, an instance with a state dir of its own; None for every other file."""
+    if path is None:
+        return None
+    file = Path(os.path.abspath(path))
+    if file.parent != INSTANCE_DIR or file.suffix != ".toml" or file.name == DEFAULT_CONFIG.name:
+        return None
+    return file.stem if _INSTANCE.fullmatch(file.stem) else None
+
+
+def key_lines(path: str | os.PathLike[str]) -> dict[str, int]:
+    """The line of each `section.key` in a TOML file: where it is set, else where it stands commented out."""
+    found: dict[str, int] = {}
+    commented: dict[str, int] = {}
+    section = ""
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for number, line in enumerate(lines, 1):
+        if header := re.match(r"\s*\[\s*(\w+)\s*\]", line):
+            section = header[1]
+        elif key := re.match(r"\s*(#?)\s*(\w+)\s*=", line):
+            (commented if key[1] else found).setdefault(f"{section}.{key[2]}", number)
+    return commented | found
+
+
 def as_document(settings: Settings) -> dict[str, dict[str, Any]]:
     """Section → key → effective value (durations in ms, sizes in bytes), for `logagent config show`."""
     return {
@@ -190,13 +221,14 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
     """
     if configured is not None:
         return configured
-    from logagent.host.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers
+    from logagent.host.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, only_broker
 
-    found = {os.path.realpath(b.config): b for b in reversed(brokers_of(find_brokers(root)))}
-    if len(found) == 1:
-        return next(iter(found.values())).config
-    if found:
-        brokers = list(reversed(found.values()))
+    found = find_brokers(root)
+    only = only_broker(found)
+    if only is not None:
+        return only.config
+    brokers = list({os.path.realpath(b.config): b for b in brokers_of(found)}.values())
+    if brokers:
         raise ConfigError(
             f"several broker configurations were found: {', '.join(b.config for b in brokers)}",
             problems=tuple(f"{b.config}: one of several ({b.how})" for b in brokers),

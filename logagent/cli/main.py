@@ -24,6 +24,7 @@ COMMANDS = {
     "run": ("run", "run", "Run as a daemon: watch, clean up when due, keep the delete queue."),
     "status": ("status", "status", "Ask the running daemon how it is."),
     "check": ("check", "check", "Say what would make this broker refuse to start, and how its log dirs are."),
+    "doctor": ("doctor", "doctor", "Say what was found on this host, what does not work yet, and the line to change."),
     "assignments": ("assignments", "assignments", "Show or export which replicas the cluster has."),
     "explain": ("explain", "explain", "Say what Kafka reads in a directory name."),
     "config": ("config", "config", "Check or show the configuration."),

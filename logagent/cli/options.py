@@ -14,7 +14,8 @@ import click
 
 from logagent import config
 from logagent.config import Loaded
-from logagent.errors import Exit, worst
+from logagent.errors import ConfigError, Exit, worst
+from logagent.host.state_dir import DEFAULT_STATE_DIR, default_state_dir
 from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,6 +48,10 @@ class Call:
             )
         if self.kafka_config is not None:
             settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
+        if config.instance_of(self.config_file) is not None and settings.kafka.config is None and not self.log_dirs:
+            # Of several brokers, two instances could find the same one.
+            problem = f"{self.config_file}: kafka.config: is not set; the file of an instance names its broker"
+            raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers of this host")
         return settings
 
     def came_to(self, status: Exit) -> None:
@@ -107,6 +112,9 @@ def common(command: F) -> F:
             verbose=kwargs.pop("verbose"),
             color=not kwargs.pop("no_color") and "NO_COLOR" not in os.environ,
         )
+        instance = config.instance_of(call.config_file)
+        if call.state_dir is None and instance is not None:
+            call.state_dir = default_state_dir(os.environ, f"{DEFAULT_STATE_DIR}-{instance}")
         try:
             command(call, **kwargs)
             sys.stdout.flush()

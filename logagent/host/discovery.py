@@ -117,6 +117,12 @@ def brokers_of(found: Iterable[BrokerFound]) -> list[BrokerFound]:
     return [b for b in brokers if not b.sample] or brokers
 
 
+def only_broker(found: Iterable[BrokerFound]) -> BrokerFound | None:
+    """The broker, if `found` has exactly one, by whatever paths."""
+    brokers = {os.path.realpath(b.config): b for b in reversed(brokers_of(found))}
+    return next(iter(brokers.values())) if len(brokers) == 1 else None
+
+
 def running_brokers(root: str = "/") -> Iterator[BrokerFound]:
     """The brokers among the processes that can be seen, by the configuration on their command lines.
 

@@ -31,9 +31,9 @@ def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
     """What `path` (absolute, without symlinks) lies on: the longest mount point, and of those the last one."""
     best: Mount | None = None
     for mount in table:
-        if path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/"):
-            if best is None or len(mount.point) >= len(best.point):
-                best = mount
+        below = path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")
+        if below and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
     return best
 
 

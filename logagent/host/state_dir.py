@@ -22,12 +22,13 @@ _POLL_SECONDS = 0.05
 
 
 def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_DIR) -> str:
-    """`/var/lib/logagent`, or `$XDG_STATE_HOME/logagent` for a user who can neither write nor create that."""
+    """`/var/lib/logagent`, or `$XDG_STATE_HOME/logagent` for a user who can neither write nor create that; of an
+    instance, `logagent-NAME` in either."""
     writable = default if os.path.isdir(default) else os.path.dirname(default)
     if os.access(writable, os.W_OK | os.X_OK):
         return default
     home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/"), ".local", "state")
-    return os.path.join(home, "logagent")
+    return os.path.join(home, os.path.basename(default))
 
 
 def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str] = ()) -> None:

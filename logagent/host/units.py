@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logagent.broker.launch import Launch, launch_of_script
@@ -86,9 +86,11 @@ def read_unit(name: str, root: str = "/") -> UnitFile | None:
                 if drop_in.endswith(".conf"):
                     drop_ins[drop_in] = f"{under(root, place)}/{n}.d/{drop_in}"
     settings: dict[str, list[Setting]] = {}
+    specified = partial(_specified, name.partition("@")[2].removesuffix(".service"))
     for path in (file, *(drop_ins[n] for n in sorted(drop_ins))):
         for key, setting in _lines(path):
-            settings.setdefault(key, []).append(setting)
+            value = _SPECIFIER.sub(specified, setting.value)
+            settings.setdefault(key, []).append(replace(setting, value=value))
     return UnitFile(name, file, {key: tuple(lines) for key, lines in settings.items()})
 
 
@@ -138,7 +140,6 @@ def show_unit(name: str) -> dict[str, str] | None:
 
 def _launch(unit: UnitFile, root: str) -> Launch | None:
     environment = _environment(unit, root)
-    instance = unit.name.partition("@")[2].removesuffix(".service")
     starts = unit.settings.get("ExecStart", ())
     lines = [s.value for s in starts]
     for n in reversed(range(len(lines))):
@@ -146,7 +147,7 @@ def _launch(unit: UnitFile, root: str) -> Launch | None:
             lines = lines[n + 1 :]
             break
     for line in lines:
-        launch = launch_of_script(_SPECIFIER.sub(partial(_specified, instance), line), environment)
+        launch = launch_of_script(line, environment)
         if launch is not None:
             return launch
     return None

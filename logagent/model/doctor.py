@@ -40,7 +40,8 @@ def configuration(f: DoctorFacts) -> Iterator[DoctorFinding]:
     for problem in c.problems:
         yield fails(Area.CONFIGURATION, "configuration", path, problem, c.hint or "mend it and run doctor again")
     if c.kafka_config is None:
-        yield from _which_broker(f.brokers, c)
+        if not c.log_dirs_named:
+            yield from _which_broker(f.brokers, c)
         return
     if not c.problems:
         mode = "reports what it would do" if c.mode == "report" else "acts (cleanup.mode is enforce)"
@@ -61,8 +62,18 @@ def configuration(f: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[DoctorFinding]:
     """No broker was named, and none or several were found: one finding for each, with the line that picks it."""
-    for b in found:
-        if b.candidate:
+    candidates = [b for b in found if b.candidate]
+    if not candidates:
+        yield fails(
+            Area.CONFIGURATION,
+            "broker-not-found",
+            c.file or c.default,
+            "no broker was found: none runs, no unit starts one, and no usual place has a server.properties",
+            "name it, or the log dirs with --log-dir DIR",
+            toml_change(c, "kafka.config", "/path/to/server.properties"),
+        )
+    for b in candidates:
+        if len(candidates) > 1:
             yield fails(
                 Area.CONFIGURATION,
                 "broker-ambiguous",
@@ -213,7 +224,8 @@ def _no_assignments(f: DoctorFacts) -> DoctorFinding:
 
 def exit_config(facts: DoctorFacts) -> bool:
     """Whether the configuration is wrong or ambiguous (exit status 78)."""
-    return bool(facts.config.problems)
+    c = facts.config
+    return bool(c.problems) or (c.kafka_config is None and not c.log_dirs_named)
 
 
 def any_fails(findings: Iterable[DoctorFinding]) -> bool:

@@ -23,7 +23,7 @@ class Place:
 class ConfigLook:
     """Our own configuration. file: the one in force (None: defaults), default: where it would be written. keys: the
     line of each `section.key` in it, set or commented out. problems: of it and of server.properties. instance: NAME of
-    `logagent@NAME`."""
+    `logagent@NAME`. named: the broker's configuration was named, not found; log_dirs_named: on the command line."""
 
     file: str | None
     default: str
@@ -33,6 +33,7 @@ class ConfigLook:
     instance: str | None = None
     kafka_config: str | None = None
     named: bool = False
+    log_dirs_named: bool = False
     mode: str = "report"
 
 
@@ -125,6 +126,7 @@ class LogDirLook:
     holder: HolderState
     holder_detail: str | None = None
     pid: int | None = None
+    started_ms: int | None = None
     owner: str | None = None
     owner_uid: int | None = None
     access: AccessLook | None = None

@@ -71,7 +71,7 @@ def _descriptors(f: DoctorFacts, h: HolderLook) -> DoctorFinding:
             path,
             f"{who} has capabilities (0x{h.capabilities:x}), so the kernel hides what it has open from an agent without"
             f" them, {_USELESS}",
-            "take them from the broker (AmbientCapabilities= of its unit), or give the agent the one that sees past that",
+            "take them from the broker (AmbientCapabilities= of its unit), or give the agent one that sees past that",
             _service_change(f.service, "AmbientCapabilities=CAP_SYS_PTRACE\nCapabilityBoundingSet=CAP_SYS_PTRACE"),
         )
     why = "its program may not be read, or was made undumpable" if not h.dumpable else "the kernel or a policy refuses"
