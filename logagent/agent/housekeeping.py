@@ -10,6 +10,6 @@ def forget_failures_of_the_gone(session: Session) -> None:
 
     Those in log dirs that could not be scanned stay. Raises JournalError.
     """
-    there = {(d.log_dir, d.name) for d in session.dirs}
-    gone = [key for key in session.attempts() if key[0] in session.inventories and key not in there]
-    session.journal.clear_failures(gone)
+    failed = set(session.attempts())
+    failed -= {key for d in session.dirs if (key := (d.log_dir, d.name)) in failed}
+    session.journal.clear_failures([key for key in failed if key[0] in session.inventories])

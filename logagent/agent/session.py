@@ -26,7 +26,7 @@ from logagent.host.disk_calls import DirectCalls, DiskCalls, Stop, refuse_if
 from logagent.host.journal import CheckpointEntry, Journal
 from logagent.host.scan import LogDirInventory, scan_log_dir
 from logagent.host.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
-from logagent.model.facts import Facts, LogDirFacts, Ruling
+from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling
 from logagent.model.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
 from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
@@ -231,11 +231,12 @@ class Session:
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
         )
 
-    def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> frozenset[tuple[str, str]]:
+    def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> Keys:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""
         if self.assignments.usable:
-            return frozenset(key for key, ruling in rulings.items() if ruling.verdict is not Verdict.ORPHAN)
-        return frozenset((d.log_dir, d.name) for d in self.of_kind(Kind.CURRENT))
+            return Keys(lambda: (key for key, ruling in rulings.items() if ruling.verdict is not Verdict.ORPHAN))
+        dirs = self.dirs
+        return Keys(lambda: ((d.log_dir, d.name) for d in dirs if d.kind is Kind.CURRENT))
 
     def _tell_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
         """Tell brokers that serve from those that may still be starting, and remember since when we know."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdict
@@ -59,6 +59,16 @@ class RecentAction:
         return (self.identity, self.topic_id, self.partition)
 
 
+class Keys:
+    """(log dir, name) of many directories, worked out each time they are read: 100,000 of them are not kept."""
+
+    def __init__(self, make: Callable[[], Iterator[tuple[str, str]]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return self._make()
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is.
@@ -78,7 +88,7 @@ class Facts:
     recent: tuple[RecentAction, ...] = ()
     partition_dirs: int = 0
     partition_bytes: int = 0
-    assigned_dirs: frozenset[tuple[str, str]] = frozenset()
+    assigned_dirs: Iterable[tuple[str, str]] = ()
     left_out: tuple[str, ...] = ()
 
     def ruling(self, directory: PartitionDir) -> Ruling:

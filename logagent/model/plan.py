@@ -277,6 +277,6 @@ def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str 
 
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
     taken = {(p.dir.log_dir, p.dir.name) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
-    if taken and not facts.assigned_dirs - taken:
+    if taken and all(key in taken for key in facts.assigned_dirs):
         return "it would leave this host without a single assigned partition dir"
     return None
