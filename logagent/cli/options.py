@@ -114,7 +114,8 @@ def common(command: F) -> F:
         )
         instance = config.instance_of(call.config_file)
         if call.state_dir is None and instance is not None:
-            call.state_dir = default_state_dir(os.environ, f"{DEFAULT_STATE_DIR}-{instance}")
+            own = f"{DEFAULT_STATE_DIR}-{instance}"
+            call.state_dir = default_state_dir(os.environ, own, os.path.basename(own))
         try:
             command(call, **kwargs)
             sys.stdout.flush()

@@ -21,14 +21,14 @@ LOCK_NAME = "executor.lock"
 _POLL_SECONDS = 0.05
 
 
-def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_DIR) -> str:
+def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_DIR, name: str = "logagent") -> str:
     """`/var/lib/logagent`, or `$XDG_STATE_HOME/logagent` for a user who can neither write nor create that; of an
-    instance, `logagent-NAME` in either."""
+    instance (`default` and `name` are its), `logagent-NAME` in either."""
     writable = default if os.path.isdir(default) else os.path.dirname(default)
     if os.access(writable, os.W_OK | os.X_OK):
         return default
     home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/"), ".local", "state")
-    return os.path.join(home, os.path.basename(default))
+    return os.path.join(home, name)
 
 
 def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str] = ()) -> None:
