@@ -1,0 +1,276 @@
+"""`python -m tests.bench.daemon`: what the daemon costs on a host with 100,000 partition directories.
+
+A stopped broker's two log dirs and its metadata log are laid out, with one directory that is due in the delete queue
+and one stray past its retention, which only the plan of a whole inventory finds. Then `logagent run` is started as a
+process of its own with its defaults (HTTP metrics, probes, status socket) in enforce mode, and looked at from outside:
+
+- seconds from its start (interpreter and imports included) to its first action, and to the first one of a whole plan;
+- its peak memory until then, and in the end;
+- what it costs while nothing happens, over `--idle` seconds, with a cycle every minute: per cycle, and what that comes
+  to at the default of one in ten minutes.
+
+`du -s` of the same tree and a Python that does nothing are measured in the same run. Nothing fails because a machine
+was slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests import metadata_writer as writer
+from tests.bench.contenders import Cost, command
+from tests.bench.trees import HEX, make_dir, make_file
+
+NODE, CLUSTER = 1, "AAAAAAAAAAAAAAAAAAAAbg"
+PER_TOPIC = 10
+CYCLE_SECONDS = 60
+DEFAULT_CYCLE_SECONDS = 600
+DUE, OLD = f"gone-0.{HEX}-delete", f"old-0.{HEX}-stray"
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Host:
+    """A broker's disk with two log dirs."""
+
+    root: Path
+    partitions: int
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        return [self.root / "d1", self.root / "d2"]
+
+    def topic(self, number: int) -> str:
+        return f"team-{number % 97}.orders-and-payments.v{number // PER_TOPIC}"
+
+    def lay_out(self) -> None:
+        ids = [writer.id_of(1_000_000_000 + n) for n in range(2)]
+        for path, directory_id in zip(self.log_dirs, ids, strict=True):
+            path.mkdir(parents=True)
+            (path / ".lock").touch()
+            lines = {"version": 1, "cluster.id": CLUSTER, "node.id": NODE, "directory.id": directory_id}
+            (path / "meta.properties").write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
+        for number in range(self.partitions):
+            topic_id = writer.id_of(number // PER_TOPIC)
+            self._partition(self.log_dirs[number % 2] / f"{self._topic_of(number)}-{number % PER_TOPIC}", topic_id)
+        self._partition(self.log_dirs[0] / DUE, writer.id_of(10_000_001))
+        self._partition(self.log_dirs[1] / OLD, writer.id_of(10_000_002))
+        self._metadata(self.log_dirs[0] / "__cluster_metadata-0", ids)
+        properties = {
+            "node.id": NODE,
+            "process.roles": "broker,controller",
+            "log.dirs": ",".join(map(str, self.log_dirs)),
+        }
+        properties |= {"controller.quorum.voters": f"{NODE}@localhost:9093"}
+        (self.root / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        subprocess.run(["sync", "-f", str(self.root)], check=True)
+
+    def _topic_of(self, number: int) -> str:
+        return self.topic(number // PER_TOPIC * PER_TOPIC)
+
+    def _partition(self, path: Path, topic_id: str) -> None:
+        fd = make_dir(path)
+        for suffix in (".log", ".index", ".timeindex"):
+            make_file(fd, f"{0:020d}{suffix}", b"")
+        make_file(fd, "leader-epoch-checkpoint", b"0\n0\n")
+        make_file(fd, "partition.metadata", f"version: 0\ntopic_id: {topic_id}\n".encode())
+        os.close(fd)
+        os.utime(path, (1, 1))
+
+    def _metadata(self, directory: Path, ids: list[str]) -> None:
+        values = [writer.feature_level("metadata.version", 21), writer.register_broker(NODE, ids, fenced=False)]
+        for number in range(self.partitions):
+            topic_id = writer.id_of(number // PER_TOPIC)
+            if number % PER_TOPIC == 0:
+                values.append(writer.topic(self._topic_of(number), topic_id))
+            where = [ids[number % 2], writer.id_of(2_000_000_000), writer.id_of(2_000_000_001)]
+            values.append(
+                writer.partition(topic_id, number % PER_TOPIC, (NODE, 2, 3), leader=NODE, directories=where, version=1)
+            )
+        directory.mkdir()
+        writer.write_quorum_state(directory, NODE, [NODE])
+        now_ms = time.time_ns() // 1_000_000
+        writer.write_snapshot(directory, 1000, writer.snapshot(values, now_ms, voters=[NODE]))
+
+    def configure(self, publish: bool) -> Path:
+        lines = [
+            "[kafka]", f'config = "{self.root}/server.properties"', 'version = "3.9.1"',
+            "[assignments]", 'max_age = "365d"',
+            "[cleanup]", 'mode = "enforce"', f'interval = "{CYCLE_SECONDS}s"', 'stray_retention = "0s"',
+            'leftover_grace = "0s"', "max_fraction = 1.0",
+            "[delete]", "file_delete_delay_ms = 0",
+            "[metrics]", 'listen = "127.0.0.1:0"',
+        ]  # fmt: skip
+        if publish:
+            (self.root / "store").mkdir(exist_ok=True)
+            lines += ["[publish]", f'store = "{self.root}/store"', 'interval = "60s"']
+        file = self.root / "logagent.toml"
+        file.write_text("\n".join(lines) + "\n")
+        return file
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A running `logagent run`, as seen from outside."""
+
+    process: subprocess.Popen[str]
+    started: float
+    events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+
+    def read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.events.append((time.perf_counter() - self.started, json.loads(line)))
+
+    def wait_for(self, seconds: float, **fields: str) -> tuple[float, dict[str, Any]]:
+        """When the first event with these fields came, and the event."""
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline and self.process.poll() is None:
+            for at, event in list(self.events):
+                if fields.items() <= event.items():
+                    return at, event
+            time.sleep(0.005)
+        raise RuntimeError(f"no event {fields}; the daemon said {[event for _, event in self.events]}")
+
+    def memory_mb(self, what: str) -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{what}:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError(f"no {what}")
+
+    def cpu(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+    def cycles(self) -> float:
+        """How many cleanup cycles have ended, by its own metrics."""
+        _, said = self.wait_for(20, event="metrics")
+        with urllib.request.urlopen(f"http://{said['listen']}/metrics", timeout=20) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith('logagent_cycle_seconds_count{cycle="cleanup"}'):
+                    return float(line.split()[1])
+        return 0.0
+
+
+@contextmanager
+def running(host: Host, publish: bool) -> Iterator[Daemon]:
+    config, state = host.configure(publish), host.root / "state"
+    shutil.rmtree(state, ignore_errors=True)
+    words = [sys.executable, "-m", "logagent", "run", "--config", str(config), "--state-dir", str(state)]
+    started = time.perf_counter()
+    process = subprocess.Popen([*words, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
+    daemon = Daemon(process, started)
+    reader = threading.Thread(target=daemon.read)
+    reader.start()
+    try:
+        yield daemon
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        reader.join()
+
+
+Row = tuple[str, str, str, str]
+
+
+def measure(host: Host, idle_seconds: float, publish: bool) -> list[Row]:
+    du = command("du", "-s", *host.log_dirs)
+    nothing = command(sys.executable, "-c", "pass")
+    with running(host, publish) as daemon:
+        first, _ = daemon.wait_for(600, event="action", name=DUE)
+        first_cpu = daemon.cpu()
+        planned, _ = daemon.wait_for(600, event="action", name=OLD)
+        planned_cpu, peak = daemon.cpu(), daemon.memory_mb("VmHWM")
+        rows = [
+            row("start to the first action (delete queue)", Cost(first_cpu, first), 3, nothing, "python -c pass"),
+            row("start to the first action of a whole plan", Cost(planned_cpu, planned), 3, du, "du -s"),
+            ("peak memory until then", f"{peak:.0f} MB", "120 MB", met(peak <= 120)),
+        ]
+        rows += idle(daemon, idle_seconds)
+        rows.append(("memory in the end", f"{daemon.memory_mb('VmRSS'):.0f} MB", "", ""))
+        peak = daemon.memory_mb("VmHWM")
+        rows.append(("peak memory in the end", f"{peak:.0f} MB", "120 MB", met(peak <= 120)))
+        ending = time.perf_counter()
+    rows.append(
+        ("SIGTERM to exit", f"{time.perf_counter() - ending:.2f} s", "5 s", met(time.perf_counter() - ending <= 5))
+    )
+    assert daemon.process.returncode == 0
+    return rows
+
+
+def idle(daemon: Daemon, seconds: float) -> list[Row]:
+    """CPU of so many seconds, cut into what cycles cost and the rest (by the cycles that ended meanwhile)."""
+    if not seconds:
+        return []
+    time.sleep(5)
+    quiet_from, quiet_cpu, before = time.perf_counter(), daemon.cpu(), daemon.cycles()
+    time.sleep(min(seconds, CYCLE_SECONDS / 2))
+    assert daemon.cycles() == before, "a cycle ran in what was to be the quiet part"
+    quiet = (daemon.cpu() - quiet_cpu) / (time.perf_counter() - quiet_from)
+    time.sleep(max(0.0, seconds - CYCLE_SECONDS / 2))
+    wall, cpu = time.perf_counter() - quiet_from, daemon.cpu() - quiet_cpu
+    cycles = daemon.cycles() - before
+    rows = [
+        ("idle CPU, cycles left out", f"{quiet:.2%} of a core", "", ""),
+        (f"idle CPU, a cycle every {CYCLE_SECONDS} s", f"{cpu / wall:.2%} of a core ({cycles:.0f} cycles)", "", ""),
+    ]
+    if cycles:
+        each = (cpu - quiet * wall) / cycles
+        share = quiet + each / DEFAULT_CYCLE_SECONDS
+        rows.append(("a following cycle", f"{each:.2f} s CPU", "", ""))
+        rows.append(
+            (f"idle CPU, a cycle every {DEFAULT_CYCLE_SECONDS} s", f"{share:.2%} of a core", "1%", met(share <= 0.01))
+        )
+    return rows
+
+
+def row(what: str, cost: Cost, goal: float, other: Cost, name: str) -> Row:
+    seen = f"{cost.wall:.2f} s ({cost.cpu:.2f} s CPU; {cost.cpu / other.cpu:.1f} of {name})"
+    return what, seen, f"{goal} s", met(cost.wall <= goal)
+
+
+def met(yes: bool) -> str:
+    return "yes" if yes else "no"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.daemon", description=__doc__)
+    parser.add_argument("--dirs", type=int, default=100_000, help="partition directories (default 100,000)")
+    parser.add_argument("--idle", type=float, default=180, help="seconds to watch it do nothing (default 180)")
+    parser.add_argument("--publish", action="store_true", help="publish a snapshot every minute, too")
+    parser.add_argument("--dir", type=Path, help="where to work: the file system that is measured")
+    parser.add_argument("--keep", type=Path, help="lay the host out here, or use the one that is here, and keep it")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="logagent-bench-", dir=chosen.dir) as where:
+        host = Host(chosen.keep or Path(where) / "host", chosen.dirs)
+        if host.root.exists():
+            for path, name in ((host.log_dirs[0], DUE), (host.log_dirs[1], OLD)):
+                if not (path / name).exists():
+                    host._partition(path / name, writer.id_of(10_000_001))
+        else:
+            print(f"laying out {chosen.dirs:,} directories ...", file=sys.stderr, flush=True)
+            host.lay_out()
+        rows = [("what", "seen", "goal", "met"), *measure(host, chosen.idle, chosen.publish)]
+    widths = [max(len(line[column]) for line in rows) for column in range(4)]
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |" for line in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
