@@ -336,6 +336,7 @@ def open_session(
     failures: LogDirFailures | None = None,
     calls: DiskCalls | None = None,
     known: dict[str, LogDirInventory] | None = None,
+    settle: bool = True,
 ) -> Iterator[Session]:
     """Open everything, in the order that keeps it safe.
 
@@ -345,7 +346,8 @@ def open_session(
 
     What outlives a session, for the daemon: `failures`, the log dirs that are offline; `calls`, which gives up what
     hangs; `known`, the inventories by log dir, that the next ones follow on (they are replaced in place; without one
-    for a log dir it is scanned in full).
+    for a log dir it is scanned in full). Without `settle` what a crash left open stays so: settling it can rewrite a
+    checkpoint, and that is not for whoever only reports.
     """
     failures = failures if failures is not None else LogDirFailures()
     calls = calls if calls is not None else DirectCalls()
@@ -374,7 +376,8 @@ def open_session(
                 sleep=clock.sleep,
                 calls=calls,
             )
-            recover(journal, sight.opened(), clock.now_ms(), calls)
+            if settle:
+                recover(journal, sight.opened(), clock.now_ms(), calls)
         session = Session(target, settings, clock, sight, journal, act, actor, problem)
         if known is not None:
             session.inventories = known

@@ -21,7 +21,8 @@ from logagent.agent.target import Target
 from logagent.errors import LogAgentError
 from logagent.host.disk import LogDirFailures
 from logagent.host.disk_calls import DirectCalls, DiskCalls
-from logagent.host.scan import LogDirInventory
+from logagent.host.inventory import LogDirInventory
+from logagent.host.memory import give_back
 from logagent.model.facts import Facts
 from logagent.model.names import DELETE_SUFFIX
 from logagent.model.plan import Plan
@@ -98,7 +99,11 @@ class Cycles:
                 cycle.look_back(session)
         except (LogAgentError, OSError) as e:
             cycle.error, cycle.error_slug = str(e), getattr(e, "slug", "failed")
-        return cycle.summary(self.clock)
+        summary = cycle.summary(self.clock)
+        if job != "queue":
+            del cycle
+            give_back()
+        return summary
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -113,6 +118,7 @@ class Cycles:
             failures=self.failures,
             calls=self.calls,
             known=self.known,
+            settle=self.enforced,
         ) as session:
             yield session
 

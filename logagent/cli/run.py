@@ -13,6 +13,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.target import resolve_target
 from logagent.cli.options import Call, common
 from logagent.errors import Exit, Halted
+from logagent.host.memory import share_one_arena
 from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     """
     from logagent.agent.running import Running
 
+    share_one_arena()
     clock = SystemClock()
     config = load(call)
     state_dir = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
