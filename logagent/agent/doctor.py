@@ -36,13 +36,14 @@ from logagent.agent.target import Target, resolve_target
 from logagent.broker.properties import read_server_properties
 from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
 from logagent.errors import ConfigError, LogAgentError
-from logagent.host.as_user import READ, SEARCH, WRITE, Identity, ask_as, unlistable
+from logagent.host.as_user import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
 from logagent.host.discovery import BrokerFound, find_brokers, only_broker
 from logagent.model.doctor_facts import AccessLook, ConfigLook, DoctorFacts, LogDirLook, ServiceLook
 from logagent.model.facts import LogDirFacts
 from logagent.model.records import Health, HolderState
 from logagent.settings import Settings
 
+METADATA_LOG = "the metadata log of the cluster"
 METADATA_DIR = "__cluster_metadata-0"
 # Directories of a log dir that are looked at for rights; a few microseconds each.
 _MOST_DIRS = 200_000
@@ -68,7 +69,7 @@ def examine(question: Question, clock: Clock) -> DoctorFacts:
     config, target = _configuration(question, found)
     instance = config.instance
     service = look_at_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
-    log_dirs = target.log_dirs if target is not None else ()
+    log_dirs = _answering(target.log_dirs) if target is not None else ()
     subject, identity = find_subject(question.user, service, question.state_dir, log_dirs)
     daemon = look_at_daemon(question.state_dir)
     facts = DoctorFacts(
@@ -84,15 +85,30 @@ def examine(question: Question, clock: Clock) -> DoctorFacts:
         files=_files(settings, config, target, identity),
         root=os.geteuid() == 0,
     )
-    return facts if target is None else _with_broker(facts, question, target, identity, clock)
+    return facts if target is None else _with_broker(facts, question, target, log_dirs, identity, clock)
+
+
+def _answering(log_dirs: Sequence[str]) -> tuple[str, ...]:
+    """The log dirs whose disks answer at all; nothing but a child goes near the others."""
+    return tuple(d for d in log_dirs if real_path(d, LOOK_SECONDS) is not None)
 
 
 def _with_broker(
-    facts: DoctorFacts, question: Question, target: Target, identity: Identity | None, clock: Clock
+    facts: DoctorFacts,
+    question: Question,
+    target: Target,
+    there: Sequence[str],
+    identity: Identity | None,
+    clock: Clock,
 ) -> DoctorFacts:
     """What can be looked at where it is known which broker is meant."""
     table = mounts_or_none()
-    accesses = {path: look_at_access(path, "a log dir", READ | WRITE | SEARCH, identity) for path in target.log_dirs}
+    accesses = {
+        path: look_at_access(path, "a log dir", READ | WRITE | SEARCH, identity)
+        if path in there
+        else AccessLook(path=path, what="a log dir", answered=False, write=True)
+        for path in target.log_dirs
+    }
     answering = tuple(path for path, access in accesses.items() if access.answered)
     with HostSight(replace(target, log_dirs=answering), clock) as sight:
         seen = sight.log_dir_facts()
@@ -107,11 +123,12 @@ def _with_broker(
     )
     holders = look_at_holders(looks, target.config, identity)
     stopped = all(d.holder is HolderState.FREE for d in looks if d.health is not Health.OFFLINE)
-    config = facts.config
+    config, settings = facts.config, question.settings
+    if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
+        others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
+        settings = replace(settings, assignments=replace(settings.assignments, sources=others))
     try:
-        assignments, read = look_at_assignments(
-            target, question.settings, cluster, stopped=stopped, now_ms=clock.now_ms()
-        )
+        assignments, read = look_at_assignments(target, settings, cluster, stopped=stopped, now_ms=clock.now_ms())
         read.close()
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
@@ -128,7 +145,7 @@ def _with_broker(
         cluster_id=cluster.cluster_id,
         node_id=cluster.node_id,
         cluster_problems=tuple(cluster.problems),
-        service=_with_sandbox(facts.service, target, facts.files),
+        service=_with_sandbox(facts.service, answering, facts.files),
         assignments=assignments,
     )
 
@@ -148,6 +165,8 @@ def _configuration(q: Question, found: Sequence[BrokerFound]) -> tuple[ConfigLoo
         log_dirs_named=bool(q.log_dirs),
         mode=settings.cleanup.mode,
     )
+    if look.instance is not None and settings.kafka.config is None and not q.log_dirs:
+        return look, None
     try:
         target = resolve_target(settings, q.log_dirs)
     except ConfigError as e:
@@ -211,28 +230,32 @@ def _files(
     ]
     if target is not None and "kraft-log" in settings.assignments.sources:
         metadata = os.path.join(target.server.metadata_log_dir, METADATA_DIR) if target.config is not None else None
-        if metadata is not None and os.path.isdir(metadata):
-            wanted.append((metadata, "the metadata log of the cluster", READ | SEARCH))
-    return tuple(look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
+        if metadata is not None:
+            wanted.append((metadata, METADATA_LOG, READ | SEARCH))
+    looks = (look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
+    # In ZooKeeper mode there is no metadata log; what that means is said of the assignments.
+    return tuple(look for look in looks if look.exists or look.what != METADATA_LOG)
 
 
 def _strangers(found: Sequence[BrokerFound], log_dirs: Sequence[str]) -> set[str]:
     """Log dirs of the other brokers on this host."""
-    ours = {os.path.realpath(d) for d in log_dirs}
+    ours = {d.rstrip("/") for d in log_dirs}
     others: set[str] = set()
     for broker in found:
         try:
             others.update(d.rstrip("/") for d in read_server_properties(broker.config).log_dirs)
         except LogAgentError:
             continue
-    return {d for d in others if os.path.realpath(d) not in ours}
+    return others - ours
 
 
-def _with_sandbox(service: ServiceLook | None, target: Target, files: Sequence[AccessLook]) -> ServiceLook | None:
+def _with_sandbox(
+    service: ServiceLook | None, log_dirs: Sequence[str], files: Sequence[AccessLook]
+) -> ServiceLook | None:
     """What the running daemon sees of the paths that it has to write to."""
     if service is None or service.main_pid is None:
         return service
     table = mounts_or_none(service.main_pid)
-    paths = [*target.log_dirs, *(a.path for a in files if a.write)]
+    paths = [*log_dirs, *(a.path for a in files if a.write and a.answered)]
     seen = {path: mount for path in paths if (mount := look_at_mount(path, table)) is not None}
     return replace(service, sandbox=seen)

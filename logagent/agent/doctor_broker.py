@@ -20,6 +20,8 @@ from logagent.settings import Settings
 
 LOOK_SECONDS = 5.0
 _HELD = (HolderState.HELD, HolderState.STARTING, HolderState.HIDDEN)
+# A main class of Kafka's, or arguments of java that a file holds.
+_KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
 _PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
@@ -73,7 +75,7 @@ def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLo
         user=user_name(uid),
         uid=uid,
         gid=gid,
-        kafka=launch is not None or any("kafka" in word.lower() for word in words),
+        kafka=launch is not None or any(_KAFKA.match(word) for word in words),
         config=theirs,
         ours=_is_ours(theirs, config, pid),
         overrides=tuple(f"{k}={v}" for k, v in launch.overrides.items()) if launch is not None else (),

@@ -14,7 +14,7 @@ from logagent.agent.doctor_broker import LOOK_SECONDS, user_name
 from logagent.config import load
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.access import User, owner_of, user_named
-from logagent.host.as_user import Identity, ask_as, lacking
+from logagent.host.as_user import Identity, ask_as, lacking, real_path
 from logagent.host.journal_file import SCHEMA_VERSION
 from logagent.host.journal_glance import glance
 from logagent.host.mount_table import Mount, mount_of, mounts
@@ -360,7 +360,7 @@ def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> 
     from logagent.agent.target import resolve_target
 
     folder = os.path.dirname(file)
-    ours = {os.path.realpath(d): d for d in log_dirs}
+    ours = {real_path(d, LOOK_SECONDS) or d: d for d in log_dirs}
     found = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         path = os.path.join(folder, name)
@@ -372,7 +372,7 @@ def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> 
         except LogAgentError as e:
             found.append(SiblingLook(file=path, problem=str(e)))
             continue
-        theirs = [os.path.realpath(d) for d in target.log_dirs] if target is not None else []
+        theirs = [real_path(d, LOOK_SECONDS) or d for d in target.log_dirs] if target is not None else []
         found.append(
             SiblingLook(
                 file=path,

@@ -44,8 +44,10 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
             problems=tuple(f"{path}: log.dirs: {d} is relative to the broker's working directory" for d in relative),
             hint="name the log dirs with --log-dir DIR, or make them absolute in server.properties",
         )
-    seen = {os.path.realpath(d) for d in dirs}
-    left_out = [d for d in server.log_dirs if d.startswith("/") and os.path.realpath(d) not in seen]
+    left_out: list[str] = []
+    if log_dirs:  # only then: following a path onto a hung disk takes for ever
+        seen = {os.path.realpath(d) for d in dirs}
+        left_out = [d for d in server.log_dirs if d.startswith("/") and os.path.realpath(d) not in seen]
     return Target(path, server, _unique(dirs), version, _unique(left_out))
 
 

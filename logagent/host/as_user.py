@@ -57,6 +57,14 @@ def ask_as(identity: Identity | None, question: Callable[[], Any], timeout: floa
             time.sleep(0.005)
 
 
+def real_path(path: str, timeout: float) -> str | None:
+    """`path` without symlinks; None where its disk does not answer in time."""
+    try:
+        return str(ask_as(None, lambda: os.path.realpath(path), timeout))
+    except OSError:
+        return None
+
+
 def lacking(path: str, wants: int) -> dict[str, Any]:
     """What the asking process lacks of `wants` on `path`: {lacks, at, exists}; `lacks` is None where it has it all.
 

@@ -73,12 +73,12 @@ def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Doctor
             toml_change(c, "kafka.config", "/path/to/server.properties"),
         )
     for b in candidates:
-        if len(candidates) > 1:
+        if len(candidates) > 1 or c.instance is not None:
             yield fails(
                 Area.CONFIGURATION,
                 "broker-ambiguous",
                 b.config,
-                f"one of several brokers: {b.how}",
+                f"one of {len(candidates)} brokers on this host: {b.how}",
                 "say which one is meant; logagent@NAME with /etc/logagent/NAME.toml serves one broker of several",
                 toml_change(c, "kafka.config", b.config),
             )

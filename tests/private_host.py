@@ -1,0 +1,175 @@
+"""A host of a test's own: this machine's files below an overlay, with mounts, processes and network of its own.
+
+What is written in it (`/etc/kafka`, `/opt/kafka`, users, units) goes to a tmpfs that ends with it; nothing outside
+changes. Its processes are all that its `/proc` shows, and all of them end with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.needs import missing, need_command, need_root
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+_SETUP = r"""
+set -e
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+cd "$1/root"
+mount -t proc proc proc
+mount --rbind /dev dev
+mount -t tmpfs -o mode=755 tmpfs run
+rm -rf etc/kafka opt/kafka etc/logagent var/lib/logagent
+echo ready
+exec chroot . sleep infinity
+"""
+_LOOPBACK = """
+import fcntl, socket, struct
+with socket.socket() as s:
+    fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
+"""
+KAFKA_UID = 6092
+OTHER_UID = 6093
+
+
+class PrivateHost:
+    """`run` and `start` work inside it; `path` is where a file of it is seen from outside."""
+
+    def __init__(self, init: int) -> None:
+        self._init = init
+        self.root = Path(f"/proc/{init}/root")
+        # Only root reads root's home, where Python may live.
+        for above in Path(sys.executable).resolve().parents:
+            self.path(str(above)).chmod(self.path(str(above)).stat().st_mode | 0o055)
+        for above in (REPOSITORY, *REPOSITORY.parents):
+            self.path(str(above)).chmod(self.path(str(above)).stat().st_mode | 0o055)
+        self.run(sys.executable, "-c", _LOOPBACK)
+        for name, number in (("kafka", KAFKA_UID), ("mallory", OTHER_UID)):
+            with self.path("/etc/passwd").open("a") as file:
+                file.write(f"{name}:x:{number}:{number}::/nonexistent:/bin/sh\n")
+            with self.path("/etc/group").open("a") as file:
+                file.write(f"{name}:x:{number}:\n")
+
+    def path(self, inside: str) -> Path:
+        return self.root / inside.lstrip("/")
+
+    def write(self, inside: str, text: str, mode: int = 0o644) -> str:
+        """Make a file, and the directories above it."""
+        self.path(inside).parent.mkdir(parents=True, exist_ok=True)
+        self.path(inside).write_text(text)
+        self.path(inside).chmod(mode)
+        return inside
+
+    def command(self, *words: str, user: str | None = None, options: Sequence[str] = ()) -> list[str]:
+        enter = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--net", "--root", "--wdns=/"]
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *options] if user else list(options)
+        return [*enter, *become, *words]
+
+    def run(self, *words: str, user: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words, user=user),
+            env=self._environment(user),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=check,
+        )
+
+    def logagent(self, *words: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
+        """The command line inside; what it prints and its exit status."""
+        python = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{_MAIN}"]
+        return self.run(*python, *words, user=user, check=False)
+
+    def doctor(self, *words: str, user: str | None = None) -> tuple[int, dict[str, Any]]:
+        """Exit status and document of `logagent doctor --json`."""
+        ran = self.logagent("doctor", "--json", *words, user=user)
+        assert "Traceback" not in ran.stderr, ran.stderr
+        document = json.loads(ran.stdout)
+        assert isinstance(document, dict)
+        return ran.returncode, document
+
+    @contextmanager
+    def process(
+        self, *words: str, user: str | None = None, options: Sequence[str] = (), log: Path | None = None
+    ) -> Iterator[int]:
+        """A process inside for as long as the context lasts; its number there. It has said "ready" unless it writes to
+        a `log`."""
+        with ExitStack() as stack:
+            out = stack.enter_context(log.open("wb")) if log is not None else subprocess.PIPE
+            running = stack.enter_context(
+                subprocess.Popen(
+                    self.command(*words, user=user, options=options),
+                    env=self._environment(user),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+            # nsenter forks into the PID namespace and waits.
+            outside = self._child(running)
+            # Two numbers: ours and the one inside.
+            inside = int(_status(outside, "NSpid").split()[-1])
+            try:
+                if running.stdout is not None:
+                    line = running.stdout.readline()
+                    assert line == b"ready\n", line + running.stdout.read()
+                yield inside
+            finally:
+                with suppress(ProcessLookupError):
+                    os.kill(outside, signal.SIGKILL)
+                running.wait(30)
+
+    def _child(self, running: subprocess.Popen[bytes]) -> int:
+        deadline = time.monotonic() + 30
+        while True:
+            found = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+            if found:
+                return int(found[0])
+            assert running.poll() is None and time.monotonic() < deadline, running.args
+            time.sleep(0.005)
+
+    def _environment(self, user: str | None) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/nonexistent" if user else "/root"}
+
+
+def _status(pid: int, key: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.partition(":")[2] for line in lines if line.startswith(f"{key}:"))
+
+
+_Host = TypeVar("_Host", bound=PrivateHost)
+_MAIN = "from logagent.cli.main import main\nmain()"
+
+
+@contextmanager
+def private_host(scratch: Path, kind: type[_Host]) -> Iterator[_Host]:
+    """A host for as long as the context lasts. Needs root and overlay mounts."""
+    need_root()
+    need_command("unshare", "nsenter", "setpriv")
+    scratch.mkdir(exist_ok=True)
+    command = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", _SETUP, "sh", str(scratch)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
+        try:
+            assert outer.stdout is not None and outer.stderr is not None
+            if outer.stdout.readline() != b"ready\n":
+                missing(f"overlay mounts in a namespace of its own ({outer.stderr.read().decode().strip()})")
+            (init,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+            deadline = time.monotonic() + 30
+            while os.readlink(f"/proc/{init}/root") == "/":  # not chrooted yet
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            yield kind(int(init))
+        finally:
+            outer.kill()
