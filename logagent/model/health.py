@@ -103,12 +103,16 @@ def _trouble(before: LogDirState | None, seen: Seen, suspected: int) -> str | No
 
 def _changed(known: MetaSeen | None, now: MetaSeen | None) -> str | None:
     """What happened to `meta.properties` of a log dir that had one."""
-    if known is None or known.missing or known.error is not None or now is None or now == known:
+    if known is None or known.missing or known.error is not None or now is None:
         return None
     if now.missing:
         return "its meta.properties is gone"
     if now.error is not None:
         return f"its meta.properties cannot be read any more: {now.error}"
+    # An upgrade writes what was not in it before, such as the directory id (3.7).
+    ids = ((known.cluster_id, now.cluster_id), (known.node_id, now.node_id), (known.directory_id, now.directory_id))
+    if all(was is None or was == is_now for was, is_now in ids):
+        return None
     return "its meta.properties is another one now: another disk?"
 
 

@@ -1,0 +1,114 @@
+"""Disks that fail in ways of their own: shut down, frozen, hung in user space, gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.disk.conftest import run, unmount
+from tests.needs import need_command, need_root
+
+META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=3\ndirectory.id={directory}\n"
+DIRECTORY_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+# Generous: a machine may have six times more to do than it can.
+LIMIT = 60.0
+
+
+def wait_until(true: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
+    deadline = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}"
+        time.sleep(0.02)
+
+
+def shut_down(point: Path) -> None:
+    """The disk under the file system is gone: every access to it is EIO from now on."""
+    need_command("xfs_io")
+    run("xfs_io", "-x", "-c", "shutdown", point)
+
+
+@contextmanager
+def frozen(point: Path) -> Iterator[Callable[[], None]]:
+    """Writes hang, reads do not. Gives the call that thaws it; at the end it is thawed in any case."""
+    need_command("fsfreeze")
+    run("fsfreeze", "-f", point)
+    with ExitStack() as stack:
+        stack.callback(run, "fsfreeze", "-u", point)
+        yield stack.close
+
+
+class HangingFs:
+    """A file system in user space (`point` shows `source`); while its server is stopped every call to it hangs."""
+
+    def __init__(self, where: Path) -> None:
+        need_root()
+        need_command("bindfs")
+        self.source, self.point = where / "source", where / "point"
+        self.source.mkdir(parents=True)
+        self.point.mkdir()
+        # Nothing is answered from a cache of the kernel: a hang hangs everything.
+        options = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
+        self._server = subprocess.Popen(["bindfs", "-f", "-o", options, self.source, self.point])
+        wait_until(lambda: str(self.point) in Path("/proc/self/mountinfo").read_text(), "the file system is mounted")
+
+    @property
+    def server_pid(self) -> int:
+        return self._server.pid
+
+    def hang(self) -> None:
+        self._server.send_signal(signal.SIGSTOP)
+        # Stopped when it says so, not when the signal was sent.
+        stat = Path(f"/proc/{self._server.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "its server is stopped")
+
+    def wake(self) -> None:
+        self._server.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.wake()
+        unmount(self.point)
+        self._server.wait(LIMIT)
+
+
+@contextmanager
+def hanging_fs(where: Path) -> Iterator[HangingFs]:
+    made = HangingFs(where)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def format_log_dir(path: Path, directory_id: str = DIRECTORY_IDS[0]) -> Path:
+    """A log dir as a broker would leave it, without a partition."""
+    path.mkdir(exist_ok=True)
+    (path / "meta.properties").write_text(META.format(directory=directory_id))
+    return path
+
+
+def partition(log_dir: Path, name: str, segments: int = 1, size: int = 1000) -> Path:
+    """A partition directory with so many segments."""
+    made = log_dir / name
+    made.mkdir()
+    for number in range(segments):
+        (made / f"{number * 100:020d}.log").write_bytes(b"r" * size)
+        (made / f"{number * 100:020d}.index").write_bytes(b"i" * 8)
+    return made
+
+
+def open_below(path: Path) -> list[str]:
+    """What this process has open at or below `path`."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            link = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue
+        if link == str(path) or link.startswith(f"{path}/"):
+            found.append(link)
+    return found

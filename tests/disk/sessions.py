@@ -1,0 +1,103 @@
+"""Sessions of the daemon's kind on log dirs that fail: with failures, calls and inventories that outlive them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.cycle import plan_cleanup
+from logagent.agent.health import LogDirHealth
+from logagent.agent.log_manager import Execution
+from logagent.agent.session import Session, open_session
+from logagent.agent.target import Target
+from logagent.broker.properties import parse_server_properties
+from logagent.host.disk import LogDirFailures
+from logagent.host.disk_calls import BoundedCalls
+from logagent.host.scan import LogDirInventory
+from logagent.model.records import Health
+from logagent.model.summary import HealthSummary
+from logagent.settings import CleanupSettings, DeleteSettings, HealthSettings, Settings
+from tests.disk.failing import wait_until
+
+# Nothing waits for its age, and no plan is too large.
+SETTINGS = replace(
+    Settings(),
+    cleanup=CleanupSettings(mode="enforce", stray_retention=0, leftover_grace=0, max_fraction=1.0, max_dirs=1000),
+    delete=DeleteSettings(file_delete_delay_ms=0),
+    health=HealthSettings(probe_timeout=1000, recovery_probes=2),
+)
+
+
+class Host:
+    """The log dirs `paths` of one broker that is stopped, and what the daemon keeps of them."""
+
+    def __init__(self, state: Path, *paths: Path, settings: Settings = SETTINGS) -> None:
+        self.paths = [str(path) for path in paths]
+        self.target = Target(None, parse_server_properties(b"", "(none)"), tuple(self.paths), (3, 9, 1))
+        self.settings = settings
+        self.state = state
+        self.clock = SystemClock()
+        self.failures = LogDirFailures()
+        self.calls = BoundedCalls(self.failures, limit_seconds=settings.health.probe_timeout / 1000)
+        self.known: dict[str, LogDirInventory] = {}
+        self.health = LogDirHealth(self.target, self.clock, self.failures, settings, calls=self.calls, known=self.known)
+
+    def session(self) -> AbstractContextManager[Session]:
+        return open_session(
+            self.target,
+            self.settings,
+            self.clock,
+            state_dir=str(self.state),
+            act=True,
+            actor="test",
+            failures=self.failures,
+            calls=self.calls,
+            known=self.known,
+        )
+
+    def clean(self, on_progress: Callable[[int, int], None] | None = None) -> Execution:
+        """One cleanup cycle: everything that is due."""
+        with self.session() as session:
+            session.take_inventory()
+            plan = plan_cleanup(session, session.facts())
+            return session.log_manager(plan, stop=lambda: False, on_progress=on_progress).execute(plan)
+
+    def round(self) -> dict[str, Health]:
+        """One round of probes."""
+        return {d.path: d.health for d in self.health.round().log_dirs}
+
+    def rounds_until(self, path: Path, health: Health) -> HealthSummary:
+        """Rounds of probes until `path` is in this state; the last one."""
+        last: list[HealthSummary] = []
+
+        def there() -> bool:
+            last.append(self.health.round())
+            return next(d.health for d in last[-1].log_dirs if d.path == str(path)) is health
+
+        wait_until(there, f"{path} is {health}")
+        return last[-1]
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Rounds of probes in a thread of their own, as in the daemon."""
+        ending = threading.Event()
+
+        def work() -> None:
+            while not ending.wait(0.1):
+                self.health.round()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
+
+
+def outcomes(execution: Execution) -> Sequence[str]:
+    return sorted(result.outcome.value for result in execution.results.values())
