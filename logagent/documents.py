@@ -350,6 +350,85 @@ class DoctorDoc(Document):
     findings: list[DoctorFindingDoc]
 
 
+class StatusLogDir(Document):
+    """`watch`: whether inotify tells of new names there, or it is only looked at now and then (`watch_problem`)."""
+
+    path: str
+    health: HealthName | None
+    reason: str | None
+    since: Time | None
+    probe_ms: float | None
+    watch: Literal["inotify", "polling"]
+    watch_problem: str | None
+
+
+class StatusQueue(Document):
+    entries: int
+    bytes: Size
+    oldest_marked_at: Time | None
+    next_due_at: Time | None
+
+
+class StatusAssignments(Document):
+    source: Literal["kraft-log", "admin", "file"] | None
+    at: Time | None
+    usable: bool
+    problem: str | None
+
+
+class StatusResult(Document):
+    action: ActionName
+    outcome: OutcomeName
+    dirs: int
+
+
+class StatusCycle(Document):
+    """The last one of its job. `needs_approval`: the plan id that `logagent cleanup --execute --approve` takes."""
+
+    job: Literal["cleanup", "queue", "inventory"]
+    started_at: Time
+    seconds: float
+    plan_id: str | None
+    planned: int
+    results: list[StatusResult]
+    refusals: dict[str, int]
+    waiting: int
+    freed_bytes: Size
+    needs_approval: str | None
+    error: str | None
+
+
+class StatusPublish(Document):
+    at: Time
+    last_sent_at: Time | None
+    waiting: int
+    waiting_bytes: Size
+    dropped: int
+    error: str | None
+
+
+class StatusDoc(Document):
+    """What the running daemon says of itself; what it has not looked at yet is null."""
+
+    schema_: Literal["logagent.status/1"] = Field(alias="schema")
+    at: Time
+    host: str
+    agent_version: str
+    pid: int
+    started_at: Time
+    state_dir: str
+    mode: Literal["report", "enforce"]
+    config: str | None
+    kafka_config: str | None
+    log_dirs: list[StatusLogDir]
+    queue: StatusQueue | None
+    assignments: StatusAssignments | None
+    cycles: list[StatusCycle]
+    running: Literal["cleanup", "queue", "inventory"] | None
+    next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
+    publish: StatusPublish | None
+
+
 class ExplainDoc(Document):
     schema_: Literal["logagent.explain/1"] = Field(alias="schema")
     name: str
@@ -402,6 +481,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "check": CheckDoc,
     "prestart": PrestartDoc,
     "doctor": DoctorDoc,
+    "status": StatusDoc,
     "explain": ExplainDoc,
     "assignments": AssignmentsDoc,
 }
