@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,8 +58,12 @@ class Work(Protocol):
         """The next inventory is published; whether there is a store for it."""
         ...
 
-    def is_watched(self) -> bool:
-        """Whether newly marked directories are told by inotify, everywhere."""
+    def came_back(self, paths: Collection[str]) -> None:
+        """These log dirs were offline and are no longer."""
+        ...
+
+    def unwatched(self) -> Mapping[str, str]:
+        """Where inotify does not tell of newly marked directories, and why."""
         ...
 
     def reload_failed(self) -> None: ...

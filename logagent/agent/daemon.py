@@ -85,8 +85,10 @@ class Daemon:
             self.scheduler.at("hint", self.clock.now_ms() + HINT_MS, self._tick_hint)
 
     def watch_changed(self) -> None:
-        """Which log dirs inotify covers has changed."""
-        if not self._work.is_watched():
+        """inotify covers other log dirs than before. Where it does not, the queue is looked at now and then."""
+        unwatched = self._work.unwatched()
+        self.narrator.watch(self.config.target.log_dirs, unwatched)
+        if unwatched:
             self._arm_queue(self.last.get("queue"))
 
     def _tick_hint(self) -> None:
@@ -151,7 +153,7 @@ class Daemon:
         """The one-shot of the delete queue, for its next head. An empty queue waits for a hint, where hints come."""
         now = self.clock.now_ms()
         moments = [s.next_due_ms] if s is not None and s.next_due_ms is not None else []
-        if not self._work.is_watched():
+        if self._work.unwatched():
             moments.append(now + POLL_MS)
         if moments:
             self.scheduler.at("queue", max(min(moments), now + 1), lambda: self.post("queue"))
@@ -163,14 +165,15 @@ class Daemon:
         self.last_health = s
         self.narrator.health(s)
         if back:
+            self._work.came_back(back)
             self.post("cleanup")
         if s.log_dirs and len(s.offline) == len(s.log_dirs) and self.config.settings.health.on_all_offline == "halt":
             self.events.say("halted", "error", reason="all log dirs are offline, and health.on_all_offline is halt")
             self.end(Exit.HALTED)
 
-    def _came_back(self, s: HealthSummary) -> bool:
+    def _came_back(self, s: HealthSummary) -> set[str]:
         before = set(self.last_health.offline) if self.last_health is not None else set()
-        return bool(before - set(s.offline))
+        return before - set(s.offline)
 
     def _after_publish(self, s: PublishSummary | None) -> None:
         if s is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from logagent.agent.events import MOST_LINES, Events, Level
 from logagent.agent.log_manager import Execution
@@ -134,6 +134,16 @@ class Narrator:
                 self._events.say("log-dir", level, log_dir=d.path, health=d.health.value, reason=d.reason)
             if d.health is Health.ONLINE and self._events.changed(("probe", d.path), d.limited) and d.limited:
                 self._events.say("probe-limited", log_dir=d.path, reason=d.limited)
+
+    def watch(self, log_dirs: Iterable[str], unwatched: Mapping[str, str]) -> None:
+        """Where inotify does not tell, and that it does again."""
+        for path in log_dirs:
+            problem = unwatched.get(path)
+            if self._events.changed(("watch", path), problem):
+                if problem is None:
+                    self._events.say("watch", log_dir=path, by="inotify")
+                else:
+                    self._events.say("watch", "warning", log_dir=path, by="polling", reason=problem)
 
     def publish(self, s: PublishSummary) -> None:
         """That the store cannot be reached, or can be again; and snapshots that were given up."""

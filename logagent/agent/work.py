@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from logagent.agent.clock import Clock
@@ -105,11 +105,17 @@ class HostWork:
     def want_snapshot(self) -> bool:
         return self.outlets.want_snapshot()
 
-    def is_watched(self) -> bool:
-        return self.watch is not None and not self.watch.problems()
+    def came_back(self, paths: Collection[str]) -> None:
+        if self.watch is not None:
+            self.watch.renew(paths)
+
+    def unwatched(self) -> Mapping[str, str]:
+        if self.watch is None:
+            return dict.fromkeys(self._config.target.log_dirs, "it is not watched")
+        return self.watch.problems()
 
     def status(self) -> dict[str, Any]:
-        return {"watch": self.watch.problems() if self.watch is not None else {}}
+        return {"watch": self.unwatched()}
 
     def reload_failed(self) -> None:
         self.outlets.reload_failed()
@@ -123,7 +129,8 @@ class HostWork:
 
     def inventory_taken(self, session: Session, facts: Facts) -> None:
         if self.watch is not None:
-            self.watch.follow({path: d.identity for path, d in session.sight.online().items()})
+            online = session.sight.online()
+            self.watch.follow({path: (d.identity, d.mount_id) for path, d in online.items()})
         for gone in self.known.keys() - set(session.sight.opened()) - set(self._config.target.log_dirs):
             self.known.pop(gone, None)
         if self.outlets.spool(session, facts):

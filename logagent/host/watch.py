@@ -12,10 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-
-from logagent.model.records import Identity
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
@@ -37,22 +35,29 @@ class DirWatch:
         self._hint = hint
         self._told = told
         self._mutex = threading.Lock()
-        self._wanted: dict[str, Identity] = {}
-        self._watched: dict[str, tuple[Identity, ObservedWatch]] = {}
+        self._wanted: dict[str, Hashable] = {}
+        self._watched: dict[str, tuple[Hashable, ObservedWatch]] = {}
+        self._stale: set[str] = set()
         self._problems: dict[str, str] = {}
         self._observer: BaseObserver | None = None
         self._changing: threading.Thread | None = None
         self._ended = False
 
-    def follow(self, log_dirs: Mapping[str, Identity]) -> None:
-        """Watch exactly these directories: those that have become others (remounted, made anew) are watched anew."""
+    def follow(self, log_dirs: Mapping[str, Hashable]) -> None:
+        """Watch exactly these directories. The value says which one stands there now (device, inode, mount): one that
+        has become another is watched anew, for a watch stays with the directory and not with its path."""
         with self._mutex:
-            if self._ended or (log_dirs == self._wanted and not self._problems):
+            if self._ended or (log_dirs == self._wanted and not self._problems and not self._stale):
                 return
             self._wanted = dict(log_dirs)
             if self._changing is None:
                 self._changing = threading.Thread(target=self._change, name="logagent-watch", daemon=True)
                 self._changing.start()
+
+    def renew(self, paths: Iterable[str]) -> None:
+        """Whatever watch there was on these is worth nothing any more: the next `follow` begins a new one."""
+        with self._mutex:
+            self._stale.update(paths)
 
     def problems(self) -> dict[str, str]:
         """Why which log dir is not watched (now); empty where all are."""
@@ -79,17 +84,18 @@ class DirWatch:
     def _change(self) -> None:
         while True:
             with self._mutex:
-                wanted = dict(self._wanted)
-            self._bring_about(wanted)
+                wanted, stale = dict(self._wanted), self._stale
+                self._stale = set()
+            self._bring_about(wanted, stale)
             with self._mutex:
-                if wanted == self._wanted or self._ended:
+                if (wanted == self._wanted and not self._stale) or self._ended:
                     self._changing = None
                     break
         self._told()
 
-    def _bring_about(self, wanted: Mapping[str, Identity]) -> None:
+    def _bring_about(self, wanted: Mapping[str, Hashable], stale: Collection[str]) -> None:
         for path, (identity, watch) in list(self._watched.items()):
-            if wanted.get(path) != identity:
+            if wanted.get(path) != identity or path in stale:
                 self._drop(path, watch)
         problems: dict[str, str] = {}
         for path, identity in wanted.items():
@@ -107,7 +113,7 @@ class DirWatch:
         except (KeyError, OSError):
             pass
 
-    def _add(self, path: str, identity: Identity) -> str | None:
+    def _add(self, path: str, identity: Hashable) -> str | None:
         try:
             observer = self._started()
             watch = observer.schedule(_handler(path, self._hint), path, event_filter=_events())

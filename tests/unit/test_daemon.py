@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -51,6 +51,7 @@ class FakeWork:
     configured: list[RunConfig] = field(default_factory=list)
     refuse: ConfigError | None = None
     has_store: bool = False
+    back: list[str] = field(default_factory=list)
     publish_error: str | None = None
     during: Callable[[str], None] = lambda job: None
 
@@ -111,8 +112,11 @@ class FakeWork:
     def want_snapshot(self) -> bool:
         return self.has_store
 
-    def is_watched(self) -> bool:
-        return self.watched
+    def came_back(self, paths: Collection[str]) -> None:
+        self.back += paths
+
+    def unwatched(self) -> Mapping[str, str]:
+        return {} if self.watched else {D1: "the limit is reached"}
 
     def status(self) -> dict[str, Any]:
         return {}
@@ -287,6 +291,7 @@ def test_a_log_dir_that_dies_and_comes_back_is_said_once_each_and_looked_at_anew
     life.work.offline = set()
     life.run(30_000)
     assert len(life.work.times("cleanup")) == before + 1
+    assert life.work.back == [D2]
     life.run(3 * MINUTE_MS)
     told = [(line["log_dir"], line["health"]) for line in life.said("log-dir")]
     assert told == [(D1, "online"), (D2, "online"), (D2, "offline"), (D2, "online")]
@@ -467,3 +472,16 @@ def test_the_end_comes_with_the_first_status() -> None:
     assert life.daemon.finish(1.0)
     life.run(DAY_MS)
     assert not life.scheduler.running
+
+
+def test_where_inotify_does_not_tell_is_said_once_and_when_it_does_again() -> None:
+    life = Life()
+    life.start()
+    for watched in (False, False, True, True):
+        life.work.watched = watched
+        life.daemon.watch_changed()
+    assert [(line["log_dir"], line["by"]) for line in life.said("watch")] == [(D1, "polling"), (D1, "inotify")]
+    life.work.watched = False
+    life.daemon.watch_changed()
+    life.run(2 * POLL_MS)
+    assert len(life.work.times("queue")) == 3
