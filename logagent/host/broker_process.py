@@ -22,8 +22,8 @@ _START_TOLERANCE_MS = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProcess:
-    """One look at a process. None stands for what this user may not read (the I/O counters and descriptors of another
-    user's process, as a rule).
+    """One look at a process. None stands for what this user may not read (the I/O counters of another user's process, as a
+    rule).
 
     start_time_ms: milliseconds since the epoch. command: its command line, values of secrets left out. read_bytes,
     write_bytes: what it caused to be read from and written to disks since it started. open_files: descriptors in use
@@ -95,11 +95,12 @@ def _allowed(read: Callable[[], _T]) -> _T | None:
 
 def without_secrets(words: list[str]) -> list[str]:
     """`-Djavax.net.ssl.keyStorePassword=...` and the like, without what follows the equals sign."""
-    return [f"{match[0]}{_NOT_TOLD}" if (match := _SECRET.search(word)) else word for word in words]
+    return [f"{word[: match.end()]}{_NOT_TOLD}" if (match := _SECRET.search(word)) else word for word in words]
 
 
 def _descriptors(pid: int) -> int | None:
-    """How many descriptors it has. Linux 6.2 and later tell it as the size of the directory, without a listing."""
+    """How many descriptors it has. Linux 6.2 and later tell it as the size of the directory, to everybody and without a
+    listing."""
     path = f"/proc/{pid}/fd"
     try:
         return os.stat(path).st_size or len(os.listdir(path))
