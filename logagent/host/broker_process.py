@@ -22,8 +22,7 @@ _START_TOLERANCE_MS = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProcess:
-    """One look at a process. None stands for what this user may not read (the I/O counters of another user's process, as a
-    rule).
+    """One look at a process. None stands for what this user may not read, such as the I/O counters of another user's.
 
     start_time_ms: milliseconds since the epoch. command: its command line, values of secrets left out. read_bytes,
     write_bytes: what it caused to be read from and written to disks since it started. open_files: descriptors in use

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -314,3 +315,10 @@ def test_nothing_collides_with_the_node_exporters_own(full: Metrics) -> None:
 def test_listen_addresses(listen: str, host: str, port: int, loopback: bool) -> None:
     assert split_listen(listen) == (host, port)
     assert is_loopback(listen) is loopback
+
+
+def test_the_table_for_operators_is_this_one() -> None:
+    table = Path(__file__).parents[2].joinpath("config/metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \|$", table, re.MULTILINE)
+    told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels)), says) for name, kind, labels, says in rows}
+    assert told == {name: (m.type, m.labels, m.help) for name, m in METRICS.items()}
