@@ -10,35 +10,17 @@ The file is read with `pread` in windows, never mapped: a broker may truncate it
 from __future__ import annotations
 
 import os
-import struct
-import warnings
 from collections.abc import Iterator
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from logagent.broker.record_batch import RecordBatch, RecordDefect
 from logagent.errors import UnreadableError
-
-if TYPE_CHECKING:
-    from kafka.record.default_records import DefaultRecordBatch
 
 WINDOW = 1 << 20
 LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 HEADER_SIZE = 61
 MAX_BATCH = 64 << 20  # KafkaRaftClient writes batches of at most 8 MiB
 MAGIC = 2
-
-
-@cache
-def record_batch_class() -> type[DefaultRecordBatch]:
-    """kafka-python's class for batches, imported when first needed: the whole client comes with it (0.2 s)."""
-    with warnings.catch_warnings():
-        # kafka-python 3.0.12 opens its schemas in a way that Python 3.11 and 3.12 deprecate.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        # The package before its parts: two threads that import parts of it at the same time would wait for each
-        # other's locks, and Python then gives one of them a half-made module.
-        import kafka  # noqa: F401
-        from kafka.record.default_records import DefaultRecordBatch
-    return DefaultRecordBatch  # type: ignore[no-any-return]
 
 
 class BatchDefect(Exception):
@@ -58,7 +40,7 @@ class Batch(NamedTuple):
     epoch: int
     control: bool
     position: int
-    raw: DefaultRecordBatch
+    raw: RecordBatch
 
     def records(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
         """(offset, key, value) of each record.
@@ -66,23 +48,21 @@ class Batch(NamedTuple):
         Raises `BatchDefect` before the first one if the CRC is wrong. What does not fit behind a right CRC was
         written that way: that is no torn tail but `UnreadableError`, because some records may be out already.
         """
-        from kafka.errors import KafkaError
-
         if not self.raw.validate_crc():
             raise BatchDefect(self.position, "its checksum is wrong")
         where = f"byte {self.position}: the batch at offset {self.base_offset}"
         if self.raw.records_count != self.next_offset - self.base_offset:
             raise UnreadableError(f"{where} counts {self.raw.records_count} records")
-        if self.raw.compression_type:
+        if self.raw.compressed:
             raise UnreadableError(f"{where} is compressed, which Kafka does not do in this log")
         expected = self.base_offset
         try:
-            for record in self.raw:
-                if record.offset != expected:
-                    raise UnreadableError(f"{where} has offset {record.offset} in place of {expected}")
-                yield expected, record.key, record.value
+            for offset, key, value in self.raw.records():
+                if offset != expected:
+                    raise UnreadableError(f"{where} has offset {offset} in place of {expected}")
+                yield expected, key, value
                 expected += 1
-        except (KafkaError, TypeError, struct.error) as error:
+        except RecordDefect as error:
             raise UnreadableError(f"{where} cannot be read: {error}") from error
 
 
@@ -127,7 +107,7 @@ class BatchFile:
         length = int.from_bytes(self.bytes_at(position + 8, 4), "big", signed=True) + LOG_OVERHEAD
         if not HEADER_SIZE <= length <= min(left, MAX_BATCH):
             return None
-        batch = record_batch_class()(self.bytes_at(position, length))
+        batch = RecordBatch(self.bytes_at(position, length))
         return batch.base_offset if batch.magic == MAGIC and batch.validate_crc() else None
 
     def batches(self, first_offset: int, min_epoch: int, position: int = 0) -> Iterator[Batch]:
@@ -135,17 +115,16 @@ class BatchFile:
 
         Raises `BatchDefect` at the first place that holds no whole batch that continues the one before.
         """
-        record_batch = record_batch_class()
         expected, epoch = first_offset, min_epoch
         while position < self.size:
             header = self._header(position, expected, epoch)
-            raw = record_batch(self.bytes_at(position, header))
+            raw = RecordBatch(self.bytes_at(position, header))
             batch = Batch(
                 raw.base_offset,
                 raw.next_offset,
                 raw.max_timestamp,
                 raw.leader_epoch,
-                raw.is_control_batch,
+                raw.control,
                 position,
                 raw,
             )
@@ -180,7 +159,6 @@ class BatchFile:
         This tells a torn tail (nothing sensible follows) from damage in the middle, after which a broker's own
         records go on: those may not be left out silently.
         """
-        record_batch = record_batch_class()
         left = self.size - position
         if left > MAX_BATCH:
             raise UnreadableError(f"{self.name}: {left} bytes after byte {position} hold no readable batch")
@@ -191,7 +169,7 @@ class BatchFile:
             base_offset = int.from_bytes(tail[start : start + 8], "big", signed=True)
             length = int.from_bytes(tail[start + 8 : start + 12], "big", signed=True) + LOG_OVERHEAD
             plausible = offset < base_offset <= offset + left and HEADER_SIZE <= length <= left - start
-            if plausible and record_batch(tail[start : start + length]).validate_crc():
+            if plausible and RecordBatch(tail[start : start + length]).validate_crc():
                 return position + start
             at = tail.find(MAGIC, at + 1)
         return None

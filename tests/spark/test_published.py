@@ -1,0 +1,50 @@
+"""What a daemon publishes is what the fleet takes: nothing rejected, nothing lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from logagent.fleet.dates import ingest_dates
+from logagent.fleet.store import Store
+from tests.cli_host import CliHost
+
+
+def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    path.mkdir()
+    host = CliHost(tmp_path)
+    # What a snapshot seldom has: names that are no UTF-8 and no partition's, a truncated name, an empty directory.
+    os.mkdir(os.fsencode(host.d1) + b"/caf\xe9-0")
+    (host.d1 / f"{'long' * 50}-7.{'0123456789abcdef' * 2}-delete").mkdir()
+    (host.d2 / "not a partition").mkdir()
+    (host.d2 / "empty-0").mkdir()
+    host.with_assignments(**{"publish.store": str(path), "metrics.listen": "", "assignments.max_age": "1h"})
+    ran = host.spawn("run", "--once")
+    assert ran.status == 0, ran.err
+
+    store = Store.open(spark, str(path))
+    (done,) = ingest_dates(store, None)
+    assert (done.taken, done.waiting, done.rejected, done.superseded) == (2, 0, 0, 0)
+    days = store.dates()
+    assert store.read("quarantine", days).count() == 0
+    scan = host.run("scan", "--json").json
+    dirs = store.read("dirs", days).collect()
+    assert {(r.log_dir, r.name, r.kind, r.bytes, r.topic_id) for r in dirs} == {
+        (d["log_dir"], _as_stored(d["name"]), d["kind"], d["bytes"], d["topic_id"]) for d in scan["dirs"]
+    }
+    log_dirs = store.read("logdirs", days).collect()
+    assert {(r.log_dir, r.health, r.size) for r in log_dirs} == {
+        (d["path"], d["health"], d["ledger"]["size"]) for d in scan["log_dirs"]
+    }
+    assert store.read("assignments", days).count() == scan["assignments"]["partitions"]
+    (snapshot,) = store.read("files", days).where("kind = 'snapshot'").collect()
+    assert (snapshot.status, snapshot.cluster_id, snapshot.node_id) == ("taken", scan["cluster_id"], scan["node_id"])
+    assert snapshot.rows == 1 + len(scan["log_dirs"]) + len(scan["dirs"])
+
+
+def _as_stored(name: str) -> str:
+    """Bytes that are no UTF-8 are kept as the text of their escape."""
+    return name.encode("utf-8", "backslashreplace").decode()
