@@ -22,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/tools"
 python=$work/tools/bin/python
 "$python" -m pip install -q --disable-pip-version-check --require-hashes -r packaging/build-requirements.txt
-"$python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: -r packaging/requirements.txt
+"$python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r packaging/requirements.txt
 
 VERSION=$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
 RELEASE=${RELEASE:-1}
@@ -32,11 +32,10 @@ for pair in amd64:x86_64 arm64:aarch64; do
     rm -rf "$STAGING"
     mkdir "$STAGING"
     "$python" packaging/tree.py "${pair#*:}" "$STAGING" "$work/wheels"
-    "$python" -c 'import os, sys; print(os.path.expandvars(open(sys.argv[1]).read()))' packaging/nfpm.yaml >"$work/nfpm.yaml"
-    for kind in deb rpm; do
-        # nfpm takes the modes of files from the disk, and its own times from SOURCE_DATE_EPOCH.
-        "$work/tools/bin/nfpm" package --config "$work/nfpm.yaml" --packager "$kind" --target "$out" >/dev/null
-    done
+    # nfpm takes the modes of files from the disk, and its own times from SOURCE_DATE_EPOCH.
+    "$work/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager deb --target "$out" >/dev/null &
+    "$work/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager rpm --target "$out" >/dev/null
+    wait $!
 done
 
 "$python" packaging/spark_archive.py "$STAGING/usr/lib/logagent/lib" "$out/spark"

@@ -84,7 +84,7 @@ def documentation(to: Path, version: str) -> None:
     for shown in ("deb", "rpm"):
         _write(to / "doc" / shown / "copyright", _copyright(doc / "licences", to).encode())
     _write(to / "doc/deb/changelog.Debian.gz", _gzip(_debian_changelog(version).encode()))
-    _write(doc / "CHANGELOG.md.gz", _gzip((ROOT / "CHANGELOG.md").read_bytes()))
+    _write(doc / "changelog.gz", _gzip((ROOT / "CHANGELOG.md").read_bytes()))
 
 
 def maintainer_scripts(to: Path) -> None:
@@ -107,7 +107,7 @@ def _debian_changelog(version: str) -> str:
 
     return (
         f"logagent ({version}-{os.environ['RELEASE']}) stable; urgency=medium\n\n"
-        "  * What changed stands in CHANGELOG.md.gz beside this file.\n\n"
+        "  * What changed stands in changelog.gz beside this file.\n\n"
         f" -- {_maintainer()}  {formatdate(EPOCH)}\n"
     )
 
@@ -139,6 +139,18 @@ def _copyright(licences: Path, to: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def description(to: Path) -> None:
+    """`nfpm.yaml` with the places filled in. RPM takes documentation file by file: nfpm has no trees of it."""
+    items = ""
+    for file in sorted(p for p in (to / "usr/share").rglob("*") if p.is_file()):
+        place = "/" + file.relative_to(to).as_posix()
+        kind = "license" if "/licences/" in place else "doc"
+        if "/completions/" not in place:
+            items += f"  - {{src: '{file}', dst: '{place}', type: {kind}, packager: rpm}}\n"
+    text = os.path.expandvars((HERE / "nfpm.yaml").read_text())
+    _write(to / "nfpm.yaml", text.replace("  # @RPM_DOCUMENTATION@\n", items).encode())
+
+
 def settle(to: Path) -> None:
     """One mode and one time for everything, whatever umask and clock the build had."""
     for folder, folders, files in os.walk(to):
@@ -162,6 +174,7 @@ def main() -> None:
     from manual import write_manual
 
     write_manual(to, version, EPOCH)
+    description(to)
     settle(to)
 
 

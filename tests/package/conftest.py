@@ -1,0 +1,64 @@
+"""Packages for the tests of this folder: built once, twice over, from two copies of the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Builds:
+    """What two builds of the same checkout made; they differ in place, umask, time zone and in which one was first."""
+
+    first: Path
+    second: Path
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    base = tmp_path_factory.mktemp("builds")
+    running = []
+    for name, umask, zone in (("first", "0022", "UTC"), ("second in another place", "0077", "Asia/Tokyo")):
+        checkout = base / name / "checkout"
+        checkout.parent.mkdir()
+        shutil.copytree(ROOT, checkout, ignore=_only_what_is_ours)
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": "1790000000", "TZ": zone}
+        # A shell of its own sets the umask: the build must not depend on it.
+        command = ["sh", "-c", f'umask {umask}; exec packaging/build.sh "$1"', "sh", str(base / name / "out")]
+        log = (base / f"{name}.log").open("wb")
+        running.append((subprocess.Popen(command, cwd=checkout, env=environment, stdout=log, stderr=log), log))
+    for process, log in running:
+        process.wait(timeout=900)
+        log.close()
+        assert process.returncode == 0, Path(log.name).read_text()[-4000:]
+    return Builds(base / "first/out", base / "second in another place/out")
+
+
+def _only_what_is_ours(directory: str, names: list[str]) -> list[str]:
+    if directory == str(ROOT):
+        return [n for n in names if n not in ("logagent", "config", "packaging", "pyproject.toml", "README.md",
+                                              "CHANGELOG.md", "LICENSE")]  # fmt: skip
+    return [n for n in names if n == "__pycache__"]
+
+
+@pytest.fixture(scope="session")
+def unpacked(builds: Builds, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The .deb for this machine, unpacked where any user can read it."""
+    place = tmp_path_factory.mktemp("unpacked")
+    package = next(builds.first.glob(f"*_{architecture()}.deb"))
+    subprocess.run(["dpkg-deb", "--extract", str(package), str(place)], check=True)
+    for folder in (place, *place.parents):
+        if folder.is_relative_to(tmp_path_factory.getbasetemp().parent):
+            folder.chmod(0o755)
+    return place
+
+
+def architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]

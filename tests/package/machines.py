@@ -1,0 +1,186 @@
+"""Clean hosts to install on: small roots made by mmdebstrap, entered or booted with systemd-nspawn.
+
+A booted one is a real systemd as PID 1 of its own container; disks are loop devices of this machine, mounted inside it.
+Needs root, mmdebstrap and systemd-container. Roots are kept as archives beside the jars of the broker tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.broker.jars import cache_dir
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a root is made of: `mmdebstrap` arguments. No Python: installing the package must bring it."""
+
+    suite: str
+    mirror: str
+    options: tuple[str, ...] = ()
+
+
+DEBIAN = "deb http://deb.debian.org/debian {} main"
+UBUNTU = "deb {1} http://archive.ubuntu.com/ubuntu {0} main universe"
+DISTRIBUTIONS = {
+    "debian-12": Distribution("bookworm", DEBIAN.format("bookworm")),
+    "debian-13": Distribution("trixie", DEBIAN.format("trixie")),
+    # Debian has no keyring of Ubuntu's; these roots are thrown away.
+    "ubuntu-24.04": Distribution("noble", UBUNTU.format("noble", "[trusted=yes]")),
+}
+
+
+def base_archive(name: str) -> Path:
+    """The root of a distribution as an archive, made once."""
+    archive = cache_dir() / "roots" / f"{name}.tar"
+    if not archive.exists():
+        archive.parent.mkdir(exist_ok=True)
+        one = DISTRIBUTIONS[name]
+        part = archive.with_suffix(".part.tar")
+        include = "systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zlib1g,ca-certificates"
+        run(["mmdebstrap", "--variant=minbase", f"--include={include}", *one.options, one.suite, str(part), one.mirror],
+            timeout=900)  # fmt: skip
+        part.rename(archive)
+    return archive
+
+
+def run(command: list[str], *, timeout: float = 120, check: bool = True) -> Done:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", timeout=timeout, check=False,
+    )  # fmt: skip
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} exited {done.returncode}:\n{done.stdout[-4000:]}")
+    return done
+
+
+def wait_for(what: str, condition: Callable[[], object], seconds: float = 120) -> float:
+    """Wait until the condition holds; how long it took. Raises TimeoutError that says what was waited for."""
+    begun = time.monotonic()
+    while not condition():
+        if time.monotonic() - begun > seconds:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.1)
+    return time.monotonic() - begun
+
+
+@contextmanager
+def unpacked(name: str, scratch: Path) -> Iterator[Path]:
+    """A fresh root directory of a distribution; gone afterwards."""
+    root = scratch / name
+    root.mkdir(parents=True)
+    try:
+        run(["tar", "-xf", str(base_archive(name)), "-C", str(root), "--exclude=./dev/*"], timeout=300)
+        for policy in (root / "usr/sbin/policy-rc.d", root / "etc/hostname"):
+            policy.unlink(missing_ok=True)
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+@contextmanager
+def loop_disks(scratch: Path, count: int, megabytes: int = 400) -> Iterator[list[str]]:
+    """Loop devices with an ext4 each."""
+    devices: list[str] = []
+    images = [scratch / f"disk{n}.img" for n in range(count)]
+    try:
+        for image in images:
+            with image.open("wb") as file:
+                file.truncate(megabytes << 20)
+            run(["mkfs.ext4", "-q", "-F", str(image)])
+            devices.append(run(["losetup", "--find", "--show", str(image)]).stdout.strip())
+        yield devices
+    finally:
+        for device in devices:
+            run(["losetup", "--detach", device], check=False)
+        for image in images:
+            image.unlink(missing_ok=True)
+
+
+def device_is_free(device: str) -> bool:
+    """Nobody in any namespace has it mounted: the kernel gives it to an exclusive opener."""
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
+    except OSError:
+        return False
+    return True
+
+
+class Machine:
+    """A booted container. `sh` runs a command in it, as `nsenter` into its PID 1."""
+
+    def __init__(self, root: Path, options: list[str], log: Path) -> None:
+        self.root = root
+        command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"]
+        command += ["--resolv-conf=copy-host", f"--directory={root}", f"--machine=logagent-{os.getpid()}", *options]
+        self._log = log.open("wb")
+        # systemd 256 and later want the unified hierarchy, which not every machine mounts for itself.
+        environment = {**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environment
+        )
+        try:
+            self._pid = 0
+            self.boot_seconds = wait_for("boot", self._booted, 180)
+        except BaseException:
+            self.off()
+            raise
+
+    def _booted(self) -> bool:
+        if self._process.poll() is not None:
+            raise RuntimeError(f"systemd-nspawn ended with {self._process.returncode}; see {self._log.name}")
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        if not children:
+            return False
+        self._pid = int(children[0])
+        state = self.sh("systemctl is-system-running", check=False).stdout.strip()
+        return state in ("running", "degraded")
+
+    def sh(self, script: str, *, timeout: float = 120, check: bool = True) -> Done:
+        """Run a shell script in the container, as its root."""
+        inside = ["nsenter", "-t", str(self._pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "env", "-i",
+                  "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"]  # fmt: skip
+        return run([*inside, "sh", "-euc", script], timeout=timeout, check=check)
+
+    def show(self, unit: str, what: str) -> str:
+        return self.sh(f"systemctl show -P {what} {unit}").stdout.strip()
+
+    def off(self) -> None:
+        """Power off; by force where it does not."""
+        if self._process.poll() is None:
+            if self._pid:
+                self.sh("systemctl poweroff --force", check=False)
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.send_signal(signal.SIGTERM)
+                try:
+                    self._process.wait(20)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait()
+        self._log.close()
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.off()
+
+
+def enter(root: Path, script: str, *, timeout: float = 300, check: bool = True, options: tuple[str, ...] = ()) -> Done:
+    """Run a shell script in a root that is not booted, as in an image builder."""
+    command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--resolv-conf=copy-host"]
+    command += [f"--machine=logagent-{os.getpid()}", *options, f"--directory={root}", "env", "-i"]
+    command += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"]
+    return run([*command, "sh", "-euc", script], timeout=timeout, check=check)

@@ -1,0 +1,129 @@
+"""The packages themselves: the same bytes twice, and what they hold is theirs, whole and at rest."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tarfile
+import tomllib
+from pathlib import Path
+
+from tests.needs import need_command
+from tests.package.conftest import ROOT, Builds
+
+
+def test_two_builds_are_the_same_bytes(builds: Builds) -> None:
+    names = sorted(p.relative_to(builds.first).as_posix() for p in builds.first.rglob("*") if p.is_file())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert names == [
+        "SHA256SUMS", f"logagent-{version}-1.aarch64.rpm", f"logagent-{version}-1.x86_64.rpm",
+        f"logagent_{version}-1_amd64.deb", f"logagent_{version}-1_arm64.deb", "spark/logagent.zip", "spark/submit.py",
+    ]  # fmt: skip
+    for name in names:
+        first, second = ((place / name).read_bytes() for place in (builds.first, builds.second))
+        assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest(), name
+
+
+def test_every_compiled_part_is_there_for_every_python_and_architecture(builds: Builds, tmp_path: Path) -> None:
+    for architecture, machine in (("amd64", "x86_64"), ("arm64", "aarch64")):
+        place = tmp_path / architecture
+        package = next(builds.first.glob(f"*_{architecture}.deb"))
+        subprocess.run(["dpkg-deb", "--extract", str(package), str(place)], check=True)
+        lib = place / "usr/lib/logagent"
+        for minor in (11, 12, 13, 14):
+            for module in ("pydantic_core/_pydantic_core", "crc32c/_crc32c"):
+                assert (lib / f"cp3{minor}/{module}.cpython-3{minor}-{machine}-linux-gnu.so").is_file()
+        elf_machine = {"x86_64": 62, "aarch64": 183}[machine]
+        shared = list(lib.rglob("*.so"))
+        assert len(shared) >= 9
+        assert {int.from_bytes(so.read_bytes()[18:20], "little") for so in shared} == {elf_machine}
+
+
+def test_what_is_in_it_belongs_to_root_and_has_one_time(builds: Builds, tmp_path: Path) -> None:
+    package = next(builds.first.glob("*_amd64.deb"))
+    data = tmp_path / "data.tar"
+    with data.open("wb") as out:
+        subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=out, check=True)
+    with tarfile.open(data) as packed:
+        members = packed.getmembers()
+    assert {(m.uname, m.gname, m.uid, m.gid) for m in members} == {("root", "root", 0, 0)}
+    assert {oct(m.mode & 0o7777) for m in members} == {"0o755", "0o644"}
+    assert {m.mtime for m in members} == {1790000000}
+    names = {m.name for m in members}
+    assert not [n for n in names if "__pycache__" in n or "pyspark" in n or n.endswith(".pyc")]
+    executable = {m.name.lstrip("./") for m in members if m.isfile() and m.mode & 0o111}
+    assert executable == {"usr/bin/logagent", "usr/lib/systemd/system-generators/logagent-generator"}
+    conffiles = subprocess.run(["dpkg-deb", "--info", str(package), "conffiles"], capture_output=True, check=True)
+    assert conffiles.stdout.decode().split() == ["/etc/logagent/logagent.toml"]
+
+
+def test_the_configuration_is_a_commented_form_of_the_defaults(unpacked: Path) -> None:
+    text = (unpacked / "etc/logagent/logagent.toml").read_text()
+    assert all(value == {} for value in tomllib.loads(text).values()), "a fresh installation sets nothing"
+    assert '# mode = "report"' in text.splitlines()
+
+
+def test_the_licence_of_everything_vendored_is_there(unpacked: Path) -> None:
+    vendored = {p.parent.name for p in (unpacked / "usr/lib/logagent").glob("*/*.dist-info/METADATA")}
+    licences = unpacked / "usr/share/doc/logagent/licences"
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "packaging/requirements.txt").read_text(), re.MULTILINE)
+    assert len(vendored) == len(pinned) > 10
+    for name in vendored:
+        assert any(p.stat().st_size > 100 for p in (licences / name.removesuffix(".dist-info")).iterdir()), name
+    copyright_file = (unpacked / "usr/share/doc/logagent/copyright").read_text()
+    assert all(f"licences/{name.removesuffix('.dist-info')}/" in copyright_file for name in vendored)
+
+
+def test_the_pins_are_what_the_project_asks_for() -> None:
+    """A dependency that is added to the project and not to the package would be missing on every host."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {re.split(r"[<>=]", d)[0].lower().replace("_", "-") for d in asked}
+    text = (ROOT / "packaging/requirements.txt").read_text()
+    pinned = {n.lower().replace("_", "-") for n in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    assert names <= pinned
+    assert all("--hash=sha256:" in block for block in re.split(r"\n(?=\w)", text.split("\n", 1)[1]) if block.strip())
+
+
+def test_every_command_has_a_page_and_lint_finds_nothing(unpacked: Path) -> None:
+    need_command("mandoc")
+    from logagent.cli.main import COMMANDS
+
+    pages = sorted((unpacked / "usr/share/man").rglob("*.gz"))
+    assert {p.name for p in pages} == {"logagent.1.gz", "logagent.toml.5.gz", *(f"logagent-{c}.1.gz" for c in COMMANDS)}
+    for page in pages:
+        plain = subprocess.run(["gzip", "-dc", str(page)], capture_output=True, check=True).stdout
+        lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning"], input=plain, capture_output=True, check=False)
+        assert lint.stdout == b"", lint.stdout.decode()
+
+
+def test_completion_offers_commands_and_options(unpacked: Path) -> None:
+    file = unpacked / "usr/share/bash-completion/completions/logagent"
+
+    def offered(*words: str) -> list[str]:
+        quoted = " ".join(f"'{w}'" for w in words)
+        script = f'. "{file}"; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _logagent; echo "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert {"scan", "cleanup", "doctor"} <= set(offered("logagent", ""))
+    assert offered("logagent", "clea") == ["cleanup"]
+    assert "--execute" in offered("logagent", "cleanup", "--ex")
+    assert offered("logagent", "assignments", "ex") == ["export"]
+    assert "--log-dir" in offered("logagent", "assignments", "export", "--")
+
+
+def test_lintian_finds_nothing_that_is_not_explained(builds: Builds) -> None:
+    need_command("lintian")
+    for package in sorted(builds.first.glob("*.deb")):
+        done = subprocess.run(["lintian", "--allow-root", str(package)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), done.stdout
+
+
+def test_rpmlint_finds_nothing_that_is_not_explained(builds: Builds) -> None:
+    need_command("rpmlint")
+    config = ROOT / "packaging/rpm-rpmlint.toml"
+    for package in sorted(builds.first.glob("*.rpm")):
+        command = ["rpmlint", "--config", str(config), str(package)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and " 0 errors, 0 warnings" in done.stdout, done.stdout

@@ -1,0 +1,115 @@
+"""The package unpacked and run where it lies, as another user: nothing of the host but a Python is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.needs import need_root
+from tests.package.conftest import Builds
+
+NOBODY = 65534
+
+
+def run(unpacked: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`logagent` of the package as nobody, with an environment that tries to get into it."""
+    need_root()
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent", **more}
+    return subprocess.run(
+        [str(unpacked / "usr/bin/logagent"), *arguments], env=environment, cwd=unpacked, user=NOBODY, group=NOBODY,
+        extra_groups=[], capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def test_it_tells_its_version(unpacked: Path, builds: Builds) -> None:
+    done = run(unpacked, "--version")
+    version = next(builds.first.glob("*.deb")).name.split("_")[1].split("-")[0]
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"logagent, version {version}\n", "")
+
+
+def test_the_environment_and_the_working_directory_do_not_get_in(unpacked: Path, tmp_path: Path) -> None:
+    need_root()
+    for module in ("click", "json", "logagent", "sitecustomize", "usercustomize"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('taken from elsewhere')\n")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "click.py")}
+    command = [str(unpacked / "usr/bin/logagent"), "explain", "orders-3", "--json"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, user=NOBODY, group=NOBODY, capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["topic"] == "orders"
+
+
+def test_everything_that_is_compiled_is_found(unpacked: Path) -> None:
+    """Through a symlink too, as administrators make them."""
+    script = (
+        "import pydantic, pydantic_core, crc32c, psutil, watchdog.observers, apscheduler.triggers.interval, kafka\n"
+    )
+    script += "print(*sorted({m.__file__.split('/usr/lib/logagent/')[1].split('/')[0] for m in"
+    script += " (pydantic_core, crc32c, psutil, kafka)}))"
+    start = unpacked / "usr/lib/logagent"
+    code = f"import sys; sys.path.insert(0, {str(start)!r}); from start import prepare; prepare()\n{script}"
+    done = subprocess.run(["/usr/bin/python3", "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    compiled, shared = done.stdout.split()
+    assert compiled.startswith("cp3") and shared == "lib"
+
+
+def test_the_demo_tells_the_whole_story(unpacked: Path) -> None:
+    done = run(unpacked, "demo", TMPDIR="/tmp")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) > 20
+
+
+def test_wrong_configuration_is_78_with_every_error(unpacked: Path, tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    file = tmp_path / "logagent.toml"
+    file.write_text('[cleanup]\nmode = "perhaps"\nsightings = 0\n')
+    done = run(unpacked, "config", "check", "--config", str(file))
+    assert done.returncode == 78
+    assert "cleanup.mode" in done.stderr and "cleanup.sightings" in done.stderr
+
+
+def test_without_a_python_it_says_which_are_needed(unpacked: Path, tmp_path: Path) -> None:
+    launcher = tmp_path / "bin/logagent"
+    launcher.parent.mkdir()
+    text = (unpacked / "usr/bin/logagent").read_text()
+    assert text.count("/usr/bin/python3") >= 5
+    old = tmp_path / "python3.9"
+    old.symlink_to(shutil.which("true") or "/bin/true")
+    launcher.write_text(text.replace("/usr/bin/python3", str(tmp_path / "python3.9")))
+    done = subprocess.run(["sh", str(launcher), "scan"], capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert "no Python 3.11, 3.12, 3.13 or 3.14" in done.stderr and "hint:" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["usr/bin/logagent", "usr/lib/systemd/system-generators/logagent-generator"])
+def test_both_programs_are_the_same_launcher(unpacked: Path, script: str) -> None:
+    assert (unpacked / script).read_bytes() == (unpacked / "usr/bin/logagent").read_bytes()
+
+
+def test_the_generator_runs_from_the_package(unpacked: Path, tmp_path: Path) -> None:
+    """On this machine, whatever brokers it has: it must end well and touch nothing but its directory."""
+    command = [str(unpacked / "usr/lib/systemd/system-generators/logagent-generator"), *[str(tmp_path)] * 3]
+    done = subprocess.run(command, capture_output=True, text=True, env={}, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_archive_for_spark_submit_has_the_fleet_job(builds: Builds) -> None:
+    with zipfile.ZipFile(builds.first / "spark/logagent.zip") as archive:
+        names = set(archive.namelist())
+    assert {"logagent/fleet/job.py", "logagent/fleet/assets/base.css", "logagent/errors.py"} <= names
+    assert not [n for n in names if "__pycache__" in n]
+    need = os.environ | {"PYTHONPATH": str(builds.first / "spark/logagent.zip")}
+    done = subprocess.run(["/usr/bin/python3", "-S", str(builds.first / "spark/submit.py"), "ingest", "--help"],
+                          env=need, capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0 and "--store" in done.stdout, done.stderr
