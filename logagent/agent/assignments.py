@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from logagent.agent.target import Target
 from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.model.facts import LogDirFacts, Ruling
+from logagent.model.facts import LogDirFacts, Ruling, Rulings
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
 from logagent.model.topics import AssignmentImage, Source
@@ -215,7 +215,7 @@ def judge(
     now_ms: int,
     *,
     proven_absent: frozenset[str] = frozenset(),
-) -> dict[tuple[str, str], Ruling]:
+) -> Rulings:
     """The verdict on every current and future directory.
 
     The first usable source decides. Where it says orphan, every other usable one must agree. The Admin API cannot
@@ -225,7 +225,7 @@ def judge(
     """
     chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
     absent = _absent_by_id(chosen, assignments, host, proven_absent)
-    rulings: dict[tuple[str, str], Ruling] = {}
+    rulings = Rulings()
     # Most directories have the same few: 100,000 of them keep one object each.
     shared: dict[Ruling, Ruling] = {}
     for d in chosen:
@@ -241,7 +241,7 @@ def judge(
         if ruling.verdict is Verdict.ORPHAN:
             for other in answers[1:]:
                 ruling = combine(ruling, other)
-        rulings[d.log_dir, d.name] = shared.setdefault(ruling, ruling)
+        rulings.add(d.log_dir, d.name, shared.setdefault(ruling, ruling))
     return rulings
 
 

@@ -34,6 +34,8 @@ DELETE_DELAY = "log.segment.delete.delay.ms"
 _BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default of all brokers
 _TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
 _ZK_MIGRATING = frozenset({1, 2})  # 3.4 and 3.5 swapped what the two numbers mean; neither is done
+# Different assignments that are remembered, to be shared; a cluster in which each has its own would pay for it.
+_MOST_SHARED = 20_000
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Replay:
     _transaction: list[MetadataRecord] | None = None
     _nodes: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
     _directories: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    _assignments: dict[PartitionAssignment, PartitionAssignment] = field(default_factory=dict)
 
     def add(self, offset: int, value: bytes) -> None:
         """Apply one record's value, or hold it back while a metadata transaction is open (KIP-868).
@@ -191,8 +194,12 @@ class Replay:
             self.removals[topic.topic_id, partition] = offset
 
     def _thrifty(self, partition: PartitionAssignment) -> PartitionAssignment:
-        """The same assignment, made of tuples and ids that are shared: a cluster has few different ones."""
-        return PartitionAssignment(
+        """The same assignment, shared with partitions that have the same, or made of tuples that are shared: a cluster
+        has few different ones."""
+        known = self._assignments.get(partition)
+        if known is not None:
+            return known
+        thrifty = PartitionAssignment(
             self._shared(partition.replicas),
             self._shared(partition.isr),
             self._shared(partition.adding),
@@ -200,6 +207,9 @@ class Replay:
             self._directories.setdefault(partition.directories, partition.directories),
             partition.leader,
         )
+        if len(self._assignments) < _MOST_SHARED:
+            self._assignments[thrifty] = thrifty
+        return thrifty
 
     def _shared(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         return self._nodes.setdefault(nodes, nodes)

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tests import metadata_writer as writer
@@ -38,6 +39,7 @@ from tests.bench.trees import HEX, make_dir, make_file
 
 NODE, CLUSTER = 1, "AAAAAAAAAAAAAAAAAAAAbg"
 PER_TOPIC = 10
+BROKERS = 10
 CYCLE_SECONDS = 60
 DEFAULT_CYCLE_SECONDS = 600
 DUE, OLD = f"gone-0.{HEX}-delete", f"old-0.{HEX}-stray"
@@ -93,14 +95,20 @@ class Host:
         os.utime(path, (1, 1))
 
     def _metadata(self, directory: Path, ids: list[str]) -> None:
+        random = Random(self.partitions)
+        others = {
+            node: [writer.id_of(2_000_000_000 + 2 * node + n) for n in range(2)] for node in range(2, BROKERS + 1)
+        }
         values = [writer.feature_level("metadata.version", 21), writer.register_broker(NODE, ids, fenced=False)]
         for number in range(self.partitions):
             topic_id = writer.id_of(number // PER_TOPIC)
             if number % PER_TOPIC == 0:
                 values.append(writer.topic(self._topic_of(number), topic_id))
-            where = [ids[number % 2], writer.id_of(2_000_000_000), writer.id_of(2_000_000_001)]
+            nodes = [NODE, *random.sample(range(2, BROKERS + 1), 2)]
+            where = [ids[number % 2], *(random.choice(others[node]) for node in nodes[1:])]
+            leader = random.choice(nodes)
             values.append(
-                writer.partition(topic_id, number % PER_TOPIC, (NODE, 2, 3), leader=NODE, directories=where, version=1)
+                writer.partition(topic_id, number % PER_TOPIC, nodes, leader=leader, directories=where, version=1)
             )
         directory.mkdir()
         writer.write_quorum_state(directory, NODE, [NODE])
