@@ -81,6 +81,8 @@ def lay_out(root: Path, user: str, devices: list[str]) -> None:
 
 
 def format_disks(machine: Machine, user: str) -> None:
+    """Mount the disks (systemd does not mount fstab's devices in a container) and format the log dirs."""
+    machine.sh("mount /data/d1; mount /data/d2; systemctl daemon-reload")
     for log_dir in LOG_DIRS:
         machine.sh(f"install -d -o {user} -g {user} -m 0750 {log_dir}")
     tool = "/opt/java/bin/java -cp '/opt/kafka/libs/*' kafka.tools.StorageTool format"
@@ -99,8 +101,9 @@ def start_broker(machine: Machine) -> float:
 
 
 def make_marked(machine: Machine, user: str, log_dir: str, name: str, files: int) -> str:
-    """A directory as a broker leaves one when it stops before it removed it: many files, marked for deletion."""
+    """A directory as a broker leaves one when it stops before it removed it: many files (4 KiB each), marked."""
     path = f"{log_dir}/{name}"
-    script = f"mkdir {path}; cd {path}; for n in $(seq {files}); do echo x >$(printf %020d $n).log; done"
+    script = f"mkdir {path}; cd {path}; head -c {files * 4096} /dev/zero | "
+    script += "split -b 4096 -a 20 -d --additional-suffix=.log - ''"
     machine.sh(f"setpriv --reuid {user} --regid {user} --clear-groups sh -ec {quote(script)}")
     return path

@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.broker.jars import cache_dir
@@ -21,36 +20,30 @@ from tests.broker.jars import cache_dir
 Done = subprocess.CompletedProcess[str]
 
 
-@dataclass(frozen=True)
-class Distribution:
-    """What a root is made of: `mmdebstrap` arguments. No Python: installing the package must bring it."""
-
-    suite: str
-    mirror: str
-    options: tuple[str, ...] = ()
-
-
-DEBIAN = "deb http://deb.debian.org/debian {} main"
-UBUNTU = "deb {1} http://archive.ubuntu.com/ubuntu {0} main universe"
-DISTRIBUTIONS = {
-    "debian-12": Distribution("bookworm", DEBIAN.format("bookworm")),
-    "debian-13": Distribution("trixie", DEBIAN.format("trixie")),
-    # Debian has no keyring of Ubuntu's; these roots are thrown away.
-    "ubuntu-24.04": Distribution("noble", UBUNTU.format("noble", "[trusted=yes]")),
-}
+DISTRIBUTIONS = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-24.04": "noble"}
+# No Python: installing the package must bring it.
+_INCLUDED = "systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zlib1g,ca-certificates"
 
 
 def base_archive(name: str) -> Path:
-    """The root of a distribution as an archive, made once."""
+    """The root of a distribution as an archive, made once.
+
+    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_UBUNTU_MIRROR`; Debian has no keyring
+    for it, so that it is trusted as it is: a root that is thrown away.
+    """
     archive = cache_dir() / "roots" / f"{name}.tar"
-    if not archive.exists():
-        archive.parent.mkdir(exist_ok=True)
-        one = DISTRIBUTIONS[name]
-        part = archive.with_suffix(".part.tar")
-        include = "systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zlib1g,ca-certificates"
-        run(["mmdebstrap", "--variant=minbase", f"--include={include}", *one.options, one.suite, str(part), one.mirror],
-            timeout=900)  # fmt: skip
-        part.rename(archive)
+    if archive.exists():
+        return archive
+    archive.parent.mkdir(exist_ok=True)
+    part = archive.with_suffix(".part.tar")
+    command = ["mmdebstrap", "--variant=minbase", f"--include={_INCLUDED}", DISTRIBUTIONS[name], str(part)]
+    if name.startswith("ubuntu"):
+        mirror = os.environ.get("LOGAGENT_UBUNTU_MIRROR")
+        if mirror is None:
+            raise RuntimeError(f"{name}: no mirror; name one in LOGAGENT_UBUNTU_MIRROR")
+        command.append(f"deb [trusted=yes] {mirror} {DISTRIBUTIONS[name]} main universe")
+    run(command, timeout=900)
+    part.rename(archive)
     return archive
 
 
