@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from logagent.agent.session import Session
+from logagent.model.records import Kind
+from logagent.model.retention import forgettable
 
 
 def forget_failures_of_the_gone(session: Session) -> None:
@@ -12,4 +14,18 @@ def forget_failures_of_the_gone(session: Session) -> None:
     """
     failed = set(session.attempts())
     failed -= {key for d in session.dirs if (key := (d.log_dir, d.name)) in failed}
-    session.journal.clear_failures([key for key in failed if key[0] in session.inventories])
+    scanned = _scanned(session)
+    session.journal.clear_failures([key for key in failed if key[0] in scanned])
+
+
+def forget_old_actions(session: Session) -> int:
+    """After a whole inventory: settled actions that are old and that nothing needs. How many; raises JournalError."""
+    there = {d.inode for d in session.of_kind(Kind.STRAY, Kind.DELETE)}
+    ids = forgettable(session.journal.settled(), there, _scanned(session), session.clock.now_ms())
+    session.journal.forget(ids)
+    return len(ids)
+
+
+def _scanned(session: Session) -> frozenset[str]:
+    """The log dirs of this inventory: there can be earlier ones of log dirs that are offline by now."""
+    return frozenset(session.sight.opened().keys() & session.inventories.keys())

@@ -105,7 +105,7 @@ def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
     return {
         path: ledger(inventory, facts.log_dirs[path].open_removed_bytes)
         for path, inventory in session.inventories.items()
-        if path in facts.log_dirs and not facts.log_dirs[path].quarantine
+        if path in session.sight.online() and path in facts.log_dirs
     }
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from logagent.agent.clock import Clock
 from logagent.agent.cycle import plan_cleanup, plan_queue
-from logagent.agent.housekeeping import forget_failures_of_the_gone
+from logagent.agent.housekeeping import forget_failures_of_the_gone, forget_old_actions
 from logagent.agent.log_manager import Execution
 from logagent.agent.session import Session, open_session
 from logagent.agent.summaries import CycleNotes
@@ -27,7 +27,7 @@ from logagent.model.facts import Facts
 from logagent.model.names import DELETE_SUFFIX
 from logagent.model.plan import Plan
 from logagent.model.summary import CycleSummary
-from logagent.settings import Settings
+from logagent.settings import DAY_MS, Settings
 
 ACTOR = "daemon"
 # A command that acts keeps us waiting no longer than this: the next try comes soon, and we may have been told to stop.
@@ -74,6 +74,7 @@ class Cycles:
     calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     totals: HostTotals | None = None
+    tidied_ms: int | None = None
 
     @property
     def enforced(self) -> bool:
@@ -139,6 +140,9 @@ class Cycles:
         cycle.plan = plan_cleanup(session, cycle.facts)
         self._carry_out(cycle, session)
         forget_failures_of_the_gone(session)
+        if self.tidied_ms is None or not 0 <= self.clock.now_ms() - self.tidied_ms < DAY_MS:
+            forget_old_actions(session)
+            self.tidied_ms = self.clock.now_ms()
 
     def _queue(self, cycle: CycleNotes, session: Session) -> None:
         session.read_delete_delay()

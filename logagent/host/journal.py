@@ -39,6 +39,7 @@ from logagent.host.journal_records import (
     text_of,
 )
 from logagent.model.records import ActionKind, Identity, Outcome
+from logagent.model.retention import SettledAction
 from logagent.model.serving import Serving
 from logagent.model.sightings import Clocks, Sighting
 
@@ -200,6 +201,24 @@ class Journal:
         tail = "ORDER BY id DESC LIMIT ?" if limit is not None else "ORDER BY id DESC"
         values: list[Any] = [since_ms or 0] + ([limit] if limit is not None else [])
         return self._entries(f"WHERE at_ms>=? {tail}", values)[::-1]
+
+    # Retention
+
+    def settled(self) -> list[SettledAction]:
+        """Every settled action, as far as it matters for what may be forgotten."""
+        rows = self._rows("SELECT id, at_ms, log_dir, new_dir, inode FROM actions WHERE outcome IS NOT NULL")
+        return [
+            SettledAction(number, at, (text_of(log_dir), *((text_of(new_dir),) if new_dir else ())), inode % (1 << 64))
+            for number, at, log_dir, new_dir, inode in rows
+        ]
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Forget these actions with their checkpoint entries; unsettled ones stay whatever is asked. Their room in the
+        file is used again, and what was written beside it (the WAL) goes back to the file system."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM actions WHERE id=? AND outcome IS NOT NULL", [(n,) for n in ids])
+        with self._lock, as_journal_error(self.path):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _entries(self, where: str, values: Sequence[Any] = ()) -> list[Entry]:
         rows = self._rows(

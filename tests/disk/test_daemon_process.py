@@ -212,9 +212,12 @@ def test_descriptors_and_threads_do_not_grow_from_cycle_to_cycle(host: CliHost) 
         def began() -> str:
             return str(status_of(host.state)["cycles"][0]["started_at"])
 
+        def another_than(seen: str) -> None:
+            wait_until(lambda: began() > seen, "another cycle")
+
         def cycles(count: int) -> None:
-            seen = {began()}
-            wait_until(lambda: seen.add(began()) or len(seen) > count, f"{count} cycles")
+            for _ in range(count):
+                another_than(began())
 
         def counts() -> tuple[int, int]:
             return len(os.listdir(f"/proc/{daemon.pid}/fd")), len(os.listdir(f"/proc/{daemon.pid}/task"))

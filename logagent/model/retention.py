@@ -1,0 +1,48 @@
+"""What the journal may forget: settled actions that are old, on directories that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+DAY_MS = 86_400_000
+KEEP_MS = 90 * DAY_MS
+# Of what nothing needs, no more rows than this are kept, however young (some 40 MB).
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SettledAction:
+    """One settled row of the journal. `places`: the directories that it took place in (two, for some quarantines)."""
+
+    id: int
+    at_ms: int
+    places: tuple[str, ...]
+    inode: int
+
+
+def forgettable(
+    rows: Iterable[SettledAction],
+    there: AbstractSet[int],
+    scanned: AbstractSet[str],
+    now_ms: int,
+    *,
+    keep_ms: int = KEEP_MS,
+    most_rows: int = MOST_ROWS,
+) -> list[int]:
+    """The ids of what may go, oldest first.
+
+    there: inodes of the -stray and -delete directories that a whole inventory saw; whatever concerns one of them is
+    needed (its full name, its time of marking, its checkpoint entries, that its removal was begun), under all names it
+    had. scanned: the log dirs of that inventory; nothing is forgotten of others, which may come back. The last 24 hours
+    (and a future that a clock once showed) stay for the blast radius.
+    """
+    free = [
+        r
+        for r in rows
+        if r.at_ms < now_ms - DAY_MS and r.inode not in there and all(place in scanned for place in r.places)
+    ]
+    free.sort(key=lambda r: (r.at_ms, r.id))
+    surplus = max(len(free) - most_rows, 0)
+    return [r.id for n, r in enumerate(free) if n < surplus or r.at_ms < now_ms - keep_ms]
