@@ -28,8 +28,8 @@ _INCLUDED = "systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zlib1g,
 def base_archive(name: str) -> Path:
     """The root of a distribution as an archive, made once.
 
-    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_UBUNTU_MIRROR`; Debian has no keyring
-    for it, so that it is trusted as it is: a root that is thrown away.
+    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_UBUNTU_MIRROR`; Debian has no
+    keyring for it, so that it is trusted as it is: a root that is thrown away.
     """
     archive = cache_dir() / "roots" / f"{name}.tar"
     if archive.exists():
