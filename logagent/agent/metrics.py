@@ -42,6 +42,7 @@ class Metrics(Collector):
 
     def __init__(self, version: str = __version__) -> None:
         self._mutex = threading.Lock()
+        self._writing = threading.Lock()
         self._samples: dict[str, Samples] = {name: {} for name, m in METRICS.items() if m.type != "histogram"}
         self._durations: dict[str, list[float]] = {}
         self._set("logagent_build_info", 1, version)
@@ -198,15 +199,16 @@ class Metrics(Collector):
         exporter runs as somebody else. Raises OSError."""
         # Another suffix than .prom: the collector reads nothing else.
         part = f"{path}.tmp"
-        try:
-            with open(part, "wb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
-                os.fchmod(file.fileno(), 0o644)
-                file.write(self.exposition())
-            os.replace(part, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(part)
-            raise
+        with self._writing:
+            try:
+                with open(part, "wb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
+                    os.fchmod(file.fileno(), 0o644)
+                    file.write(self.exposition())
+                os.replace(part, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(part)
+                raise
 
     def _set(self, name: str, value: float, *labels: str) -> None:
         self._samples[name][tuple(map(_text, labels))] = value

@@ -82,16 +82,17 @@ def recent(journal: Journal, now_ms: int) -> tuple[RecentAction, ...]:
 def had(dirs: Iterable[PartitionDir], taken: Sequence[RecentAction]) -> tuple[int, int]:
     """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since.
 
-    One that was removed in part counts whole, as it does in the blast radius.
+    One that was removed in part counts whole, as it does in the blast radius; the inode alone does not tell one from
+    another (a new directory gets that of one that was removed).
     """
-    sizes: dict[Identity, int] = {}
+    sizes: dict[tuple[Identity, str | None, int | None], int] = {}
     for r in taken:
-        sizes[r.identity] = max(r.bytes, sizes.get(r.identity, 0))
+        sizes[r.key] = max(r.bytes, sizes.get(r.key, 0))
     count = size = 0
     for d in dirs:
         if d.kind in _PARTITION_KINDS:
             count += 1
-            size += max(d.bytes, sizes.pop(d.identity, 0)) if sizes else d.bytes
+            size += max(d.bytes, sizes.pop((d.identity, d.topic_id, d.partition), 0)) if sizes else d.bytes
     return count + len(sizes), size + sum(sizes.values())
 
 

@@ -355,7 +355,7 @@ def open_session(
     with ExitStack() as stack:
         problem: str | None = None
         if act:
-            there = _there(target.log_dirs, failures, calls)
+            there = log_dirs_there(target.log_dirs, failures, calls)
             prepare_state_dir(directory, there[0] if there else None, there)
             stack.enter_context(
                 ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
@@ -385,7 +385,7 @@ def open_session(
         yield session
 
 
-def _there(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
+def log_dirs_there(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
     """The log dirs that are directories; of one that is offline or hangs nobody asks that."""
     jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
     return [path for path, found in calls.looks(jobs).items() if found is True]

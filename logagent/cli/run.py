@@ -37,7 +37,7 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     clock = SystemClock()
     config = load(call)
     state_dir = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
-    there = [d for d in config.target.log_dirs if os.path.isdir(d)]
+    there = answering(config)
     prepare_state_dir(state_dir, there[0] if there else None, there)
     with ExecutorLock(
         state_dir, "logagent run", wait_seconds=0, monotonic=clock.monotonic, sleep=clock.sleep, name=DAEMON_LOCK
@@ -55,6 +55,17 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     if status is Exit.HALTED:
         raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline = stay waits")
     call.came_to(status)
+
+
+def answering(config: RunConfig) -> list[str]:
+    """The log dirs that can be looked at now: a disk that hangs already must not keep the daemon from its start."""
+    from logagent.agent.session import log_dirs_there
+    from logagent.host.disk import LogDirFailures
+    from logagent.host.disk_calls import BoundedCalls
+
+    failures = LogDirFailures()
+    calls = BoundedCalls(failures, config.settings.health.probe_timeout / 1000)
+    return log_dirs_there(config.target.log_dirs, failures, calls)
 
 
 def load(call: Call, *, anew: bool = False) -> RunConfig:
