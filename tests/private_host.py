@@ -89,8 +89,11 @@ class PrivateHost:
 
     def logagent(self, *words: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
         """The command line inside; what it prints and its exit status."""
+        return self.run(*self.logagent_command(*words), user=user, check=False)
+
+    def logagent_command(self, *words: str) -> list[str]:
         python = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{_MAIN}"]
-        return self.run(*python, *words, user=user, check=False)
+        return [*python, *words]
 
     def doctor(self, *words: str, user: str | None = None) -> tuple[int, dict[str, Any]]:
         """Exit status and document of `logagent doctor --json`."""
@@ -129,6 +132,8 @@ class PrivateHost:
             finally:
                 with suppress(ProcessLookupError):
                     os.kill(outside, signal.SIGKILL)
+                # nsenter stops itself when what it waits for is stopped.
+                running.send_signal(signal.SIGCONT)
                 running.wait(30)
 
     def _child(self, running: subprocess.Popen[bytes]) -> int:
@@ -159,7 +164,21 @@ def private_host(scratch: Path, kind: type[_Host]) -> Iterator[_Host]:
     need_root()
     need_command("unshare", "nsenter", "setpriv")
     scratch.mkdir(exist_ok=True)
-    command = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", _SETUP, "sh", str(scratch)]
+    end = ["setpriv", "--pdeathsig", "KILL"]  # with the tests, however they end
+    command = [
+        *end,
+        "unshare",
+        "--mount",
+        "--pid",
+        "--net",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        _SETUP,
+        "sh",
+        str(scratch),
+    ]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
         try:
             assert outer.stdout is not None and outer.stderr is not None

@@ -133,7 +133,7 @@ def _with_broker(
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
-    version, how, least = find_version(target, holders, read)
+    version, how, least = find_version(target, holders, facts.brokers, read)
     return replace(
         facts,
         config=config,

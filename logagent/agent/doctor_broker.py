@@ -105,7 +105,7 @@ def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
 
 
 def find_version(
-    target: Target, holders: Iterable[HolderLook], read: Assignments | None
+    target: Target, holders: Iterable[HolderLook], brokers: Iterable[BrokerLook], read: Assignments | None
 ) -> tuple[Version | None, str | None, bool]:
     """The version of the broker, how it was found, and whether it is only the oldest that it can be."""
     if target.kafka_version is not None:
@@ -114,6 +114,10 @@ def find_version(
         version = version_of_process(h.pid) or _named_jars(h.pid)
         if version is not None:
             return version, f"the jars of process {h.pid}", False
+    for b in brokers:
+        # One that starts holds nothing yet.
+        if b.chosen and b.pid is not None and b.version is not None:
+            return b.version, f"the jars of process {b.pid}", False
     installed = version_installed(target.config)
     if installed is not None:
         return installed, "the jars of the installation that this configuration belongs to", False

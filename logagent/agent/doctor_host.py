@@ -57,7 +57,7 @@ def look_at_service(unit: str, root: str = "/") -> ServiceLook | None:
     if file is None:
         return None
     once = {key: lines[-1].value for key, lines in file.settings.items()}
-    lists = {key: " ".join(s.value for s in lines if s.value) for key, lines in file.settings.items() if "Path" in key}
+    lists = {key: file.listed(key) for key in file.settings if key.endswith("Paths") or key == "TemporaryFileSystem"}
     user = user_line.value if user_line is not None and user_line.value else None
     return ServiceLook(
         unit=unit, known_by="files", user=user, file=file.file, user_place=place, properties={**once, **lists}

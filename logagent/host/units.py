@@ -48,12 +48,12 @@ class UnitFile:
         lines = self.settings.get(key, ())
         return lines[-1] if lines else None
 
-    def listed(self, key: str) -> tuple[str, ...]:
-        """The values of a key whose lines add up, and of which an empty one forgets those before it."""
+    def listed(self, key: str) -> str:
+        """The value of a key whose lines add up, and of which an empty one forgets those before it."""
         values: list[str] = []
         for setting in self.settings.get(key, ()):
-            values = [*values, *setting.value.split()] if setting.value else []
-        return tuple(values)
+            values = [*values, setting.value] if setting.value else []
+        return " ".join(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,10 @@ def _descriptors(f: DoctorFacts, h: HolderLook) -> DoctorFinding:
 def _owner(f: DoctorFacts) -> Iterator[DoctorFinding]:
     """While the broker is stopped, the owner of the log dirs is who it will run as."""
     s = f.subject
-    strange = [d for d in f.log_dirs if d.owner_uid is not None and d.owner_uid != s.uid]
-    if strange and s.uid != 0:
-        d = strange[0]
+    owned = [d for d in f.log_dirs if d.owner_uid is not None]
+    # Where some are the agent's, the others have the wrong owner, not the agent the wrong user.
+    if owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
+        d = owned[0]
         yield fails(
             Area.RIGHTS,
             "other-owner",

@@ -60,7 +60,7 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[DoctorFinding]:
             Change(line=f"mount -o remount,bind,rw {shell_word(d.mount.point)}"),
         )
     elif blocked is not None:
-        yield _denied(blocked, d, name)
+        yield _denied(f, blocked, d)
         return
     elif d.health is Health.OFFLINE:
         yield fails(Area.LOG_DIRS, "log-dir-offline", d.path, d.reason or "it is offline", "logagent check says more")
@@ -90,15 +90,18 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[DoctorFinding]:
         yield fails(Area.LOG_DIRS, "holder-unreadable", d.path, says, "run as the broker's user")
 
 
-def _denied(a: AccessLook, d: LogDirLook, name: str) -> DoctorFinding:
+def _denied(f: DoctorFacts, a: AccessLook, d: LogDirLook) -> DoctorFinding:
+    name = f.subject.name
     says = f"user {name} lacks {a.lacks} permission on {a.at or a.path} (owner {a.owner}, mode {_mode(a)})"
     if a.at is not None and a.at != a.path:
         hint = "a directory above the log dir is closed to it"
         change = Change(line=f"chmod o+x {shell_word(a.at)}")
         return fails(Area.LOG_DIRS, "parent-closed", d.path, says, hint, change)
     path = shell_word(d.path)
-    change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {name} {path}")
     hint = "the broker's user needs the same, and the agent should be that user"
+    if not f.holders and all(x.owner_uid != f.subject.uid for x in f.log_dirs):
+        return fails(Area.LOG_DIRS, "no-access", d.path, says, hint)  # the user is wrong, which is said above
+    change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {name} {path}")
     return fails(Area.LOG_DIRS, "no-access", d.path, says, hint, change)
 
 
