@@ -16,7 +16,7 @@ delete-through-link         fatal     all          a symlink that ends in `-dele
 broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, an empty one too
 no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
 no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: made anew, empty (KRaft)
-odd-segment-file            fatal     all          `backup.log`: called like a segment's file, without an offset
+odd-segment-file            fatal     all          `backup.log`: called like a segment's file, without an offset [4]
 mounted-partition           warning   all          a partition directory that is a mount point
 future-name-too-long        info      all          a name to which `-future` cannot be added
 linked-partition            info      all          a partition directory that is a symlink
@@ -43,7 +43,7 @@ lock-held                   fatal     all          another process has the lock
 hidden-holder               warning   all          a process without the lock has files here open
 given-up                    warning   all          the running broker took this log dir offline
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
-broken-checkpoint           warning   all          the same with a number out of range [3]
+broken-checkpoint           warning   >= 3.5.0     the same with a number out of range [3]
 leftover-temp-file          info      all          a temp file of ours
 broker-running              info      all          this broker runs; the rest is about its next start
 not-verified                warning   all          it could not be looked at from here
@@ -51,7 +51,8 @@ not-verified                warning   all          it could not be looked at fro
 
 [1] A KRaft broker from 3.7.1 on first sets aside what is not its own by topic id; what differs there is info.
 [2] Spelled alike twice in `log.dirs` is fatal before 4.2 only.
-[3] Fatal for the replication checkpoint: the partitions of that log dir are not served.
+[3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
+[4] `backup.swap` from 2.6.0 on: 2.5.1 passes it over.
 
 Where the version is not known, what is fatal for some releases only is a warning.
 """

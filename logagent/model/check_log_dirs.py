@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.finding import ALL, Finding, Severity
+from logagent.model.finding import ALL, Finding, Releases, Severity
 from logagent.model.records import Health, HolderState
 from logagent.model.start_facts import CheckpointFault, Denied, LogDirSeen, PathProblem, StartFacts
 
@@ -15,6 +15,8 @@ REPLICATION = "replication-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 _SHOWN_DENIED = 3
+# Seen: 2.5.1 takes a log dir offline for a number out of range in a checkpoint, 3.5.2 does not.
+NUMBERS_PASSED_OVER = (3, 5, 0)
 
 
 def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
@@ -73,7 +75,8 @@ def _disk(s: LogDirSeen) -> Iterator[Finding]:
                 "full",
                 s.path,
                 ALL,
-                f"{s.detail or 'its file system is full'}: the broker takes the log dir offline at its first write",
+                f"{s.detail or 'its file system is full'}: the broker takes the log dir offline at its first write, or"
+                " does not start",
                 "free some room: logagent cleanup shows what may go",
             )
         case _:
@@ -191,26 +194,33 @@ def _in_words(d: Denied) -> str:
 
 def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
     for name, (fault, error) in s.checkpoints.items():
-        path = f"{s.path}/{name}"
-        if fault is CheckpointFault.MALFORMED or name == REPLICATION:
-            consequence = (
-                "the broker takes the log dir offline"
-                if fault is CheckpointFault.MALFORMED
-                else "the broker does not serve the partitions of this log dir"
-            )
-            hint = "move the file away; the broker makes it anew (logs are then recovered from their start)"
-            if name == LOG_START_OFFSET:
-                hint = "move the file away; records that were deleted by deleteRecords come back then"
-            yield Finding(Severity.FATAL, "broken-checkpoint", path, ALL, f"{error}: {consequence}", hint)
+        if fault is CheckpointFault.MALFORMED:
+            yield _unreadable_checkpoint(s, name, error, ALL)
         else:
-            consequence = "the broker starts as if it were empty, recovers every log and may bring deleted records back"
-            if name == CLEANER:
-                consequence = "the log cleaner ends, and nothing is compacted until the next start"
-            yield Finding(
-                Severity.WARNING,
-                "broken-checkpoint",
-                path,
-                ALL,
-                f"{error}: {consequence}",
-                "move the file away while the broker is stopped; the broker makes it anew",
-            )
+            yield _unreadable_checkpoint(s, name, error, Releases(before=NUMBERS_PASSED_OVER))
+            yield _number_out_of_range(s, name, error)
+
+
+def _unreadable_checkpoint(s: LogDirSeen, name: str, error: str, releases: Releases) -> Finding:
+    hint = "move the file away; the broker makes it anew (logs are then recovered from their start)"
+    if name == LOG_START_OFFSET:
+        hint = "move the file away; records that were deleted by deleteRecords come back then"
+    says = f"{error}: the broker takes the log dir offline"
+    return Finding(Severity.FATAL, "broken-checkpoint", f"{s.path}/{name}", releases, says, hint)
+
+
+def _number_out_of_range(s: LogDirSeen, name: str, error: str) -> Finding:
+    severity = Severity.WARNING
+    consequence = "the broker starts as if it were empty, recovers every log and may bring deleted records back"
+    if name == CLEANER:
+        consequence = "the log cleaner ends, and nothing is compacted until the next start"
+    elif name == REPLICATION:
+        severity, consequence = Severity.FATAL, "the broker does not serve the partitions of this log dir"
+    return Finding(
+        severity,
+        "broken-checkpoint",
+        f"{s.path}/{name}",
+        Releases(since=NUMBERS_PASSED_OVER),
+        f"{error}: {consequence}",
+        "move the file away while the broker is stopped; the broker makes it anew",
+    )

@@ -18,6 +18,8 @@ _BROKEN_METADATA = "partition.metadata: "
 STRAY_KNOWN: tuple[int, ...] = (3, 6, 1)
 # 2.5.1 was seen to stumble over it and 3.5.2 not to; the releases between were not tried.
 CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
+# Seen: 2.5.1 passes over a swap file without an offset, 3.5.2 does not start with it.
+SWAP_NEEDS_OFFSET: tuple[int, ...] = (2, 6, 0)
 TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
 # KRaft brokers set logs aside that are not theirs, by topic id, from here on.
 SETS_ASIDE: tuple[int, ...] = (3, 7, 0)
@@ -184,7 +186,7 @@ def _odd_file(log_dir: str, name: str) -> Finding:
         Severity.FATAL,
         "odd-segment-file",
         f"{log_dir}/{name}",
-        ALL,
+        Releases(since=SWAP_NEEDS_OFFSET) if name.endswith(".swap") else ALL,
         "it is called like a file of a segment, but no offset stands before the first dot: no broker starts with it"
         " in a partition directory",
         "move it out of the partition directory",

@@ -220,7 +220,12 @@ DIRECTORIES = [
     ),
     Case("backup.log in a partition", _odd("backup.log"), ("odd-segment-file",), on(REFUSES, *EVERY), ("4.3.1",)),
     Case("backup.snapshot in a partition", _odd("backup.snapshot"), ("odd-segment-file",), on(REFUSES, *EVERY)),
-    Case("backup.swap in a partition", _odd("backup.swap"), ("odd-segment-file",), on(REFUSES, *EVERY)),
+    Case(
+        "backup.swap in a partition",
+        _odd("backup.swap"),
+        ("odd-segment-file",),
+        {**on(STARTS, "2.5.1"), **on(REFUSES, "3.5.2", *KRAFT)},
+    ),
     Case("backup.log in a -delete directory", _odd_in_deleted, ("odd-segment-file",), on(REFUSES, *EVERY)),
 ]
 
@@ -382,6 +387,7 @@ def _checkpoints(text: str, outcomes: Mapping[str, Mapping[str, Outcome]], kind:
 
 
 MALFORMED = on(OFFLINE, *EVERY)
+PASSED_OVER = {**on(OFFLINE, "2.5.1"), **on(STARTS, "3.5.2", *KRAFT)}
 CHECKPOINTS = [
     *_checkpoints(
         "0\n1\nbroken\n",
@@ -391,10 +397,10 @@ CHECKPOINTS = [
     *_checkpoints(
         f"0\n1\n{TOPIC} 99999999999 1\n",
         {
-            "recovery-point": on(STARTS, *EVERY),
-            "log-start": on(STARTS, *EVERY),
-            "replication": on(UNSERVED, *EVERY),
-            "cleaner": on(STARTS, *EVERY),
+            "recovery-point": PASSED_OVER,
+            "log-start": PASSED_OVER,
+            "replication": {**on(OFFLINE, "2.5.1"), **on(UNSERVED, "3.5.2", *KRAFT)},
+            "cleaner": PASSED_OVER,
         },
         "out of range",
     ),
@@ -424,10 +430,12 @@ def _failed(disk: Disk) -> None:
     run("xfs_io", "-x", "-c", "shutdown", disk.d1)
 
 
+# 2.5.1 writes a leader-epoch-checkpoint while it loads.
+FULL_DISK = {**on(REFUSES, "2.5.1"), **on(OFFLINE, "3.5.2", *KRAFT)}
 DISK = [
     Case("a failed disk", _failed, ("log-dir-failed",), on(OFFLINE, *KRAFT), ("3.9.1",)),
-    Case("no free block", _full, ("full",), on(OFFLINE, *EVERY), ("4.3.1",), patience=20, write=True),
-    Case("no free inode", _no_inodes, ("full",), on(OFFLINE, *EVERY), patience=20, write=True),
+    Case("no free block", _full, ("full",), FULL_DISK, ("4.3.1",), patience=20, write=True),
+    Case("no free inode", _no_inodes, ("full",), FULL_DISK, patience=20, write=True),
     Case("a read-only mount", _read_only, ("read-only",), on(OFFLINE, *EVERY), ("3.9.1",)),
     Case("a lock held", lambda d: d.hold_lock(True), ("lock-held",), on(REFUSES, *EVERY), ("3.9.1",)),
     Case("a shared lock held", lambda d: d.hold_lock(False), ("lock-held",), on(REFUSES, *EVERY)),
