@@ -153,7 +153,8 @@ class Race:
         finally:
             stop.touch()
             try:
-                process.wait(60)
+                # It first carries out the plan that it is at, slowly as it is: all the litter that is left.
+                process.wait(300)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
