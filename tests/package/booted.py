@@ -74,7 +74,19 @@ class Scenario:
         writable = [line.split()[4] for line in lines if line.split()[5].split(",")[0] == "rw"]
         opened = [m for m in writable if not _OWN_MOUNTS.match(m)]
         assert sorted(set(opened)) == ["/data/d1", "/data/d2"], opened
-        closed = "/etc /run /dev/shm /usr/lib/logagent /var/lib /var/log /home /opt /data /boot /root".split()
+        closed = [
+            "/etc",
+            "/run",
+            "/dev/shm",
+            "/usr/lib/logagent",
+            "/var/lib",
+            "/var/log",
+            "/home",
+            "/opt",
+            "/data",
+            "/boot",
+            "/root",
+        ]
         tried = (*closed, "/var/lib/logagent", "/tmp", *LOG_DIRS)
         script = "; ".join(f"(: >{t}/.probe && rm {t}/.probe && echo {t}) 2>/dev/null || true" for t in tried)
         inside = f"nsenter -t {self.pid()} -m setpriv --reuid {self.user} --regid {self.user} --clear-groups"
@@ -83,8 +95,6 @@ class Scenario:
         # Also for a root in its mount namespace: not the user's rights alone hold it back.
         could = self.sh(f"nsenter -t {self.pid()} -m sh -c '{script}'").splitlines()
         assert not set(closed) & set(could), could
-            could
-        ), could
         self.say(f"writable mounts: {' '.join(sorted(set(opened)))}, its state dir, its own /tmp; nothing else")
 
     def beside_the_broker(self) -> None:
