@@ -32,10 +32,22 @@ def write_manual(to: Path, version: str, epoch: int) -> None:
     for place, text in pages.items():
         path = to / "usr/share/man" / f"{place}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        path.write_bytes(gzip.compress(_tidy(text).encode(), 9, mtime=0))
     completion = to / "usr/share/bash-completion/completions/logagent"
     completion.parent.mkdir(parents=True, exist_ok=True)
     completion.write_text(_completion({n: c for n, c in commands.items() if c is not None}, context))
+
+
+def _tidy(page: str) -> str:
+    """Without paragraphs that begin where one begins anyway, or that hold nothing."""
+    lines = [line for line in page.splitlines() if line]
+    starts = (".PP", ".SH", ".TP")
+    kept = [
+        line
+        for before, line, after in zip(["", *lines], lines, [*lines[1:], ".SH"], strict=False)
+        if line != ".PP" or not (before.startswith(".SH") or after.startswith(starts))
+    ]
+    return "\n".join(kept) + "\n"
 
 
 def roff(text: str) -> str:

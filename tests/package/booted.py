@@ -74,19 +74,8 @@ class Scenario:
         writable = [line.split()[4] for line in lines if line.split()[5].split(",")[0] == "rw"]
         opened = [m for m in writable if not _OWN_MOUNTS.match(m)]
         assert sorted(set(opened)) == ["/data/d1", "/data/d2"], opened
-        closed = [
-            "/etc",
-            "/run",
-            "/dev/shm",
-            "/usr/lib/logagent",
-            "/var/lib",
-            "/var/log",
-            "/home",
-            "/opt",
-            "/data",
-            "/boot",
-            "/root",
-        ]
+        system = ["/etc", "/run", "/dev/shm", "/boot", "/root", "/home", "/opt", "/data"]
+        closed = [*system, "/usr/lib/logagent", "/var/lib", "/var/log"]
         tried = (*closed, "/var/lib/logagent", "/tmp", *LOG_DIRS)
         script = "; ".join(f"(: >{t}/.probe && rm {t}/.probe && echo {t}) 2>/dev/null || true" for t in tried)
         inside = f"nsenter -t {self.pid()} -m setpriv --reuid {self.user} --regid {self.user} --clear-groups"
