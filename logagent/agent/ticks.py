@@ -18,11 +18,12 @@ from logagent.agent.log_manager import Execution
 from logagent.agent.session import Session, open_session
 from logagent.agent.summaries import CycleNotes
 from logagent.agent.target import Target
-from logagent.errors import LogAgentError
+from logagent.errors import Busy, LogAgentError
 from logagent.host.disk import LogDirFailures
 from logagent.host.disk_calls import DirectCalls, DiskCalls
 from logagent.host.inventory import LogDirInventory
 from logagent.host.memory import give_back
+from logagent.host.state_dir import somebody_waits
 from logagent.model.facts import Facts
 from logagent.model.names import DELETE_SUFFIX
 from logagent.model.plan import Plan
@@ -32,6 +33,8 @@ from logagent.settings import DAY_MS, Settings
 ACTOR = "daemon"
 # A command that acts keeps us waiting no longer than this: the next try comes soon, and we may have been told to stop.
 EXECUTOR_WAIT_SECONDS = 1.0
+# While we remove we look so often whether a command waits. `logagent prestart` waits for a second, no longer.
+COURTESY_SECONDS = 0.2
 
 
 class CycleAborted(Exception):
@@ -164,5 +167,28 @@ class Cycles:
         self.listener.planned(cycle.job, plan, self.enforced)
         if not self.enforced or not plan.actions or plan.needs_approval is not None or self.stop():
             return
-        cycle.execution = session.log_manager(plan, stop=self.stop).execute(plan)
+        stop = Courtesy(self.stop, self.state_dir, self.clock)
+        cycle.execution = session.log_manager(plan, stop=stop).execute(plan)
         self.listener.executed(plan, cycle.execution)
+        if stop.somebody:
+            cycle.error, cycle.error_slug = "another logagent waits for its turn to act", Busy.slug
+
+
+class Courtesy:
+    """The `stop` of what can take hours: true also as soon as a command waits for its turn to act. Safe for threads."""
+
+    def __init__(self, stop: Callable[[], bool], state_dir: str, clock: Clock) -> None:
+        self._stop = stop
+        self._state_dir = state_dir
+        self._clock = clock
+        self._looked = clock.monotonic()
+        self.somebody = False
+
+    def __call__(self) -> bool:
+        if self._stop() or self.somebody:
+            return True
+        now = self._clock.monotonic()
+        if now - self._looked >= COURTESY_SECONDS:
+            self._looked = now
+            self.somebody = somebody_waits(self._state_dir)
+        return self.somebody

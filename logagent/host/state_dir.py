@@ -18,6 +18,8 @@ from logagent.model.records import Identity
 
 DEFAULT_STATE_DIR = "/var/lib/logagent"
 LOCK_NAME = "executor.lock"
+# Locked (shared) by whoever waits for the executor lock, so that one who works for hours can let others in.
+WAITING_NAME = "executor.waiting"
 _POLL_SECONDS = 0.05
 
 
@@ -122,9 +124,10 @@ class ExecutorLock:
         self._monotonic = monotonic
         self._sleep = sleep
         self._fd = -1
+        self._waiting_fd = -1
 
     def __enter__(self) -> Self:
-        """Take it, waiting at most `wait_seconds`. Raises LogAgentError (exit 1) that names the holder."""
+        """Take it, waiting at most `wait_seconds`. Raises Busy (exit 1) that names the holder, or JournalError."""
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
@@ -133,7 +136,9 @@ class ExecutorLock:
             while not self._try():
                 if self._monotonic() >= deadline:
                     raise self._held()
+                self._say_waiting()
                 self._sleep(_POLL_SECONDS)
+            self._waiting_fd = _closed(self._waiting_fd)
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()} {self._who}\n".encode(), 0)
         except OSError as e:
@@ -163,10 +168,37 @@ class ExecutorLock:
             hint=self._hint,
         )
 
+    def _say_waiting(self) -> None:
+        if self._waiting_fd < 0:
+            path = os.path.join(os.path.dirname(self._path), WAITING_NAME)
+            self._waiting_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        with suppress(BlockingIOError):
+            fcntl.flock(self._waiting_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
     def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._waiting_fd = _closed(self._waiting_fd)
+        self._fd = _closed(self._fd)
+
+
+def _closed(fd: int) -> int:
+    if fd >= 0:
+        os.close(fd)
+    return -1
+
+
+def somebody_waits(state_dir: str) -> bool:
+    """Whether another one of us waits for the executor lock of this state dir, and holds nothing yet."""
+    try:
+        fd = os.open(os.path.join(state_dir, WAITING_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        return isinstance(e, BlockingIOError)
+    finally:
+        os.close(fd)
+    return False
 
 
 def hold_log_dirs(

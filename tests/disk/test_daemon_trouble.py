@@ -217,3 +217,32 @@ def test_a_command_waits_for_the_cycle_and_the_daemon_for_the_command(tmp_path: 
             daemon.wait_for("cycle-works-again")
             assert len(daemon.events("cycle-put-off")) == 1
             assert daemon.stop()[0] == 0
+
+
+def test_a_command_gets_its_turn_amid_a_removal_of_hours(loop_fs: LoopFs, tmp_path: Path) -> None:
+    """It waits for ten seconds at most (prestart for one); the daemon ends its cycle at the next file and goes on
+    afterwards."""
+    d1 = log_dir(loop_fs("xfs") / "d1")
+    marked = d1 / MARKED
+    marked.mkdir()
+    for number in range(200):
+        with (marked / f"{number:020d}.log").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, MIB)
+    with daemon_on(tmp_path, d1, LOGAGENT_DELETE__BYTES_PER_SECOND="3MiB") as daemon:
+        wait_until(lambda: not (marked / f"{0:020d}.log").exists(), "the first file to go")
+        partition(d1 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+        words = ("--log-dir", d1, "--state-dir", tmp_path / "state", "--json")
+        done = subprocess.run(
+            [sys.executable, "-m", "logagent", "restore", MARKED, "--execute", *words],
+            env={**os.environ, **SETTINGS},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 3, done.stderr
+        assert "its removal has begun" in done.stdout, "it got its turn, and an answer"
+        assert daemon.wait_for("cycle-put-off")["level"] == "info"
+        left = len(list(marked.iterdir()))
+        assert left > 20
+        wait_until(lambda: len(list(marked.iterdir())) < left - 5, "the removal to go on")
+        assert daemon.stop()[0] == 0
