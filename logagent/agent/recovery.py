@@ -4,18 +4,21 @@ Runs first in every session that may act, under the executor lock, so nobody els
 a crash. A removal that was interrupted is due again at once (its name still stands in the queue); a rename either
 happened or did not, and the inode says which (never the device: its number can change when the host starts anew). What
 belongs to it is completed: checkpoint entries leave or come back, and temp files of ours go. Whatever cannot be settled
-now (the log dir is offline, a checkpoint cannot be written) stays open for the next session.
+now stays open for the next session: the log dir is offline, a checkpoint cannot be written, or the directory is under
+neither name and this may be another disk (it has no `meta.properties`, as an empty mount point, or the directory lies
+in another log dir: two disks changed places).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from logagent.agent.checkpoint_entries import edit_checkpoints
 from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.lock import look
+from logagent.broker.meta_properties import META_PROPERTIES
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.host.disk import OpenLogDir
 from logagent.host.disk_calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
@@ -24,38 +27,71 @@ from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 
 
 def recover(
-    journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int, calls: DiskCalls | None = None
+    journal: Journal,
+    log_dirs: Mapping[str, OpenLogDir],
+    now_ms: int,
+    calls: DiskCalls | None = None,
+    *,
+    quarantine: Collection[str] = (),
 ) -> list[Entry]:
     """Settle every unsettled intent on an open log dir; those elsewhere (offline now) stay as they are.
 
-    Returns the settled entries, as they were. Raises JournalError.
+    `quarantine`: those of `log_dirs` that are quarantine directories, which have no `meta.properties`. Returns the
+    settled entries, as they were. Raises JournalError.
     """
+    calls = calls or DirectCalls()
+    unsettled = [e for e in journal.unsettled() if e.intent.log_dir in log_dirs and e.intent.ends_in in log_dirs]
+    seen_at = _seen_at(unsettled, log_dirs, calls)
     jobs: dict[str, Callable[[Stop], list[Entry]]] = {}
-    for entry in journal.unsettled():
-        if entry.intent.log_dir in log_dirs and entry.intent.ends_in in log_dirs:
-            jobs.setdefault(
-                entry.intent.log_dir, partial(_recover_one, entry.intent.log_dir, journal, log_dirs, now_ms)
-            )
+    for path in {e.intent.log_dir: None for e in unsettled}:
+        mine = [e for e in unsettled if e.intent.log_dir == path]
+        jobs[path] = partial(_recover_one, path, mine, journal, log_dirs, seen_at, frozenset(quarantine), now_ms)
     settled = []
-    for found in (calls or DirectCalls()).work(jobs).values():
+    for found in calls.work(jobs).values():
         if isinstance(found, JournalError):
             raise found
         settled += found if isinstance(found, list) else []
     return settled
 
 
+def _seen_at(
+    unsettled: Sequence[Entry], log_dirs: Mapping[str, OpenLogDir], calls: DiskCalls
+) -> dict[int, frozenset[str]]:
+    """By id of the entry all the log dirs in which its directory stands now, under either of its names."""
+
+    def look_for(log_dir: OpenLogDir) -> set[int]:
+        with log_dir.acting("look"):
+            return {
+                e.id
+                for e in unsettled
+                if any(_is(log_dir, n, e.intent.identity) for n in (e.intent.name, e.intent.new_name) if n is not None)
+            }
+
+    found = calls.looks({path: partial(look_for, log_dir) for path, log_dir in log_dirs.items()})
+    return {
+        e.id: frozenset(path for path, ids in found.items() if isinstance(ids, set) and e.id in ids) for e in unsettled
+    }
+
+
 def _recover_one(
-    path: str, journal: Journal, log_dirs: Mapping[str, OpenLogDir], now_ms: int, stop: Stop
+    path: str,
+    unsettled: Sequence[Entry],
+    journal: Journal,
+    log_dirs: Mapping[str, OpenLogDir],
+    seen_at: Mapping[int, frozenset[str]],
+    quarantine: frozenset[str],
+    now_ms: int,
+    stop: Stop,
 ) -> list[Entry]:
     """What concerns the log dir `path`; nothing more once `stop()` is true."""
     settled: list[Entry] = []
     outcomes: list[tuple[int, Outcome, str | None]] = []
-    for entry in journal.unsettled():
-        target = log_dirs.get(entry.intent.ends_in)
-        if entry.intent.log_dir != path or target is None:
-            continue
+    for entry in unsettled:
+        source, target = log_dirs[path], log_dirs[entry.intent.ends_in]
         try:
-            outcome, error = _settle(journal.with_checkpoint_entries(entry), log_dirs[path], target, stop)
+            if _may_be_elsewhere(seen_at[entry.id], source, target, quarantine):
+                continue
+            outcome, error = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
             refuse_if(stop, path)
         except LogAgentError:
             continue
@@ -64,6 +100,24 @@ def _recover_one(
     if outcomes:
         journal.finish(outcomes, now_ms)
     return settled
+
+
+def _may_be_elsewhere(
+    seen_at: frozenset[str], source: OpenLogDir, target: OpenLogDir, quarantine: frozenset[str]
+) -> bool:
+    """Whether a directory that is under neither name need not be gone: its disk may be mounted elsewhere, or not."""
+    if seen_at & {source.path, target.path}:
+        return False
+    return bool(seen_at) or not all(d.path in quarantine or _is_formatted(d) for d in (source, target))
+
+
+def _is_formatted(log_dir: OpenLogDir) -> bool:
+    with log_dir.acting("look", META_PROPERTIES):
+        try:
+            os.stat(META_PROPERTIES, dir_fd=log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None]:

@@ -377,7 +377,7 @@ def open_session(
                 calls=calls,
             )
             if settle:
-                recover(journal, sight.opened(), clock.now_ms(), calls)
+                recover(journal, sight.opened(), clock.now_ms(), calls, quarantine=sight.quarantine)
         session = Session(target, settings, clock, sight, journal, act, actor, problem)
         if known is not None:
             session.inventories = known

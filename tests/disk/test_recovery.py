@@ -24,6 +24,7 @@ from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.cli_host import LOCKER, process
+from tests.disk.failing import format_log_dir
 
 HEX = "0123456789abcdef" * 2
 NOW = 1_800_000_000_000
@@ -39,8 +40,7 @@ class Host:
     """A log dir with two partitions of which one has no entries any more, and a journal that knows them."""
 
     def __init__(self, root: Path) -> None:
-        self.path = root / "d1"
-        self.path.mkdir()
+        self.path = format_log_dir(root / "d1")
         (root / "state").mkdir()
         self.state = root / "state"
         for name in ("orders-0", "payments-0"):
