@@ -153,6 +153,8 @@ def look_at_assignments(
         bootstrap_set=settings.kafka.bootstrap_servers is not None,
         secure=secure,
         stopped=stopped,
+        kraft=bool(target.server.process_roles),
+        empty=document["source"] != "none" and document["topics"] == 0,
     )
     return look, read
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from logagent.agent.doctor_broker import LOOK_SECONDS, user_name
-from logagent.config import load
+from logagent.config import key_lines, load
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.access import User, owner_of, user_named
 from logagent.host.as_user import Identity, ask_as, lacking, real_path
@@ -376,6 +376,7 @@ def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> 
         found.append(
             SiblingLook(
                 file=path,
+                number=key_lines(path).get("kafka.config"),
                 log_dirs=tuple(ours[d] for d in theirs if d in ours),
                 listen=bool(listen) and settings.metrics.listen == listen,
             )

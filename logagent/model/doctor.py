@@ -50,13 +50,13 @@ def configuration(f: DoctorFacts) -> Iterator[DoctorFinding]:
     how = "named" if c.named else f"found: {chosen.how}" if chosen is not None else "found"
     yield works(Area.CONFIGURATION, "server-properties", c.kafka_config, f"the broker's configuration ({how})")
     for b in f.brokers:
-        if not b.chosen:
+        if not b.chosen and b.candidate:
             yield info(
                 Area.CONFIGURATION,
                 "other-broker",
                 b.config,
                 f"another configuration of a broker on this host: {b.how}",
-                f"its log dirs are none of this agent's: give it one of its own ({_instance_of(b)})",
+                f"its log dirs are none of this agent's: it needs an instance of its own, {_instance_of(b)}",
             )
 
 
@@ -85,8 +85,8 @@ def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Doctor
 
 
 def _instance_of(b: BrokerLook) -> str:
-    name = f"broker{b.pid}" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
-    return f"logagent@NAME, such as /etc/logagent/{name}.toml"
+    name = "second" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
+    return f"such as logagent@{name} with /etc/logagent/{name}.toml"
 
 
 def brokers(f: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -202,7 +202,10 @@ def _no_assignments(f: DoctorFacts) -> DoctorFinding:
     assert a is not None
     says = f"no source can be used, so every verdict is unknown and nothing is an orphan: {'; '.join(a.problems)}"
     stale = a.age_seconds is not None and a.age_seconds > a.max_age_seconds
-    if a.stopped and (stale or a.bootstrap_set):
+    if a.empty and not stale:
+        hint = 'an empty answer is never taken for "all orphans"; it is usable as soon as the cluster has a topic'
+        return warning(Area.ASSIGNMENTS, "assignments-empty", a.source, says, hint)
+    if a.stopped and (stale or a.bootstrap_set or a.kraft):
         hint = "that is so while the broker is stopped; `logagent assignments export` on another host of the cluster"
         hint += " gives a file for --assignments"
         return warning(Area.ASSIGNMENTS, "assignments-stopped", a.source, says, hint)

@@ -209,7 +209,8 @@ class StateLook:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentsLook:
     """Where verdicts come from. bootstrap: an address of the broker's listeners; secure: it wants more than plain text.
-    stopped: nobody holds a log dir."""
+    stopped: nobody holds a log dir. kraft: the broker keeps a metadata log of its own while it runs.
+    empty: it was read, and names no topic."""
 
     usable: bool
     source: str = "none"
@@ -221,13 +222,16 @@ class AssignmentsLook:
     bootstrap_set: bool = False
     secure: bool = False
     stopped: bool = False
+    kraft: bool = False
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiblingLook:
-    """Another configuration of ours on this host and what it shares with this one."""
+    """Another configuration of ours on this host and what it shares with this one. number: the line of kafka.config."""
 
     file: str
+    number: int | None = None
     log_dirs: tuple[str, ...] = ()
     listen: bool = False
     problem: str | None = None

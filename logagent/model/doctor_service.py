@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -257,15 +258,17 @@ def metrics(f: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def siblings(f: DoctorFacts) -> Iterator[DoctorFinding]:
+    others = [b.config for b in f.brokers if b.candidate and not b.chosen]
     for s in f.siblings:
         if s.log_dirs:
+            line = f"config = {json.dumps(others[0])}" if len(others) == 1 else None
             yield fails(
                 Area.INSTANCES,
                 "shared-log-dirs",
                 s.file,
                 f"it serves the same log dirs as this one: {', '.join(s.log_dirs)}",
                 "one instance for one broker: take one of the two away, or name its own broker in it",
-                Change(line='config = "…"', file=s.file, section="kafka"),
+                Change(line=line, file=s.file, number=s.number, section="kafka") if line is not None else None,
             )
         if s.listen:
             free = f.port.next_free if f.port is not None and f.port.next_free is not None else 9641
