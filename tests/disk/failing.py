@@ -16,7 +16,7 @@ from tests.needs import need_command, need_root
 META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=3\ndirectory.id={directory}\n"
 DIRECTORY_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 # Generous: a machine may have six times more to do than it can.
-LIMIT = 60.0
+LIMIT = 120.0
 
 
 def wait_until(true: Callable[[], bool], what: str, limit: float = LIMIT) -> None:

@@ -28,8 +28,10 @@ SETTINGS = replace(
     Settings(),
     cleanup=CleanupSettings(mode="enforce", stray_retention=0, leftover_grace=0, max_fraction=1.0, max_dirs=1000),
     delete=DeleteSettings(file_delete_delay_ms=0),
-    health=HealthSettings(probe_timeout=1000, recovery_probes=2),
+    health=HealthSettings(probe_timeout=30_000, recovery_probes=2),
 )
+# For disks that hang: nobody waits long for those. (Long enough for one that does not, on a busy machine.)
+HANGS = replace(SETTINGS, health=HealthSettings(probe_timeout=3_000, recovery_probes=2))
 
 
 class Host:

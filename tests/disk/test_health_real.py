@@ -27,7 +27,7 @@ from tests.disk.failing import (
     shut_down,
     wait_until,
 )
-from tests.disk.sessions import Host, outcomes
+from tests.disk.sessions import HANGS, Host, outcomes
 from tests.needs import need_root
 
 MARKED = "orders-0." + "a" * 32 + "-delete"
@@ -240,17 +240,17 @@ def test_another_disk_mounted_there_is_not_taken_for_the_one_before(loop_fs: Loo
 
 def test_a_frozen_disk_hangs_and_is_back_after_it_was_thawed(loop_fs: LoopFs, good: Path, tmp_path: Path) -> None:
     path = log_dir_on(loop_fs("xfs"))
-    host = Host(tmp_path / "state", path, good)
+    host = Host(tmp_path / "state", path, good, settings=HANGS)
     host.round()
     with frozen(path.parent) as thaw:
         began = time.monotonic()
         assert host.round() == {str(path): Health.OFFLINE, str(good): Health.ONLINE}
-        assert time.monotonic() - began < 10
-        assert reason(host, path) == "it did not answer within 1 s"
+        assert time.monotonic() - began < 20
+        assert reason(host, path) == "it did not answer within 3 s"
         # One that hangs is not waited for a second time.
         began = time.monotonic()
         assert host.round() == {str(path): Health.OFFLINE, str(good): Health.ONLINE}
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 3
         assert outcomes(host.clean()) == []
         thaw()
         host.rounds_until(path, Health.ONLINE)
@@ -260,7 +260,7 @@ def test_a_file_system_that_hangs_wholly_holds_up_neither_rounds_nor_cycles(good
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
         partition(hanging.source, MARKED)
-        host = Host(tmp_path / "state", hanging.point, good)
+        host = Host(tmp_path / "state", hanging.point, good, settings=HANGS)
         assert host.round() == {str(hanging.point): Health.ONLINE, str(good): Health.ONLINE}
         # Without O_TMPFILE there it is only read, which is said.
         limited = {d.path: d.limited for d in host.health.round().log_dirs}
@@ -269,11 +269,11 @@ def test_a_file_system_that_hangs_wholly_holds_up_neither_rounds_nor_cycles(good
         # A cycle comes first: it waits as long as a look may take, once, and serves the other.
         partition(good, STRAY)
         assert outcomes(host.clean()) == ["done"]
-        assert host.failures.reason(str(hanging.point)) == "it did not answer within 1 s"
+        assert host.failures.reason(str(hanging.point)) == "it did not answer within 3 s"
         partition(good, STRAY.replace("other", "third"))
         began = time.monotonic()
         assert outcomes(host.clean()) == ["done"]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         assert host.round() == {str(hanging.point): Health.OFFLINE, str(good): Health.ONLINE}
         hanging.wake()
         host.rounds_until(hanging.point, Health.ONLINE)
@@ -286,7 +286,7 @@ def test_a_broker_with_files_open_on_the_hung_disk_holds_up_nobody(good: Path, t
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
         log = partition(hanging.source, "orders-0") / f"{0:020d}.log"
-        host = Host(tmp_path / "state", hanging.point, good)
+        host = Host(tmp_path / "state", hanging.point, good, settings=HANGS)
         host.round()
         child = Child(holds, hanging.point / "orders-0" / log.name)
         try:

@@ -31,7 +31,7 @@ from tests.disk.failing import (
     partition,
     wait_until,
 )
-from tests.disk.sessions import Host, outcomes
+from tests.disk.sessions import HANGS, Host, outcomes
 from tests.disk.sleeper import HANG_AFTER
 from tests.needs import need_command
 
@@ -56,7 +56,7 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
     good = format_log_dir(tmp_path / "good", DIRECTORY_IDS[1])
     victim = partition(hanging.source, MARKED, segments=400)
     partition(good, STRAY, segments=400)
-    host = Host(tmp_path / "state", hanging.point, good)
+    host = Host(tmp_path / "state", hanging.point, good, settings=HANGS)
     removed_there = 0
 
     def progress(files: int, size: int) -> None:
