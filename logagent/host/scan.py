@@ -25,7 +25,7 @@ from logagent.host.inventory import OTHER_KINDS, LogDirInventory
 from logagent.host.mounts import mounted_children
 from logagent.host.read_dir import TAIL_INDEXES, Known, PartitionReader
 from logagent.model.names import classify
-from logagent.model.records import Kind, PartitionDir
+from logagent.model.records import Kind
 
 __all__ = ["MOUNT_POINT_ERROR", "OTHER_KINDS", "SYMLINK_ERROR", "LogDirInventory", "scan_log_dir"]
 
@@ -91,16 +91,16 @@ class _Scan:
             known = result.known.get(name)
             if known is not None:
                 # The string that is kept already, not a second one for every directory.
-                name = known.entry.name
+                name = known.name
             if known is None or not self._refresh(name, known):
                 known = self._read(name)
             if known is not None:
                 known.round = result.round
                 result.known[name] = known
-                result.dirs.append(known.entry)
-                if known.entry.kind in OTHER_KINDS:
-                    result.other_bytes += known.entry.bytes
-                    result.other_allocated += known.entry.allocated
+                result.dirs.append(known)
+                if known.kind in OTHER_KINDS:
+                    result.other_bytes += known.bytes
+                    result.other_allocated += known.allocated
             if on_progress is not None and done % 512 == 0:
                 on_progress(done)
         if len(result.known) > len(result.dirs):
@@ -114,22 +114,21 @@ class _Scan:
 
     def _refresh(self, name: str, known: Known) -> bool:
         """Bring `known` up to date without listing it; False if it has to be read in full."""
-        entry = known.entry
-        spread = entry.inode * _SPREAD >> 12
+        spread = known.inode * _SPREAD >> 12
         if not known.settled or spread % self._slices == self._due_slice or name in self._mounted:
             return False
         try:
             found = os.lstat(name, dir_fd=self._log_dir.fd)
             if (
-                found.st_mtime_ns != entry.mtime_ns
-                or found.st_ino != entry.inode
-                or found.st_ctime_ns != entry.ctime_ns
+                found.st_mtime_ns != known.mtime_ns
+                or found.st_ino != known.inode
+                or found.st_ctime_ns != known.ctime_ns
                 or not stat.S_ISDIR(found.st_mode)
             ):
                 return False
-            if entry.last_segment_offset is not None:
+            if known.last_segment_offset is not None:
                 all_indexes = self._all_indexes or spread % INDEX_SLICES == self._due_indexes
-                self._refresh_tail(f"{name}/{entry.last_segment_offset:020d}", known, all_indexes)
+                self._refresh_tail(f"{name}/{known.last_segment_offset:020d}", known, all_indexes)
         except OSError as error:
             if error.errno in OFFLINE_ERRNOS:
                 raise
@@ -150,25 +149,24 @@ class _Scan:
     def _refresh_tail(self, base: str, known: Known, all_indexes: bool) -> None:
         """Stat the files of the newest segment that can have changed and add what they grew (or shrank) by."""
         fd = self._log_dir.fd
-        entry = known.entry
         found = os.lstat(base + ".log", dir_fd=fd)
         size, blocks, written = found.st_size, found.st_blocks, found.st_mtime_ns
-        if size == known.log_bytes and blocks == known.log_blocks and written == entry.newest_mtime_ns:
+        if size == known.log_bytes and blocks == known.log_blocks and written == known.newest_mtime_ns:
             if not all_indexes:
                 return
         else:
-            entry.bytes += size - known.log_bytes
-            entry.allocated += (blocks - known.log_blocks) * 512
+            known.bytes += size - known.log_bytes
+            known.allocated += (blocks - known.log_blocks) * 512
             known.log_bytes, known.log_blocks = size, blocks
-            entry.newest_mtime_ns = written
+            known.newest_mtime_ns = written
         size = blocks = 0
         for bit, suffix in TAIL_INDEXES:
             if known.index_files & bit:
                 found = os.lstat(base + suffix, dir_fd=fd)
                 size += found.st_size
                 blocks += found.st_blocks
-        entry.bytes += size - known.index_bytes
-        entry.allocated += (blocks - known.index_blocks) * 512
+        known.bytes += size - known.index_bytes
+        known.allocated += (blocks - known.index_blocks) * 512
         known.index_bytes, known.index_blocks = size, blocks
 
     def _read(self, name: str) -> Known | None:
@@ -190,7 +188,8 @@ class _Scan:
             found = os.fstat(fd)
             if found.st_dev != log_dir.identity.device:
                 return self._unread(name, MOUNT_POINT_ERROR)
-            known = self._reader.read(fd, self._entry(name, found), found.st_blocks)
+            known = self._entry(name, found)
+            self._reader.read(fd, known, found.st_blocks)
         finally:
             os.close(fd)
         self._result.read_in_full += 1
@@ -219,16 +218,16 @@ class _Scan:
                 raise
             # The log dir may be listed but not searched: inode 0 is nobody's, so nothing can be done to it.
             found = os.stat_result((0,) * 19)
-        entry = self._entry(name, found)
-        entry.error = error
-        return Known(entry)
+        known = self._entry(name, found)
+        known.error = error
+        return known
 
-    def _entry(self, name: str, found: os.stat_result) -> PartitionDir:
+    def _entry(self, name: str, found: os.stat_result) -> Known:
         parsed = classify(name)
         share = self._reader.share
         modified, changed = found.st_mtime_ns, found.st_ctime_ns
         device = self._log_dir.identity.device
-        return PartitionDir(
+        return Known(
             log_dir=self._log_dir.path,
             name=name,
             kind=parsed.kind,
