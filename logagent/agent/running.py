@@ -22,8 +22,8 @@ from logagent.errors import Exit
 from logagent.host.notify import Notifier
 from logagent.host.watch import DirWatch
 
-# systemd's patience is ours to choose (TimeoutStopSec); people's is about this.
-END_SECONDS = 4.0
+# Five seconds from the signal to the end, whatever hangs: this for the acting loop, the rest for everything else.
+END_SECONDS = 3.5
 # How often the main thread looks up: for the watchdog, at half of what it allows, and for a clock that was set.
 WAKE_SECONDS = 10.0
 # A loop that works is hung when it was silent for so many times the watchdog's limit: single calls may be slow.

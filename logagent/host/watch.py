@@ -77,9 +77,9 @@ class DirWatch:
             self._ended = True
             observer, self._observer = self._observer, None
         # A watch that hangs holds the observer's lock: it is left behind then, as everything on a dead disk.
-        if observer is not None and self.settle(1.0):
+        if observer is not None and self.settle(0.2):
             observer.stop()
-            observer.join(2.0)
+            observer.join(0.5)
 
     def _change(self) -> None:
         while True:
