@@ -27,17 +27,16 @@ _METADATA_LIMIT = 4096
 class Known(PartitionDir):
     """A directory with what the next scan needs to know about it: one object, for there are 100,000 of them.
 
-    settled: an unchanged mtime will mean that no file came or went. round: the scan that saw it last. log_*: the newest
-    segment's `.log` as it was last counted; index_*: its other files that Kafka changes in place, together;
-    index_files has the bits of `TAIL_INDEXES` for those that exist.
+    settled: an unchanged mtime will mean that no file came or went. log_*: the newest segment's `.log` as it was last
+    counted; index_*: its other files that Kafka changes in place, together; index_files has the bits of `TAIL_INDEXES`
+    for those that exist.
     """
 
-    __slots__ = ("index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "round", "settled")
+    __slots__ = ("index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "settled")
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.settled = False
-        self.round = 0
         self.log_bytes = 0
         self.log_blocks = 0
         self.index_bytes = 0

@@ -95,7 +95,6 @@ class _Scan:
             if known is None or not self._refresh(name, known):
                 known = self._read(name)
             if known is not None:
-                known.round = result.round
                 result.known[name] = known
                 result.dirs.append(known)
                 if known.kind in OTHER_KINDS:
@@ -104,7 +103,7 @@ class _Scan:
             if on_progress is not None and done % 512 == 0:
                 on_progress(done)
         if len(result.known) > len(result.dirs):
-            for gone in [name for name, known in result.known.items() if known.round != result.round]:
+            for gone in result.known.keys() - {known.name for known in result.dirs}:
                 del result.known[gone]
         space = os.fstatvfs(self._log_dir.fd)
         result.size = space.f_blocks * space.f_frsize
