@@ -6,17 +6,22 @@ changes. Its processes are all that its `/proc` shows, and all of them end with 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from tests.cli_host import Ran, run_here
 from tests.needs import missing, need_command, need_root
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -87,9 +92,45 @@ class PrivateHost:
             check=check,
         )
 
-    def logagent(self, *words: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
-        """The command line inside; what it prints and its exit status."""
-        return self.run(*self.logagent_command(*words), user=user, check=False)
+    def logagent(self, *words: str, user: str | None = None) -> Ran:
+        """The command line inside, in a copy of this process: Python starts and imports everything only once."""
+        reader, writer = os.pipe()
+        # The copy takes no lock that a thread of ours could hold: it goes inside, runs the command and ends.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            self._run_inside(words, user, writer)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            answer = pipe.read()
+        os.waitpid(pid, 0)
+        assert answer, f"logagent {' '.join(words)} ended without an answer"
+        return Ran(*json.loads(answer))
+
+    def _run_inside(self, words: Sequence[str], user: str | None, writer: int) -> NoReturn:
+        try:
+            root = os.open(self.root, os.O_PATH | os.O_DIRECTORY)
+            for kind in ("net", "pid", "mnt"):
+                _enter(f"/proc/{self._init}/ns/{kind}")
+            os.fchdir(root)
+            os.chroot(".")
+            if (pid := os.fork()) == 0:  # only children are in the new PID namespace
+                os.environ.update(self._environment(user))
+                if user is not None:
+                    entry = pwd.getpwnam(user)
+                    os.initgroups(user, entry.pw_gid)
+                    os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
+                    os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
+                ran = run_here(*words)
+                os.write(writer, json.dumps([ran.status, ran.out, ran.err]).encode())
+            else:
+                os.waitpid(pid, 0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
 
     def logagent_command(self, *words: str) -> list[str]:
         python = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{_MAIN}"]
@@ -98,10 +139,9 @@ class PrivateHost:
     def doctor(self, *words: str, user: str | None = None) -> tuple[int, dict[str, Any]]:
         """Exit status and document of `logagent doctor --json`."""
         ran = self.logagent("doctor", "--json", *words, user=user)
-        assert "Traceback" not in ran.stderr, ran.stderr
-        document = json.loads(ran.stdout)
+        document = ran.json
         assert isinstance(document, dict)
-        return ran.returncode, document
+        return ran.status, document
 
     @contextmanager
     def process(
@@ -147,6 +187,15 @@ class PrivateHost:
 
     def _environment(self, user: str | None) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/nonexistent" if user else "/root"}
+
+
+def _enter(namespace: str) -> None:
+    """`setns`, which Python has since 3.12."""
+    fd = os.open(namespace, os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(fd, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), namespace)
+    os.close(fd)
 
 
 def _status(pid: int, key: str) -> str:

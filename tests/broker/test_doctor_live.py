@@ -186,8 +186,8 @@ def is_found(said: Diagnosis, layout: Layout, pid: int | None, version: str) -> 
 
 def scanned(host: LiveHost, *words: str) -> Any:
     ran = host.logagent("scan", "--json", *words, user="kafka")
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    assert ran.status == 0, ran.err
+    return json.loads(ran.out)
 
 
 def test_a_distributions_package(host: LiveHost, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def is_asked_for(host: LiveHost, running: dict[Layout, int]) -> None:
         assert f"process {pid} runs with it" in found[layout.config]["says"]
         assert found[layout.config]["change"]["line"] == f'config = "{layout.config}"'
     ran = host.logagent("scan", user="kafka")
-    assert ran.returncode == 78 and all(layout.config in ran.stderr for layout in running)
+    assert ran.status == 78 and all(layout.config in ran.err for layout in running)
     for layout, pid in running.items():
         picked = host.diagnose("--kafka-config", layout.config).document
         assert {d["holder"]["pid"] for d in picked["log_dirs"]} == {pid}

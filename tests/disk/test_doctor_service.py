@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_far_away_or_too_low(host: DoctorHost) -> None:
 
 def wait_for_daemon(host: DoctorHost) -> None:
     deadline = time.monotonic() + 60
-    while host.logagent("status", user="kafka").returncode:
+    while host.logagent("status", user="kafka").status:
         assert time.monotonic() < deadline, "the daemon does not answer"
         time.sleep(0.05)
 
@@ -174,13 +174,13 @@ def test_two_instances_on_one_host_keep_apart(host: DoctorHost) -> None:
     with host.process(sys.executable, "-c", EXECUTOR, f"{STATE}-a", user="kafka"):
         for file in (first, second):
             ran = host.logagent("delete", "--config", file, *quarantine, user="kafka")
-            assert (ran.returncode == 0) is (file == second), ran.stderr
-        assert "another logagent is acting" in ran.stderr or ran.returncode == 0
+            assert (ran.status == 0) is (file == second), ran.err
+        assert "another logagent is acting" in ran.err or ran.status == 0
     moved = {d: [p.name for p in host.path(d).glob("d1/ledger-1.*-stray")] for d in (DISK, "/srv/second")}
     assert (len(moved[DISK]), len(moved["/srv/second"])) == (0, 1)
-    told = host.logagent("history", "--config", second, "--json", user="kafka").stdout
+    told = host.logagent("history", "--config", second, "--json", user="kafka").out
     assert '"log_dir": "/srv/second/d1"' in told
-    assert '"entries": []' in host.logagent("history", "--config", first, "--json", user="kafka").stdout
+    assert '"entries": []' in host.logagent("history", "--config", first, "--json", user="kafka").out
 
 
 EXECUTOR = f"""
@@ -210,8 +210,8 @@ def test_the_file_of_an_instance_names_its_broker(host: DoctorHost) -> None:
     """Two instances could otherwise find the same one."""
     file = instance(host, "b", None, 9642)
     ran = host.logagent("queue", "--config", file)
-    assert ran.returncode == 78 and "kafka.config: is not set" in ran.stderr
-    assert host.logagent("queue", "--config", file, "--kafka-config", PROPERTIES).returncode == 0
+    assert ran.status == 78 and "kafka.config: is not set" in ran.err
+    assert host.logagent("queue", "--config", file, "--kafka-config", PROPERTIES).status == 0
     said = host.diagnose("--config", file)
     assert said.status == 78
     change = said.change("broker-ambiguous")
@@ -232,7 +232,7 @@ def test_of_several_brokers_none_is_guessed(host: DoctorHost) -> None:
     assert lines == {f'config = "{PROPERTIES}"', f'config = "{second}"'}
     assert "second.service starts with it" in str(said.findings)
     ran = host.logagent("scan")
-    assert ran.returncode == 78 and second in ran.stderr and PROPERTIES in ran.stderr
+    assert ran.status == 78 and second in ran.err and PROPERTIES in ran.err
     said = host.diagnose("--kafka-config", second)
     assert said.document["kafka_config"] == second
     assert said.of("other-broker")["path"] == PROPERTIES
