@@ -34,6 +34,8 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     from logagent.agent.running import Running
 
     share_one_arena()
+    # The configuration is about to be read: there is nothing to reload yet, and no reason to die of it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     clock = SystemClock()
     config = load(call)
     state_dir = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)

@@ -187,6 +187,7 @@ class Soak:
         self.done["remounted"] += 1
 
     def reload(self, rng: random.Random) -> None:
+        self.running().wait_for("started")
         self.running().process.send_signal(signal.SIGHUP)
         self.done["reloaded"] += 1
 
