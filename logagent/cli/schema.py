@@ -12,11 +12,13 @@ from logagent.errors import UsageError
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
     """Print the JSON Schema of the document NAME (without it: the names)."""
-    from logagent.documents import SCHEMAS
+    from logagent.documents import SCHEMAS as OF_A_HOST
+    from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
 
+    documents = {**OF_A_HOST, **OF_THE_FLEET}
     if name is None:
-        click.echo("\n".join(SCHEMAS))
+        click.echo("\n".join(documents))
         return
-    if name not in SCHEMAS:
-        raise UsageError(f"there is no document {name!r}", hint=f"one of {', '.join(SCHEMAS)}")
-    dump(SCHEMAS[name].model_json_schema(by_alias=True))
+    if name not in documents:
+        raise UsageError(f"there is no document {name!r}", hint=f"one of {', '.join(documents)}")
+    dump(documents[name].model_json_schema(by_alias=True))

@@ -39,6 +39,6 @@ def log_dirs(dirs: DataFrame, ledgers: DataFrame) -> DataFrame:
     return known.fillna(0, ["dirs", "bytes", "allocated"])
 
 
-def leftovers(dirs: DataFrame) -> DataFrame:
-    """Dirs that Kafka marked or set aside: what deletion progress compares between dates."""
-    return dirs.where(fn.col("kind").isin("delete", "stray"))
+def others(dirs: DataFrame) -> DataFrame:
+    """Directories that are not current ones: moves, strays, deletions, and what is no partition."""
+    return dirs.where(fn.col("kind") != "current")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 
 from pyspark.sql import functions as fn
@@ -9,6 +10,7 @@ from pyspark.sql import functions as fn
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.fleet import manifests
 from logagent.fleet.ingest import Ingested, Say, ingest
+from logagent.fleet.lock import IngestLock
 from logagent.fleet.store import Store
 
 DATE_GLOB = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
@@ -20,12 +22,17 @@ def ingest_dates(store: Store, day: date | None, *, say: Say = lambda _: None) -
     """Ingests `day`, or every date of landing whose files are not those that the store was made from.
 
     Raises `ServiceUnreachable` without a landing, `LogAgentError` for a date that landing has nothing for or that
-    was trimmed.
+    was trimmed, and while another ingest of this store is running.
     """
     if not store.files.exists(store.landing):
         raise ServiceUnreachable(
             f"there is no landing in {store.uri}", hint="check --store; agents publish into it with publish.store"
         )
+    with IngestLock(store, say) as lock:
+        return _ingest_dates(store, day, say, lock.check)
+
+
+def _ingest_dates(store: Store, day: date | None, say: Say, still_ours: Callable[[], None]) -> list[Ingested]:
     trimmed = trimmed_dates(store)
     if day is not None and day in trimmed:
         raise LogAgentError(
@@ -37,7 +44,7 @@ def ingest_dates(store: Store, day: date | None, *, say: Say = lambda _: None) -
     done = []
     for each in wanted:
         store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
-        done.append(ingest(store, each, say=say))
+        done.append(ingest(store, each, say=say, still_ours=still_ours))
     return done
 
 
@@ -95,8 +102,14 @@ def changed_dates(store: Store) -> list[date]:
 def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> list[date]:
     """Removes the dates before `before` from landing that are ingested and unchanged since; which ones.
 
-    A date goes as a whole. One that has files which were not taken stays: somebody should look at them.
+    A date goes as a whole. One that has files which were not taken stays: somebody should look at them. Raises
+    `LogAgentError` while another ingest of this store is running.
     """
+    with IngestLock(store, say):
+        return _trim(store, before, say)
+
+
+def _trim(store: Store, before: date, say: Say) -> list[date]:
     changed = set(changed_dates(store))
     old = [day for day in landed_dates(store) if day < before and day in set(store.dates()) - changed]
     refused = store.read("files", old).where(fn.col("status").isin("rejected", "waiting"))

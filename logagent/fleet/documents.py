@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
-from logagent.documents import Document, Size, Time
+from logagent.documents import Assignments, DirDoc, Document, LogDirDoc, Size, Time
 
 DateText = str
 
@@ -113,4 +113,38 @@ class Manifest(Document):
     sha256: str
 
 
-SCHEMAS: dict[str, type[BaseModel]] = {"fleet-report": FleetReport, "fleet-ingest": FleetIngest, "manifest": Manifest}
+class SnapshotHead(Document):
+    """The first line of a snapshot file: who saw what follows, and when."""
+
+    row: Literal["snapshot"]
+    schema_: Literal["logagent.snapshot/1"] = Field(alias="schema")
+    snapshot_id: str
+    at: Time
+    host: str
+    cluster_id: str
+    node_id: int
+    agent_version: str
+    kafka_version: str | None
+    assignments: Assignments | None
+
+
+class SnapshotLogDir(LogDirDoc):
+    row: Literal["log_dir"]
+
+
+class SnapshotDir(DirDoc):
+    row: Literal["dir"]
+
+
+class SnapshotLine(RootModel[SnapshotHead | SnapshotLogDir | SnapshotDir]):
+    """One line of a snapshot file, by its `row`: first the head, then a line per log dir and per directory."""
+
+    root: SnapshotHead | SnapshotLogDir | SnapshotDir = Field(discriminator="row")
+
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "fleet-report": FleetReport,
+    "fleet-ingest": FleetIngest,
+    "snapshot": SnapshotLine,
+    "manifest": Manifest,
+}

@@ -84,13 +84,13 @@ def deletion_progress(store: Store, scope: Scope, days: list[date]) -> DataFrame
     count today is still to be removed.
     """
     key = [*HOST, "log_dir", "name"]
-    marked = store.read("leftovers", days).where(fn.col("kind") == "delete")
+    marked = store.read("others", days).where(fn.col("kind") == "delete")
     ever = marked.groupBy(*key).agg(
         fn.min("dt").alias("since"),
         fn.max("bytes").alias("bytes"),
         fn.max("topic").alias("topic"),
     )
-    now = scope.dirs.where(fn.col("kind") == "delete").select(*key, fn.lit(True).alias("there")).distinct()
+    now = scope.others.where(fn.col("kind") == "delete").select(*key, fn.lit(True).alias("there")).distinct()
     readable = scope.log_dirs.where(fn.col("health") != "offline").select(
         *HOST, "log_dir", fn.lit(True).alias("looked")
     )

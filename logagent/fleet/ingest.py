@@ -44,10 +44,13 @@ class Ingested:
         return {**asdict(self), "date": self.date.isoformat()}
 
 
-def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:
+def ingest(
+    store: Store, day: date, *, say: Say = lambda _: None, still_ours: Callable[[], None] = lambda: None
+) -> Ingested:
     """Replaces `day` in the store by what landing has for it.
 
-    Raises what Spark raises; from the first write until the end the date counts as not ingested.
+    Raises what Spark raises; from the first write until the end the date counts as not ingested. `still_ours` raises if
+    another ingest has taken the store meanwhile.
     """
     say(f"{day}: checking manifests")
     with Scratch(store.spark, store.files, store.uri) as scratch:
@@ -63,12 +66,13 @@ def ingest(store: Store, day: date, *, say: Say = lambda _: None) -> Ingested:
         counts = {
             row["status"]: row for row in files.groupBy("status").agg(fn.count("*").alias("n"), *numbers).collect()
         }
+        still_ours()
         store.uncommit(day)
         say(f"{day}: writing")
         taken = counts["taken"].asDict() if "taken" in counts else {}
         sizes = {name: int(taken.get(name) or 0) for name in ("rows", "dirs", "partitions")}
         tune(store.spark, sizes["rows"])
-        _write(store, day, files, sizes, snapshots, assignments)
+        _write(store, day, files, sizes, snapshots, assignments, still_ours)
     by_status = {name: int(row["n"]) for name, row in counts.items()}
     return Ingested(day, **by_status, rows=sizes["rows"])
 
@@ -90,7 +94,13 @@ def _files(checked: DataFrame, snapshots: Reader, assignments: Reader) -> DataFr
 
 
 def _write(
-    store: Store, day: date, files: DataFrame, sizes: dict[str, int], snapshots: Reader, assignments: Reader
+    store: Store,
+    day: date,
+    files: DataFrame,
+    sizes: dict[str, int],
+    snapshots: Reader,
+    assignments: Reader,
+    still_ours: Callable[[], None],
 ) -> None:
     good = snapshots.good()
     assigned = assignments.good()
@@ -108,11 +118,12 @@ def _write(
     )
     by_log_dir = aggregates.log_dirs(written, ledgers)
     store.replace("agg_logdir", day, _one_file(by_log_dir, "cluster_id", "node_id", "log_dir"))
-    left = aggregates.leftovers(written)
-    store.replace("leftovers", day, _one_file(left, "cluster_id", "node_id", "log_dir", "name"))
+    others = aggregates.others(written)
+    store.replace("others", day, _one_file(others, "cluster_id", "node_id", "log_dir", "name"))
     store.replace("quarantine", day, _one_file(_quarantine(files, snapshots, assignments), "file", "reason", "record"))
     topics = store.read("agg_topic", [day]).where(fn.col("assigned_partitions") > 0)
     named = files.join(topics.groupBy("cluster_id").agg(fn.count("*").alias("topics")), "cluster_id", "left")
+    still_ours()
     store.replace("files", day, _one_file(named, "file", "status"))
     store.commit(day)
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
-from logagent.errors import LogAgentError, UnreadableError
+from logagent.errors import LogAgentError
 from logagent.fleet import growth, partitions, replicas, reports, verdicts
 from logagent.fleet.contract import GROWTH_DATES, TREEMAP_TOPICS
 from logagent.fleet.output import Output
@@ -80,21 +80,23 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> list[s
     say("partitions against assignments")
     by_partition = output.table("usage_partitions", partitions.usage(chosen))
     keys = scratch.keep("keys", partitions.anomalies(by_partition))
-    large = keys.count() > verdicts.BROADCAST_KEYS
     say("orphans, missing replicas, duplicates")
-    found = scratch.keep("found", verdicts.candidates(chosen, keys, large=large))
-    judged = scratch.keep("judged", verdicts.judge(chosen, found))
+    wanted = scratch.keep("wanted", verdicts.wanted(chosen, keys))
+    large = wanted.count() > verdicts.BROADCAST_KEYS
+    found = scratch.keep("found", verdicts.looked_at(chosen, wanted, large=large))
+    expected = scratch.keep("expected", verdicts.expected(chosen, wanted, large=large))
+    judged = scratch.keep("judged", verdicts.judge(chosen, found, expected))
     doubted = {row.cluster_id: row.asDict() for row in verdicts.doubted(chosen, judged).collect()}
     believed, odd = (
-        frame.where(~fn.col("cluster_id").isin(*doubted)) if doubted else frame for frame in (judged, keys)
+        frame.where(~fn.col("cluster_id").isin(*doubted)) if doubted else frame for frame in (judged, expected)
     )
-    orphans = output.table("orphans", verdicts.orphans(chosen, believed, large=large))
-    output.table("missing_replicas", replicas.missing(chosen, odd, found, large=large))
+    copies = scratch.keep("copies", verdicts.copies(found))
+    orphans = output.table("orphans", verdicts.orphans(believed, copies))
+    output.table("missing_replicas", replicas.missing(chosen, odd, found, copies))
     output.table("duplicates", replicas.duplicates(chosen, found))
     say("usage")
     by_log_dir = output.table("usage_log_dirs", reports.log_dirs(chosen, orphans))
     by_host = output.table("usage_hosts", reports.hosts(chosen, by_log_dir))
-    _reconcile(chosen, by_host)
     output.table("usage_clusters", reports.clusters(chosen, by_host))
     topics = output.table("usage_topics", reports.topics(chosen, by_partition, orphans))
     output.chart("chart_topics", _largest(topics), TREEMAP_TOPICS + 1)
@@ -125,18 +127,6 @@ def _largest(topics: DataFrame) -> DataFrame:
     sums = rest.agg(*(fn.sum(name).alias(name) for name in ("bytes", "partitions", "orphan_bytes", "topics")))
     empty = fn.lit(None).cast("string")
     return largest.unionByName(sums.where(fn.col("topics") > 0).withColumns({"cluster_id": empty, "topic": empty}))
-
-
-def _reconcile(chosen: Scope, by_host: DataFrame) -> None:
-    """The store has every row that ingest counted; raises `UnreadableError` with the first host where it has not."""
-    counted = chosen.hosts.where("counts").select("cluster_id", "node_id", fn.col("dirs").alias("ingested"), "dt")
-    wrong = by_host.join(counted, ["cluster_id", "node_id"]).where(fn.col("dirs") != fn.col("ingested"))
-    first = wrong.orderBy("cluster_id", "node_id").first()
-    if first is not None:
-        raise UnreadableError(
-            f"the store has {first.dirs} of {first.ingested} directories of node {first.node_id} of {first.cluster_id}",
-            hint=f"run `logagent fleet ingest --date {first.dt}` again",
-        )
 
 
 def _write(job: Job, output: Output, content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
 from logagent.fleet.contract import LEDGER
+from logagent.fleet.schema import topic_key
 from logagent.fleet.scope import Scope
 from logagent.fleet.verdicts import HOST
 
@@ -37,9 +38,8 @@ def with_orphans(frame: DataFrame, orphans: DataFrame, *key: str) -> DataFrame:
 
 def log_dirs(scope: Scope, orphans: DataFrame) -> DataFrame:
     """`usage_log_dirs`. `skew` is bytes against the mean of the host's log dirs that can be read."""
-    sums = scope.dirs.groupBy(*LOG_DIR).agg(fn.count("*").alias("dirs"), *_sum("bytes", "allocated"))
     hosts = scope.hosts.where("counts").select(*HOST, "host")
-    rows = scope.log_dirs.join(sums, LOG_DIR, "full_outer").fillna(0, ["dirs", "bytes", "allocated"])
+    rows = scope.log_dirs.join(scope.sums, LOG_DIR, "full_outer").fillna(0, ["dirs", "bytes", "allocated"])
     counted = with_orphans(rows, orphans, *LOG_DIR).join(fn.broadcast(hosts), HOST)
     readable = fn.when(fn.coalesce("health", fn.lit("")) != "offline", fn.col("bytes"))
     mean = fn.avg(readable).over(Window.partitionBy(*HOST))
@@ -95,26 +95,32 @@ def clusters(scope: Scope, by_host: DataFrame) -> DataFrame:
 
 
 def topics(scope: Scope, partitions: DataFrame, orphans: DataFrame) -> DataFrame:
-    """`usage_topics`: directories of every kind, and the spread of sizes over partitions (the written ones)."""
+    """`usage_topics`: directories of every kind, and the spread of sizes over partitions (the written ones).
+
+    `partitions` is the written `usage_partitions`: the current directories have been added up there.
+    """
     key = ["cluster_id", "topic", "topic_id"]
-    kinds = [_of_kind(kind) for kind in ("current", "future", "stray", "delete")]
-    named_dirs = scope.dirs.where(fn.col("topic_key").isNotNull())
-    sums = named_dirs.groupBy("topic_key").agg(fn.count("*").alias("copies"), *_sum("bytes", "allocated"), *kinds)
-    named = sums.join(scope.topics, "topic_key").drop("topic_key")
-    by_topic = partitions.where(fn.col("copies") > 0).groupBy(*key)
-    spread = by_topic.agg(
+    others = scope.others.where(fn.col("topic_key").isNotNull()).groupBy("topic_key")
+    of_others = others.agg(
+        fn.count("*").alias("copies"), *_sum("bytes", "allocated"), *map(_of_kind, ("future", "stray", "delete"))
+    )
+    nothing = {name: fn.lit(0) for name in ("future", "stray", "delete")}
+    current = partitions.where(fn.col("copies") > 0).groupBy(topic_key().alias("topic_key"))
+    of_current = current.agg(
+        *_sum("copies", "bytes", "allocated"),
         fn.count("*").alias("partitions"),
         fn.max("largest_copy").alias("largest_partition"),
         fn.avg("largest_copy").alias("mean"),
+    ).withColumns({"current": fn.col("bytes"), **nothing})
+    both = of_current.unionByName(of_others.withColumn("current", fn.lit(0)), allowMissingColumns=True)
+    sums = both.groupBy("topic_key").agg(
+        *_sum("copies", "bytes", "allocated", "current", *nothing, "partitions"),
+        *(fn.max(name).alias(name) for name in ("largest_partition", "mean")),
     )
-    joined = named.join(spread.transform(_same_keys), _null_safe(key), "left").drop(
-        "r_cluster_id", "r_topic", "r_topic_id"
-    )
-    joined = joined.fillna(0, ["partitions"]).withColumn(
-        "skew", fn.round(fn.try_divide("largest_partition", "mean"), 6)
-    )
+    named = sums.join(scope.topics, "topic_key").fillna(0, ["partitions"])
+    named = named.withColumn("skew", fn.round(fn.try_divide("largest_partition", "mean"), 6))
     found = orphan_sums(orphans.where(fn.col("topic").isNotNull()), *key).transform(_same_keys)
-    counted = joined.join(found, _null_safe(key), "left")
+    counted = named.join(found, _null_safe(key), "left")
     return counted.fillna(0, ["orphans", "orphan_bytes"])
 
 
@@ -135,7 +141,7 @@ def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
     unknown.
     """
     host = scope.hosts.select(*HOST, "host", fn.col("at").alias("snapshot_at"))
-    rows = scope.dirs.where(fn.col("kind").isin("stray", "delete")).join(fn.broadcast(host), HOST)
+    rows = scope.others.where(fn.col("kind").isin("stray", "delete")).join(fn.broadcast(host), HOST)
     age = fn.col("snapshot_at").cast("double") - fn.col("marked_at").cast("double")
     aged = rows.withColumn("age_seconds", fn.greatest(fn.round(age, 3), fn.lit(0.0)))
     due = (fn.col("kind") == "stray") | fn.coalesce(fn.col("age_seconds") > OVERDUE_SECONDS, fn.lit(True))

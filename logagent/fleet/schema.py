@@ -85,11 +85,6 @@ AGG_LOG_DIR = """
     used bigint, free bigint
 """
 
-LEFTOVERS = """
-    cluster_id string, node_id int, log_dir string, name string, kind string, topic string, partition int,
-    topic_id string, bytes bigint, allocated bigint, marked_at timestamp
-"""
-
 QUARANTINE = """
     cluster_id string, node_id int, kind string, file string, reason string, detail string, record string
 """
@@ -97,15 +92,16 @@ QUARANTINE = """
 STORE: dict[str, str] = {
     "files": FILES,
     "dirs": DIRS,
+    "others": DIRS,
     "logdirs": LOG_DIRS,
     "assignments": ASSIGNMENTS,
     "brokers": BROKERS,
     "agg_topic": AGG_TOPIC,
     "agg_logdir": AGG_LOG_DIR,
-    "leftovers": LEFTOVERS,
     "quarantine": QUARANTINE,
 }
-"""The tables of the store, each partitioned by `dt`. `files` is written last: a date without it is not ingested."""
+"""The tables of the store, each partitioned by `dt`. `others` repeats the directories that are not current: a few of
+many, which most reports want without reading all. `files` is written last: a date without it is not ingested."""
 
 
 def fields(ddl: str) -> list[tuple[str, str]]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
-from logagent.errors import LogAgentError
+from logagent.errors import LogAgentError, UnreadableError
 from logagent.fleet.store import Scratch, Store
 
 HEARD_DAYS = 7
@@ -49,7 +50,8 @@ class Scope:
       agent_version, kafka_version, dirs, counts` (bool: its snapshot is used) `, why` (null where it counts);
     - `clusters`: `cluster_id, source, offset, at, received_at, age_seconds, topics, partitions, dt, decided` (bool)
       `, why`;
-    - `dirs`, `log_dirs`: rows of the hosts that count; `assignments`: of the clusters that are decided;
+    - `dirs`, `log_dirs`: rows of the hosts that count; `others`: those of `dirs` that are not current; `sums`: `dirs`
+      by log dir, as ingest added them up; `assignments`: of the clusters that are decided;
     - `rows`: about how many directories; `topics`: names of the keys of both; `assigned_topics` and `nodes`: topics
       and nodes in the assignments.
     """
@@ -58,42 +60,89 @@ class Scope:
     hosts: DataFrame
     clusters: DataFrame
     dirs: DataFrame
+    others: DataFrame
     log_dirs: DataFrame
+    sums: DataFrame
     assignments: DataFrame
     topics: DataFrame
     assigned_topics: DataFrame
     nodes: DataFrame
     rows: int
+    undecided: bool
 
 
 def scope(store: Store, asked: Asked, scratch: Scratch) -> Scope:
-    """Chooses; the small frames are kept in `scratch`. Raises `LogAgentError` where two topics share a key."""
+    """Chooses; the small frames are kept in `scratch`. Raises `UnreadableError` where the store has lost rows."""
     files = store.read("files", asked.heard)
     clusters = scratch.keep("clusters", _clusters(files, asked))
     nodes = scratch.keep("nodes", _of_chosen(store, "brokers", clusters, asked))
     hosts = scratch.keep("hosts", _hosts(files, nodes, asked))
-    counting = hosts.where("counts").select("cluster_id", "node_id", "dt")
-    sizes = hosts.where("counts").groupBy("dt").agg(fn.sum("dirs").alias("dirs")).collect()
-    used = [row.dt for row in sizes]
-    counting = fn.broadcast(counting)
-    dirs = store.read("dirs", used).join(counting, ["cluster_id", "node_id", "dt"], "left_semi")
-    log_dirs = store.read("logdirs", used).join(counting, ["cluster_id", "node_id", "dt"], "left_semi")
-    assigned_dates = [row.dt for row in clusters.where("decided").select("dt").distinct().collect()]
-    topics = store.read("agg_topic", sorted({*used, *assigned_dates})).select(*TOPIC).distinct()
+    used = _dates_used(files, hosts)
+    for taken in used:
+        _reconcile(store, taken)
+    counting = fn.broadcast(hosts.where("counts").select("cluster_id", "node_id", "dt"))
+
+    def of_counting(table: str) -> DataFrame:
+        """Rows of the hosts that count. A date all of whose hosts do is read as it is: nothing to look up per row."""
+        whole = store.read(table, [row["dt"] for row in used if row["counting"] == row["hosts"]])
+        mixed = [row["dt"] for row in used if row["counting"] != row["hosts"]]
+        if not mixed:
+            return whole
+        return whole.unionByName(store.read(table, mixed).join(counting, ["cluster_id", "node_id", "dt"], "left_semi"))
+
+    decided = clusters.groupBy("decided", "dt").count().collect()
+    assigned_dates = {row.dt for row in decided if row.decided}
+    topics = store.read("agg_topic", sorted({*(row["dt"] for row in used), *assigned_dates})).select(*TOPIC).distinct()
     topics = scratch.keep("topics", topics)
     assigned = _of_chosen(store, "agg_topic", clusters, asked).where(fn.col("assigned_partitions") > 0)
     return Scope(
         asked,
         hosts,
         clusters,
-        dirs,
-        log_dirs,
+        of_counting("dirs"),
+        scratch.keep("others", of_counting("others")),
+        of_counting("logdirs"),
+        of_counting("agg_logdir").select("cluster_id", "node_id", "log_dir", "dirs", "bytes", "allocated"),
         _of_chosen(store, "assignments", clusters, asked),
         topics,
         assigned.select(*TOPIC),
         nodes,
-        sum(int(row.dirs or 0) for row in sizes),
+        sum(row["used"] for row in used),
+        any(not row.decided for row in decided),
     )
+
+
+def _dates_used(files: DataFrame, hosts: DataFrame) -> list[dict[str, Any]]:
+    """Per date that a chosen snapshot lies in: `dt, hosts, dirs` that were ingested, `counting, used` of the chosen."""
+    taken = files.where((fn.col("status") == "taken") & (fn.col("kind") == "snapshot")).groupBy("dt")
+    ingested = taken.agg(fn.count("*").alias("hosts"), fn.sum("dirs").alias("dirs"))
+    chosen = hosts.where("counts").groupBy("dt").agg(fn.count("*").alias("counting"), fn.sum("dirs").alias("used"))
+    rows = chosen.join(ingested, "dt").fillna(0).orderBy("dt").collect()
+    return [row.asDict() for row in rows]
+
+
+def _reconcile(store: Store, taken: dict[str, Any]) -> None:
+    """The store has every row that ingest counted, in all tables that are read instead of each other.
+
+    Footers are enough for that. Raises `UnreadableError` with the date and what is missing.
+    """
+    day = taken["dt"]
+    found = store.read("dirs", [day]).count()
+    partitions = store.read("assignments", [day]).count()
+    nameless = store.read("others", [day]).where(fn.col("topic").isNull()).count()
+    by_topic = store.read("agg_topic", [day]).agg(
+        fn.sum("dirs").alias("dirs"), fn.sum("assigned_partitions").alias("n")
+    )
+    summed = by_topic.collect()[0]
+    sums = store.read("agg_logdir", [day]).agg(fn.sum("dirs").alias("dirs")).collect()[0].dirs or 0
+    assigned = summed.n or 0
+    counts = {found, sums, (summed.dirs or 0) + nameless}
+    if counts != {taken["dirs"]} or partitions != assigned:
+        raise UnreadableError(
+            f"the store has {found} of {taken['dirs']} directories and {partitions} of {assigned} assigned partitions "
+            f"of {day}",
+            hint=f"run `logagent fleet ingest --date {day}` again",
+        )
 
 
 def check_keys(topics: DataFrame) -> None:

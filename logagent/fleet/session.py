@@ -87,12 +87,28 @@ def tune(spark: SparkSession, rows: int) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
+# A report is many small plans: by default the second compiler spends more on Spark's planner, which runs a few seconds,
+# than all rows of a small fleet take. With these thresholds it is left for the loops that see millions of rows.
+_JIT = " ".join(
+    f"-XX:Tier4{name}={count}"
+    for name, count in (
+        ("InvocationThreshold", 100_000),
+        ("MinInvocationThreshold", 50_000),
+        ("CompileThreshold", 300_000),
+        ("BackEdgeThreshold", 1_000_000),
+    )
+)
+
+
 def _launch_defaults(master: str | None, progress: bool) -> dict[str, str]:
     """Settings that only count while a JVM is started."""
+    java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    if master is not None and master.startswith("local"):
+        java += f" {_JIT}"
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+        "spark.driver.extraJavaOptions": java,
         "spark.log.structuredLogging.enabled": "false",
     }
     if master is not None and (master == "local" or master.startswith("local[")):

@@ -124,11 +124,16 @@ def _unknown(scope: Scope) -> list[str]:
         return ["no host is known: landing had no snapshot and no assignments for these dates"]
     if not count:
         return []
+    # Hosts are unknown in two ways, each with one example: a list of hundreds would hide the warnings after it.
+    example = fn.min(fn.struct("cluster_id", "node_id", "why")).alias("example")
+    kinds = unknown.groupBy(fn.col("at").isNull().alias("never")).agg(fn.count("*").alias("hosts"), example)
     named = [
-        f"node {row.node_id} of {row.cluster_id}: {row.why}"
-        for row in unknown.orderBy("cluster_id", "node_id").limit(NAMED_IN_WARNINGS).collect()
+        f"{row.hosts} without a complete snapshot{'' if row.never else ' that is new enough'}: "
+        f"node {row.example.node_id} of {row.example.cluster_id}{' and others' if row.hosts > 1 else ''}: "
+        f"{row.example.why}"
+        for row in kinds.orderBy("never").collect()
     ]
-    first = f"{count} of {everyone} hosts are unknown: nothing is said about them"
+    first = f"{count} of {everyone} hosts are unknown, nothing is said about them: see log_dir_health"
     if count == everyone:
         first = f"all {count} hosts are unknown: nothing can be said about this date"
     return [first, *named]

@@ -26,19 +26,69 @@ HOST = ["cluster_id", "node_id"]
 PLACE = [*HOST, "log_dir", "name"]
 
 
-def candidates(scope: Scope, keys: DataFrame, *, large: bool) -> DataFrame:
-    """Directories that may be orphans: the current ones of odd partitions, and all future ones."""
+LIVE = ("current", "future")
+KEPT = (*LIVE, "stray")
+"""Kinds of directories that are copies of a partition: those that are marked for deletion are none."""
+
+
+def wanted(scope: Scope, keys: DataFrame) -> DataFrame:
+    """`topic_key, partition` of what has to be looked at: odd and moved partitions, under every name of theirs.
+
+    What belongs together by topic id may lie under several names (those of moves and strays are cut off at 255 bytes),
+    so it has several keys. Here they are brought together, without reading ids of all directories.
+    """
+    moved = scope.others.where((fn.col("kind") == "future") & fn.col("topic").isNotNull())
+    columns = ["cluster_id", "topic_id", "topic_key", "partition"]
+    every = keys.select(*columns).union(moved.select(*columns)).distinct()
+    names = scope.topics.select("cluster_id", "topic_id", fn.col("topic_key").alias("key"))
+    named = every.join(names, ["cluster_id", "topic_id"]).select(fn.col("key").alias("topic_key"), "partition")
+    return every.select("topic_key", "partition").union(named).distinct()
+
+
+def looked_at(scope: Scope, wanted: DataFrame, *, large: bool) -> DataFrame:
+    """Every copy of the partitions that are `wanted`, of clusters with verdicts."""
     decided = fn.broadcast(scope.clusters.where("decided").select("cluster_id"))
-    wanted = keys.select("topic_key", "partition")
     wanted = wanted if large else fn.broadcast(wanted)
     current = scope.dirs.where(fn.col("kind") == "current").join(wanted, ["topic_key", "partition"], "left_semi")
-    future = scope.dirs.where((fn.col("kind") == "future") & fn.col("topic").isNotNull())
-    return current.unionByName(future).join(decided, "cluster_id", "left_semi")
+    others = scope.others.where(fn.col("kind").isin(*KEPT) & fn.col("topic").isNotNull())
+    return current.unionByName(others).join(decided, "cluster_id", "left_semi")
 
 
-def judge(scope: Scope, found: DataFrame) -> DataFrame:
-    """Adds `verdict` (assigned, orphan, unknown) and `why` to `candidates`: the first line that applies."""
-    known = _with_image(scope, found)
+def expected(scope: Scope, wanted: DataFrame, *, large: bool) -> DataFrame:
+    """Assignments of the partitions that are `wanted`."""
+    wanted = wanted if large else fn.broadcast(wanted)
+    return scope.assignments.join(wanted, ["topic_key", "partition"], "left_semi")
+
+
+def copies(found: DataFrame) -> DataFrame:
+    """`whose, partition, copies, longest`: what there is of each partition, whatever its topic is called.
+
+    `whose` is the topic id, or the packed name where there is none: `whose()` of a row that is to be compared.
+    """
+    kept = found.where(fn.col("kind").isin(*KEPT))
+    return kept.groupBy(whose().alias("whose"), "cluster_id", "partition").agg(
+        fn.count("*").alias("copies"), fn.max(_length()).alias("longest")
+    )
+
+
+def whose() -> Column:
+    return fn.coalesce(fn.col("topic_id"), fn.col("topic_key").cast("string"))
+
+
+def _length() -> Column:
+    """What decides which copy is the longest; unknown lengths count as shorter."""
+    return fn.struct(
+        fn.coalesce("last_segment_offset", fn.lit(-1)).alias("offset"),
+        fn.coalesce("newest_mtime", fn.lit("1970-01-01").cast("timestamp")).alias("written"),
+    )
+
+
+def judge(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFrame:
+    """Adds `fleet_verdict` (assigned, orphan, unknown) and `why` to the current and future ones of `looked_at`.
+
+    `expected` are the assignments that they are compared with. The first line that applies decides.
+    """
+    known = _with_image(scope, found.where(fn.col("kind").isin(*LIVE)), expected)
     assigned = fn.array_contains("replicas", fn.col("node_id"))
     lives = fn.col("living_topic").isNotNull()
     gone = fn.when(fn.col("namesake_without_id"), "no-topic-id").when(fn.col("unproven"), "no-assignments")
@@ -64,12 +114,13 @@ def judge(scope: Scope, found: DataFrame) -> DataFrame:
     return named.withColumn("fleet_verdict", verdict)
 
 
-def _with_image(scope: Scope, found: DataFrame) -> DataFrame:
+def _with_image(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFrame:
     """Each candidate with what its cluster's image says of its id, its partition, its name and its node."""
-    wanted = found.select("cluster_id", "topic_id", "partition").distinct()
-    rows = scope.assignments.join(fn.broadcast(wanted), ["cluster_id", "topic_id", "partition"], "left_semi")
     moving = (fn.size("adding") > 0) | (fn.size("removing") > 0)
-    partition = rows.select("cluster_id", "topic_id", "partition", "replicas", moving.alias("reassigning"))
+    # One row each, whatever a file says twice: a directory must not be counted twice.
+    partition = expected.groupBy("cluster_id", "topic_id", "partition").agg(
+        fn.flatten(fn.collect_list("replicas")).alias("replicas"), fn.bool_or(moving).alias("reassigning")
+    )
     topics = scope.assigned_topics
     by_id = topics.where(fn.col("topic_id").isNotNull()).groupBy("cluster_id", "topic_id")
     by_name = topics.groupBy("cluster_id", "topic").agg(
@@ -123,34 +174,26 @@ def _old_enough(scope: Scope) -> Column:
 
 def doubted(scope: Scope, judged: DataFrame) -> DataFrame:
     """Clusters in which so much would be an orphan that the assignments must be wrong: `cluster_id, orphans, dirs`."""
-    all_dirs = scope.dirs.where(fn.col("kind").isin("current", "future"))
-    total = all_dirs.groupBy("cluster_id").agg(fn.count("*").alias("dirs"))
+    all_dirs = scope.hosts.where("counts").groupBy("cluster_id").agg(fn.sum("dirs").alias("all_dirs"))
+    not_live = (
+        scope.others.where(~fn.col("kind").isin(*LIVE)).groupBy("cluster_id").agg(fn.count("*").alias("not_live"))
+    )
     found = judged.where(fn.col("fleet_verdict") == "orphan").groupBy("cluster_id").agg(fn.count("*").alias("orphans"))
-    share = found.join(total, "cluster_id")
+    share = found.join(all_dirs, "cluster_id").join(not_live, "cluster_id", "left")
+    share = share.withColumn("dirs", fn.col("all_dirs") - fn.coalesce("not_live", fn.lit(0)))
     return share.where((fn.col("orphans") >= ABSURD_DIRS) & (fn.col("orphans") > fn.col("dirs") * ABSURD_SHARE))
 
 
-def orphans(scope: Scope, judged: DataFrame, *, large: bool) -> DataFrame:
+def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     """The `orphans` table: with how many other copies of the partition are left, and whether this is the longest.
 
-    Copies are current, future and stray directories of the same topic id and partition on hosts that count, under
-    whatever topic name: names of strays and of moves in progress are cut off at 255 bytes. Those marked for deletion
-    are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
+    Copies are current, future and stray directories of the same topic id and partition on hosts that count; those
+    marked for deletion are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
     """
-    found = judged.where(fn.col("fleet_verdict") == "orphan")
-    key = ["cluster_id", "topic_id", "partition"]
-    wanted = _every_name(scope, found)
-    wanted = wanted if large else fn.broadcast(wanted)
-    length = fn.struct(
-        fn.coalesce("last_segment_offset", fn.lit(-1)).alias("offset"),
-        fn.coalesce("newest_mtime", fn.lit("1970-01-01").cast("timestamp")).alias("written"),
-    )
-    kept = scope.dirs.where(fn.col("kind").isin("current", "future", "stray"))
-    copies = kept.join(wanted, ["topic_key", "partition"], "left_semi")
-    counted = copies.groupBy(*key).agg(fn.count("*").alias("copies"), fn.max(length).alias("longest"))
+    found = judged.where(fn.col("fleet_verdict") == "orphan").withColumn("whose", whose())
     unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
     age = fn.col("at").cast("double") - fn.col("first_seen").cast("double")
-    return found.join(counted, key).withColumns(
+    return found.join(copies, ["cluster_id", "whose", "partition"]).withColumns(
         {
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),
@@ -158,16 +201,6 @@ def orphans(scope: Scope, judged: DataFrame, *, large: bool) -> DataFrame:
             "age_seconds": fn.greatest(fn.round(age, 3), fn.lit(0.0)),
             "copies_elsewhere": fn.col("copies") - 1,
             "only_copy": fn.col("copies") == 1,
-            "longest_copy": fn.when(~unknown, length >= fn.col("longest")),
+            "longest_copy": fn.when(~unknown, _length() >= fn.col("longest")),
         }
     )
-
-
-def _every_name(scope: Scope, found: DataFrame) -> DataFrame:
-    """`topic_key, partition` of the partitions of `found`, once for every name that a directory has for the topic id.
-
-    So that what belongs together by id is found by the packed key, without ids in the scan of all directories.
-    """
-    partitions = found.select("cluster_id", "topic_id", "partition").distinct()
-    names = scope.topics.select("cluster_id", "topic_id", "topic_key")
-    return partitions.join(names, ["cluster_id", "topic_id"]).select("topic_key", "partition").distinct()

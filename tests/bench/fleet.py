@@ -1,7 +1,9 @@
 """`python -m tests.bench.fleet [SIZE…]`: the fleet job as rows grow, beside a plain Spark read and DuckDB.
 
 Sizes are partition dirs (default 400k; the goals are stated for 4M and 40M). Every job runs in a process of its own;
-memory is the peak of its JVM (or of DuckDB's process). Nothing fails because a machine was slow.
+memory is the peak of its JVM (or of DuckDB's process). Nothing fails because a machine was slow, but what the report
+finds has to be what was planted. `--report` makes compacted stores (`tests.bench.stores`) and measures the report on
+them, `--one-topic` one topic with a million directories; `--store DIR` takes a store that was made before.
 """
 
 from __future__ import annotations
@@ -122,21 +124,44 @@ def bench(rows: int, where: Path, threads: int) -> list[Run]:
     planted = sum(len(truth.orphans) for truth in truths)
     master = f"local[{threads}]"
     memory = ["--conf", f"spark.driver.memory={'10g' if rows > 10_000_000 else '4g'}"]
-    job = [sys.executable, "-m", "logagent", "fleet"]
-    store = ["--store", str(where), "--master", master, *memory, "--json"]
+    ingest = [sys.executable, "-m", "logagent", "fleet", "ingest", "--store", str(where), "--master", master, *memory]
     runs = [
         measure("plain Spark read and write", rows, [sys.executable, "-c", PLAIN, str(where), master]),
-        measure("logagent fleet ingest", rows, [*job, "ingest", *store]),
-        measure("logagent fleet report", rows, [*job, "report", *store, "--out", str(where / "report")]),
-        measure(
-            "DuckDB: usage, orphans, missing",
-            rows,
-            [sys.executable, "-c", DUCK, str(where), now.date().isoformat(), str(threads)],
-        ),
+        measure("logagent fleet ingest", rows, ingest),
+        *reporting(rows, where, threads),
     ]
-    found = json.loads((where / "report" / "report.json").read_text())["totals"]["orphans"]
-    assert found == planted, f"{found} orphans reported, {planted} planted"
+    found = _totals(where)
+    assert found["orphans"] == planted, f"{found['orphans']} orphans reported, {planted} planted"
     return runs
+
+
+def reporting(rows: int, where: Path, threads: int) -> list[Run]:
+    """The report and DuckDB on one store."""
+    memory = f"spark.driver.memory={'10g' if rows > 10_000_000 else '4g'}"
+    job = [sys.executable, "-m", "logagent", "fleet", "report", "--store", str(where), "--out", str(where / "report")]
+    day = max(path.name.removeprefix("dt=") for path in (where / "files").iterdir())
+    return [
+        measure("logagent fleet report", rows, [*job, "--master", f"local[{threads}]", "--conf", memory, "--json"]),
+        measure("DuckDB: usage, orphans, missing", rows, [sys.executable, "-c", DUCK, str(where), day, str(threads)]),
+    ]
+
+
+def bench_report(rows: int, where: Path, threads: int, *, one_topic: bool) -> list[Run]:
+    """The report on a store that Spark made."""
+    make = [sys.executable, "-m", "tests.bench.stores", str(rows), str(where), "--threads", str(threads)]
+    make += ["--one-topic"] if one_topic else []
+    done = subprocess.run(make, stdout=subprocess.PIPE, check=True, text=True, cwd=Path(__file__).parents[2])
+    planted = json.loads(done.stdout.splitlines()[-1])
+    runs = reporting(planted["dirs"], where, threads)
+    found = _totals(where)
+    for name in ("orphans", "missing_replicas"):
+        assert found[name] == planted[name], f"{found[name]} {name} reported, {planted[name]} planted"
+    return runs
+
+
+def _totals(where: Path) -> dict[str, int]:
+    totals: dict[str, int] = json.loads((where / "report" / "report.json").read_text())["totals"]
+    return totals
 
 
 def main() -> None:
@@ -144,14 +169,24 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", type=int, default=[400_000], help="partition dirs, e.g. 400000 4000000")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--dir", type=Path, help="where to work (40M rows need about 8 GB)")
+    parser.add_argument("--report", action="store_true", help="only the report, on a store that Spark makes")
+    parser.add_argument("--one-topic", action="store_true", help="as --report; one topic with a million directories")
+    parser.add_argument("--store", type=Path, help="only the report, on this store (of SIZE rows)")
     chosen = parser.parse_args()
     print(f"{chosen.threads} threads; goals: 40M rows in {GOAL_SECONDS_40M} s, at most {GOAL_MEMORY >> 30} GiB")
     print("|        rows | job                                | wall s   | CPU s    | GiB    | µs a row |")
     print("|-------------|------------------------------------|----------|----------|--------|----------|")
     for rows in chosen.sizes:
-        with tempfile.TemporaryDirectory(prefix="logagent-fleet-bench-", dir=chosen.dir) as folder:
-            for run in bench(rows, Path(folder), chosen.threads):
-                print(run.line(), flush=True)
+        if chosen.store:
+            runs = reporting(rows, chosen.store, chosen.threads)
+        else:
+            with tempfile.TemporaryDirectory(prefix="logagent-fleet-bench-", dir=chosen.dir) as folder:
+                if chosen.report or chosen.one_topic:
+                    runs = bench_report(rows, Path(folder), chosen.threads, one_topic=chosen.one_topic)
+                else:
+                    runs = bench(rows, Path(folder), chosen.threads)
+        for run in runs:
+            print(run.line(), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 from logagent.fleet.contract import NO_CSV, TABLES
-from logagent.fleet.documents import FleetReport, Manifest
+from logagent.fleet.documents import FleetReport, Manifest, SnapshotLine
+from logagent.fleet.generate import generate
+from logagent.fleet.planted import Fleet
 from tests.spark.conftest import Zoo
+from tests.spark.hand_made import AT
 
 
 def test_report_directory(zoo: Zoo) -> None:
@@ -87,3 +93,17 @@ def test_manifests_are_what_the_contract_says(zoo: Zoo) -> None:
     assert found
     for path in found:
         Manifest.model_validate_json(path.read_text())
+
+
+def test_snapshots_are_what_the_contract_says(tmp_path: Path) -> None:
+    """What the agent's own scan of a made disk publishes, line by line."""
+    fleet = Fleet(at=AT, clusters=1, hosts=3, partitions=60, days=1, broken=0.0)
+    generate(tmp_path, fleet, disks=True)
+    files = sorted((tmp_path / "landing").rglob("[0-9]/*.jsonl.gz"))
+    assert len(files) == 3
+    for path in files:
+        # Bytes that are no UTF-8 are lone surrogates, which pydantic's strings cannot hold.
+        lines = re.sub(r"(?<!\\)\\udc..", "?", gzip.decompress(path.read_bytes()).decode()).splitlines()
+        rows = [SnapshotLine.model_validate_json(line).root.row for line in lines]
+        assert rows[0] == "snapshot"
+        assert set(rows[1:]) == {"log_dir", "dir"}

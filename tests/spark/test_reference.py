@@ -167,14 +167,20 @@ def _reference_copies(drawn: Drawn, orphan: tuple[int, str, str]) -> tuple[int, 
         offset = row["last_segment_offset"]
         return (-1 if offset is None else offset, row["newest_mtime"])
 
-    copies = [
+    copies = _copies(drawn, own["topic_id"], own["topic"], own["partition"])
+    return len(copies) - 1, length(own) >= max(map(length, copies))
+
+
+def _copies(drawn: Drawn, id_: str | None, topic: str, partition: int) -> list[dict[str, Any]]:
+    """Of a partition: by topic id, whatever the directories are called; by name where there is no id."""
+    return [
         row
         for rows in drawn.dirs.values()
         for row in rows.values()
         if row["kind"] in ("current", "future", "stray")
-        and (row["topic_id"], row["partition"]) == (own["topic_id"], own["partition"])
+        and (row["topic_id"], row["partition"]) == (id_, partition)
+        and (id_ is not None or row["topic"] == topic)
     ]
-    return len(copies) - 1, length(own) >= max(map(length, copies))
 
 
 def _check(told: Told, kafka: Kafka, drawn: Drawn) -> None:
@@ -187,6 +193,9 @@ def _check(told: Told, kafka: Kafka, drawn: Drawn) -> None:
         assert (row["copies_elsewhere"], row["longest_copy"]) == _reference_copies(drawn, key), key
     missing = {(r["node_id"], r["topic"], r["partition"]) for r in mine("missing_replicas")}
     assert missing == _reference_missing(drawn)
+    for row in mine("missing_replicas"):
+        copies = _copies(drawn, row["topic_id"], row["topic"], row["partition"])
+        assert row["copies_elsewhere"] == len(copies), row
     duplicates = {(r["node_id"], r["topic"], r["topic_id"], r["partition"]) for r in mine("duplicates")}
     assert duplicates == _reference_duplicates(drawn)
     usage = {(r["topic"], r["topic_id"], r["partition"]): r["copies"] for r in mine("usage_partitions") if r["copies"]}

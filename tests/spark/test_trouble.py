@@ -113,7 +113,7 @@ def test_lost_file_of_the_store(small: Told, tmp_path: Path) -> None:
     store = _copy(small, tmp_path / "store")
     for data in (tmp_path / "store" / "dirs").rglob("*.parquet"):
         data.unlink()
-    with pytest.raises(UnreadableError, match="the store has 0 of 2 directories of node 1"):
+    with pytest.raises(UnreadableError, match="the store has 0 of 6 directories and 2 of 2 assigned partitions"):
         report(Job(store, str(tmp_path / "out"), NOW))
 
 

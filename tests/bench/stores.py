@@ -1,0 +1,199 @@
+"""Compacted stores of any size, as `logagent fleet ingest` would have left them: for measuring the report alone.
+
+    python -m tests.bench.stores ROWS DIR [--one-topic]
+
+Spark makes the rows from numbers, so that 40 million of them take minutes; what lies in landing is measured at sizes
+that can be published. What was planted is printed as JSON. `--one-topic` makes one cluster in which one topic has a
+million directories or a quarter of all, whichever is more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from logagent.fleet import aggregates
+from logagent.fleet.ingest import ROWS_PER_FILE
+from logagent.fleet.rows import fingerprinted
+from logagent.fleet.schema import STORE, topic_key
+from logagent.fleet.session import build_session
+from logagent.fleet.store import Store
+
+COPIES = 3
+CLUSTER_DIRS = 400_000
+HOST_DIRS = 4000
+TOPIC_PARTITIONS = 16
+SICK = 1000
+"""Of so many partitions one has a replica that is missing, and another one a copy where none belongs."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many of everything; `large` partitions of the first topic of each cluster."""
+
+    clusters: int
+    partitions: int
+    hosts: int
+    large: int
+
+    @classmethod
+    def of(cls, rows: int, *, one_topic: bool) -> Shape:
+        clusters = 1 if one_topic else max(1, rows // CLUSTER_DIRS)
+        partitions = rows // clusters // COPIES
+        large = partitions // 5
+        if one_topic:
+            large = min(partitions - TOPIC_PARTITIONS, max(1_000_000, rows // 4) // COPIES)
+        return cls(clusters, partitions, max(4, partitions * COPIES // HOST_DIRS), large)
+
+
+def _id(*words: Column) -> Column:
+    """22 characters, as Kafka prints a `Uuid`."""
+    digest = fn.base64(fn.unhex(fn.md5(fn.concat_ws("/", *words))))
+    return fn.translate(fn.substring(digest, 1, 22), "+/", "-_")
+
+
+def _partitions(spark: SparkSession, shape: Shape, parts: int) -> DataFrame:
+    """Every partition: `cluster_id, number, topic, topic_id, partition, start`."""
+    number = fn.col("id") % shape.partitions
+    small = number - shape.large
+    first = number < shape.large
+    topic = fn.when(first, 0).otherwise(1 + fn.floor(small / TOPIC_PARTITIONS))
+    cluster = fn.floor(fn.col("id") / shape.partitions).cast("string")
+    named = fn.concat(fn.lit("team."), fn.pmod(topic, fn.lit(7)), fn.lit(".orders_"), fn.lpad(topic, 7, "0"))
+    frame = spark.range(0, shape.clusters * shape.partitions, 1, parts)
+    return frame.select(
+        _id(fn.lit("cluster"), cluster).alias("cluster_id"),
+        number.alias("number"),
+        named.alias("topic"),
+        _id(cluster, topic.cast("string")).alias("topic_id"),
+        fn.when(first, number).otherwise(small % TOPIC_PARTITIONS).cast("int").alias("partition"),
+        fn.pmod(topic * 7 + number, fn.lit(shape.hosts)).alias("start"),
+    )
+
+
+def _node(shape: Shape, step: Column | int) -> Column:
+    return (1 + (fn.col("start") + step) % shape.hosts).cast("int")
+
+
+def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
+    """A row per replica; `step` 3 is the copy on a host that is no replica."""
+    sick = fn.pmod(fn.xxhash64("cluster_id", "number"), fn.lit(SICK))
+    steps = fn.when(sick == 0, fn.array(*map(fn.lit, (0, 1)))).when(sick == 1, fn.array(*map(fn.lit, range(4))))
+    steps = steps.otherwise(fn.array(*map(fn.lit, range(COPIES))))
+    chance = fn.xxhash64("cluster_id", "number", "step")
+    size = fn.pow(2.0, 10 + fn.pmod(chance, fn.lit(2000)) / 100).cast("bigint")
+    none = fn.lit(None).cast("string")
+    rows = partitions.withColumn("step", fn.explode(steps)).withColumn("node_id", _node(shape, fn.col("step")))
+    age = fn.pmod(chance, fn.lit(86_400_000)) / 1000
+    written = fn.lit(at - timedelta(hours=2)).cast("timestamp").cast("double") - age
+    made = {
+        "topic_key": topic_key(),
+        "log_dir": fn.concat(fn.lit("/data/kafka-"), fn.pmod(fn.col("partition") + fn.col("node_id"), fn.lit(2))),
+        "name": fn.concat_ws("-", "topic", "partition"),
+        "kind": fn.lit("current"),
+        "topic_truncated": fn.lit(False),
+        "bytes": size,
+        "allocated": size + 4096,
+        "files": fn.lit(4),
+        "segments": fn.lit(1),
+        "newest_mtime": written.cast("timestamp"),
+        "first_offset": fn.lit(0),
+        "last_segment_offset": fn.pmod(chance, fn.lit(1_000_000)),
+        "sightings": fn.when(fn.col("step") == COPIES, 4).otherwise(0),
+        "first_seen": fn.when(fn.col("step") == COPIES, written.cast("timestamp")),
+        "verdict": fn.when(fn.col("step") == COPIES, "orphan").otherwise("assigned"),
+        "reason": fn.when(fn.col("step") == COPIES, "not-a-replica"),
+        **dict.fromkeys(("uuid", "marked_at", "in_use"), none),
+    }
+    return rows.withColumns(made)
+
+
+def _files(store: Store, dirs: DataFrame, assignments: DataFrame, at: datetime) -> DataFrame:
+    """A taken snapshot per host and a taken assignment file per cluster."""
+    hosts = dirs.groupBy("cluster_id", "node_id").agg(fn.count("*").alias("dirs"))
+    hosts = hosts.withColumns({"kind": fn.lit("snapshot"), "host": fn.concat(fn.lit("kafka-"), "node_id")})
+    files = assignments.groupBy("cluster_id").agg(
+        fn.count("*").alias("partitions"), fn.count_distinct("topic").alias("topics")
+    )
+    files = files.withColumns({"kind": fn.lit("assignments"), "source": fn.lit("kraft-log")})
+    whole = hosts.unionByName(files, allowMissingColumns=True)
+    age = fn.when(fn.col("kind") == "snapshot", 0).otherwise(600)
+    moment = (fn.lit(at).cast("timestamp").cast("double") - age).cast("timestamp")
+    name = fn.concat_ws(
+        "/", "cluster_id", fn.lit(at.date().isoformat()), fn.coalesce(fn.col("node_id").cast("string"), "kind")
+    )
+    given = {"at": moment, "received_at": moment, "status": fn.lit("taken"), "file": name, "snapshot_id": name}
+    rest = [part.split() for part in " ".join(STORE["files"].split()).split(", ")]
+    named = whole.withColumns({**given, "agent_version": fn.lit("0.1.0"), "kafka_version": fn.lit("3.9.1")})
+    missing = {column: fn.lit(None).cast(kind) for column, kind in rest if column not in named.columns}
+    return named.withColumns(missing)
+
+
+def make(spark: SparkSession, where: Path, rows: int, *, at: datetime, one_topic: bool = False) -> dict[str, int]:
+    """A store of about `rows` directories at `where`; what a report must find in it."""
+    shape = Shape.of(rows, one_topic=one_topic)
+    where.mkdir(parents=True, exist_ok=True)
+    store, day = Store.open(spark, str(where)), at.date()
+    partitions = _partitions(spark, shape, max(1, -(-rows // ROWS_PER_FILE)))
+    store.replace("dirs", day, _dirs(partitions, shape, at))
+    replicas = fn.array(*(_node(shape, step) for step in range(COPIES)))
+    empty = {name: fn.array().cast("array<int>") for name in ("adding", "removing")}
+    assigned = partitions.withColumns({"replicas": replicas, "isr": replicas, **empty, "topic_key": topic_key()})
+    assigned = assigned.withColumn("directories", fn.array().cast("array<string>")).transform(fingerprinted)
+    store.replace("assignments", day, assigned)
+    dirs, assignments = store.read("dirs", [day]), store.read("assignments", [day])
+    nodes = assignments.select("cluster_id", fn.explode("replicas").alias("node_id")).groupBy("cluster_id", "node_id")
+    store.replace("brokers", day, nodes.agg(fn.count("*").alias("replicas"), fn.lit(True).alias("registered")))
+    size = 1 << 40
+    ledger = dict.fromkeys(("future", "stray", "delete", "other", "open_removed", "unexplained"), fn.lit(0))
+    ledgers = dirs.groupBy("cluster_id", "node_id", "log_dir").agg(fn.sum("bytes").alias("used"))
+    sizes = {
+        "size": fn.lit(size),
+        "current": fn.col("used"),
+        "free": fn.greatest(fn.lit(size) - fn.col("used"), fn.lit(0)),
+    }
+    text = {
+        "directory_id": fn.lit(None).cast("string"),
+        "health": fn.lit("online"),
+        "reason": fn.lit(None).cast("string"),
+    }
+    store.replace("logdirs", day, ledgers.withColumns({**sizes, **ledger, **text}).coalesce(1))
+    store.replace("agg_topic", day, aggregates.topics(dirs, assignments).coalesce(1))
+    store.replace("agg_logdir", day, aggregates.log_dirs(dirs, store.read("logdirs", [day])).coalesce(1))
+    store.replace("others", day, aggregates.others(dirs).coalesce(1))
+    none = spark.createDataFrame([], STORE["quarantine"])
+    store.replace("quarantine", day, none)
+    store.replace("files", day, _files(store, dirs, assignments, at).coalesce(1))
+    store.commit(day)
+    sick = fn.pmod(fn.xxhash64("cluster_id", "number"), fn.lit(SICK))
+    counted = partitions.agg(
+        fn.count_if(sick == 1).alias("orphans"), fn.count_if(sick == 0).alias("missing"), fn.count("*").alias("n")
+    ).collect()[0]
+    orphans, missing = int(counted.orphans), int(counted.missing)
+    dirs_in_all = int(counted.n) * COPIES + orphans - missing
+    return {"dirs": dirs_in_all, "orphans": orphans, "missing_replicas": missing, "hosts": shape.hosts * shape.clusters}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.stores", description=__doc__)
+    parser.add_argument("rows", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--one-topic", action="store_true")
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    spark = build_session(master=f"local[{chosen.threads}]", conf={"spark.driver.memory": "4g"})
+    try:
+        at = datetime.now(UTC).replace(microsecond=0)
+        print(json.dumps(make(spark, chosen.folder, chosen.rows, at=at, one_topic=chosen.one_topic)))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Two ingests of one store at once: the second one is refused, a dead one does not stand in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.errors import Exit, LogAgentError
+from logagent.fleet import lock
+from logagent.fleet.dates import ingest_dates, trim_landing
+from logagent.fleet.lock import NAME, IngestLock, machine
+from logagent.fleet.store import Store
+from tests.spark.hand_made import AT
+
+
+@pytest.fixture
+def store(spark: SparkSession, tmp_path: Path) -> Store:
+    (tmp_path / "landing").mkdir()
+    return Store.open(spark, str(tmp_path))
+
+
+def _left_by(store: Store, **said: object) -> Path:
+    place = Path(store.uri.removeprefix("file:")) / NAME
+    place.write_text(json.dumps({"id": "other", "machine": "elsewhere", "host": "h", "pid": 1, "at": "then"} | said))
+    return place
+
+
+def _dead_pid() -> int:
+    done = subprocess.Popen([sys.executable, "-c", "pass"])
+    done.wait()
+    return done.pid
+
+
+def test_the_second_one_is_refused(store: Store) -> None:
+    with IngestLock(store) as held:
+        for second in (lambda: ingest_dates(store, None), lambda: trim_landing(store, AT.date())):
+            with pytest.raises(LogAgentError, match=f"is running: process {os.getpid()} on") as raised:
+                second()
+            assert raised.value.exit_status is Exit.FAILED
+        held.check()
+    assert ingest_dates(store, None) == []
+    assert not list(Path(store.uri.removeprefix("file:")).glob(".*"))
+
+
+def test_one_on_another_host_is_believed_while_it_is_heard_from(store: Store) -> None:
+    place = _left_by(store, pid=_dead_pid())
+    with pytest.raises(LogAgentError, match="is running: process"):
+        ingest_dates(store, None)
+    long_ago = place.stat().st_mtime - lock.STALE_SECONDS - 60
+    os.utime(place, (long_ago, long_ago))
+    assert ingest_dates(store, None) == []
+    assert not place.exists()
+
+
+def test_a_dead_one_of_this_host_is_no_obstacle(store: Store) -> None:
+    """Killed in the middle: what it had in work goes too."""
+    place = _left_by(store, pid=_dead_pid(), machine=machine())
+    scratch = place.with_name(".scratch-0123")
+    (scratch / "checked").mkdir(parents=True)
+    said: list[str] = []
+    ingest_dates(store, None, say=said.append)
+    assert said[0].startswith("taking over from an ingest that is no more: process")
+    assert not scratch.exists()
+    assert not place.exists()
+
+
+def test_a_lock_that_was_taken_away_stops_its_holder(store: Store) -> None:
+    with IngestLock(store) as held:
+        place = _left_by(store)
+        with pytest.raises(LogAgentError, match="another ingest has taken the lock"):
+            held.check()
+    assert json.loads(place.read_text())["id"] == "other"
+
+
+def test_the_holder_says_that_it_lives(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "REFRESH_SECONDS", 0.05)
+    place = Path(store.uri.removeprefix("file:")) / NAME
+    with IngestLock(store) as held:
+        os.utime(place, (1, 1))
+        held._stop.wait(0.5)
+        for _ in range(200):
+            if place.stat().st_mtime > 1:
+                break
+            held._stop.wait(0.1)
+        assert place.stat().st_mtime > 1
+        held.check()
