@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from logagent.agent.session import Session
 from logagent.agent.start_look import HELD, STATES, Looker, MetadataDir
-from logagent.broker.version import version_beside, version_of_process
+from logagent.broker.version import version_of_process
 from logagent.host.access import User, owner_of, user_of_process
+from logagent.host.discovery import version_installed
 from logagent.host.disk import LogDirFailures
 from logagent.host.probe import Prober
 from logagent.model.check import check
@@ -94,7 +95,7 @@ def _exact_version(session: Session, facts: Facts) -> Version | None:
     for f in facts.log_dirs.values():
         if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
             return version
-    return version_beside(session.target.config)
+    return version_installed(session.target.config)
 
 
 def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:

@@ -18,9 +18,10 @@ from logagent.agent.log_manager import LogManager
 from logagent.agent.recovery import recover
 from logagent.agent.sight import HostSight
 from logagent.agent.target import Target
-from logagent.broker.version import at_least, version_beside, version_of_process
+from logagent.broker.version import at_least, version_of_process
 from logagent.errors import JournalError, KafkaStorageError, LogAgentError
 from logagent.host.budget import ByteBudget
+from logagent.host.discovery import version_installed
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.disk_calls import DirectCalls, DiskCalls, Stop, refuse_if
 from logagent.host.journal import CheckpointEntry, Journal
@@ -263,7 +264,7 @@ class Session:
         if self.target.kafka_version is not None:
             return self.target.kafka_version
         image = self.assignments.first
-        return version_beside(self.target.config) or at_least(image.metadata_version if image is not None else None)
+        return version_installed(self.target.config) or at_least(image.metadata_version if image is not None else None)
 
     def plan(
         self,

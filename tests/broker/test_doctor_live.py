@@ -194,6 +194,7 @@ def test_a_distributions_package(host: LiveHost, tmp_path: Path) -> None:
     host.install(DISTRIBUTION)
     host.format(DISTRIBUTION)
     is_found(host.diagnose(), DISTRIBUTION, None, DISTRIBUTION.version)
+    assert scanned(host)["kafka_version"] == DISTRIBUTION.version
     with host.broker(DISTRIBUTION, tmp_path / "broker.log", "--override", "delete.topic.enable=false") as pid:
         said = host.diagnose()
         # What only the command line says is said.
