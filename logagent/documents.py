@@ -362,6 +362,22 @@ class StatusLogDir(Document):
     watch_problem: str | None
 
 
+class StatusBroker(Document):
+    """The process that holds the log dirs. `command` without the options between program and main class; what the
+    daemon's user may not read is null, and so is a limit that there is not."""
+
+    pid: int
+    start_time: Time
+    user: str
+    command: str
+    cpu_seconds: float | None
+    resident_bytes: Size | None
+    read_bytes: Size | None
+    written_bytes: Size | None
+    open_files: int | None
+    open_files_limit: int | None
+
+
 class StatusQueue(Document):
     entries: int
     bytes: Size
@@ -421,6 +437,7 @@ class StatusDoc(Document):
     config: str | None
     kafka_config: str | None
     log_dirs: list[StatusLogDir]
+    brokers: list[StatusBroker]
     queue: StatusQueue | None
     assignments: StatusAssignments | None
     cycles: list[StatusCycle]

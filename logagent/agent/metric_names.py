@@ -58,7 +58,7 @@ METRICS: dict[str, Metric] = {
         "gauge", _CYCLE, "When the last cycle began that went through to its end."
     ),
     "logagent_cycle_failed": Metric("gauge", _CYCLE, "Whether the last cycle ended early."),
-    "logagent_cycle_errors_total": Metric("counter", ("cycle", "error"), "Cycles that ended early, by what ended them."),
+    "logagent_cycle_errors_total": Metric("counter", ("cycle", "error"), "Cycles that ended early, by what did it."),
     "logagent_enforcing": Metric("gauge", (), "1 where cleanup.mode is enforce, 0 where it is report."),
     "logagent_plan_actions": Metric("gauge", (), "Actions in the plan of the last cleanup cycle."),
     "logagent_plan_waiting": Metric("gauge", (), "Directories that the last cleanup cycle found not to be due yet."),

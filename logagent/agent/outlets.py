@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from logagent.agent.metrics import Metrics
     from logagent.agent.metrics_server import MetricsServer
     from logagent.agent.publish import Publisher
+    from logagent.host.broker_process import BrokerProcess
 
 
 class Outlets:
@@ -36,7 +37,8 @@ class Outlets:
         self._server: MetricsServer | None = None
         self._publisher: Publisher | None = None
         self._wanted = False
-        self._holders: frozenset[tuple[int, int | None]] = frozenset()
+        self._holders: frozenset[tuple[int, int]] = frozenset()
+        self.brokers: tuple[BrokerProcess, ...] = ()
 
     def open(self) -> None:
         """Begin to serve. Not before: a daemon that is refused must not take the port of the one that runs."""
@@ -95,13 +97,14 @@ class Outlets:
         return s
 
     def observe_health(self, s: HealthSummary) -> None:
-        if self._metrics is None:
-            return
         from logagent.host.broker_process import look_at_process
 
+        found = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
+        self.brokers = tuple(b for b in found if b is not None)
+        if self._metrics is None:
+            return
         self._metrics.observe_health(s)
-        found = (look_at_process(pid, started) for pid, started in self._holders)
-        self._metrics.observe_brokers([b for b in found if b is not None])
+        self._metrics.observe_brokers(self.brokers)
         self._write_textfile()
 
     def _write_textfile(self) -> None:
@@ -135,7 +138,7 @@ class Outlets:
     def spool(self, session: Session, facts: Facts) -> bool:
         """Keep what is to be published of this inventory, if that was wanted: whether there is something to send."""
         held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
-        self._holders = frozenset((h.pid, h.start_time_ms) for h in held if h.pid is not None)
+        self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
         if self._publisher is None or not self._wanted:
             return False
         self._wanted = False

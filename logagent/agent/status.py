@@ -7,6 +7,7 @@ from typing import Any
 
 from logagent import __version__
 from logagent.agent.daemon import Daemon
+from logagent.host.broker_process import BrokerProcess
 from logagent.model.summary import CycleSummary
 from logagent.model.times import rfc3339, rfc3339_or_none
 
@@ -29,6 +30,7 @@ def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str
         "config": config.file,
         "kafka_config": config.target.config,
         "log_dirs": _log_dirs(daemon, work),
+        "brokers": [_broker(b) for b in work.get("brokers", ())],
         "queue": _queue(latest),
         "assignments": _assignments(cleanup),
         "cycles": [_cycle(s) for _, s in sorted(daemon.last.items())],
@@ -56,6 +58,21 @@ def _log_dirs(daemon: Daemon, work: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _broker(b: BrokerProcess) -> dict[str, Any]:
+    return {
+        "pid": b.pid,
+        "start_time": rfc3339(b.start_time_ms),
+        "user": b.user,
+        "command": b.short_command,
+        "cpu_seconds": b.cpu_seconds,
+        "resident_bytes": b.resident_bytes,
+        "read_bytes": b.read_bytes,
+        "written_bytes": b.write_bytes,
+        "open_files": b.open_files,
+        "open_files_limit": b.open_files_limit,
+    }
 
 
 def _queue(s: CycleSummary | None) -> dict[str, Any] | None:

@@ -115,7 +115,7 @@ class HostWork:
         return self.watch.problems()
 
     def status(self) -> dict[str, Any]:
-        return {"watch": self.unwatched()}
+        return {"watch": self.unwatched(), "brokers": self.outlets.brokers}
 
     def reload_failed(self) -> None:
         self.outlets.reload_failed()

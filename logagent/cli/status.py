@@ -63,7 +63,7 @@ def _cycle(c: dict[str, Any]) -> list[str]:
 
 
 def _lines(s: dict[str, Any], now: int) -> list[str]:
-    lines = []
+    lines = [_broker(b, now) for b in s["brokers"]]
     if s["running"]:
         lines.append(f"at work: {s['running']}")
     if s["queue"]:
@@ -83,6 +83,17 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
         lines.append(f"fleet store: {sent}, {p['waiting']} waiting" + (f": {p['error']}" if p["error"] else ""))
     coming = [f"{job} {_when(at, now)}" for job, at in s["next"].items() if at]
     return [*lines, f"next: {', '.join(coming)}"]
+
+
+def _broker(b: dict[str, Any], now: int) -> str:
+    files = f", {b['open_files']} of {b['open_files_limit'] or 'unlimited'} descriptors" if b["open_files"] else ""
+    io = (
+        f", {human_bytes(b['read_bytes'])} read and {human_bytes(b['written_bytes'])} written"
+        if b["read_bytes"] is not None and b["written_bytes"] is not None
+        else ""
+    )
+    up = human_ms(now - _ms(b["start_time"]))
+    return f"broker: process {b['pid']} of {b['user']}, up {up}{files}{io}: {b['command']}"
 
 
 def _when(at: str, now: int) -> str:

@@ -7,13 +7,17 @@ import resource
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from logagent.documents import StatusDoc
 from logagent.host.broker_process import look_at_process
 from logagent.host.proc import process_start_time_ms
+from tests.cli_host import LOCKER, CliHost, process
+from tests.daemon_process import DaemonProcess, status_of, wait_until
 from tests.needs import need_root
 
 # Opens what it is told to, writes a MiB to disk, burns some CPU, and waits.
@@ -112,3 +116,38 @@ print(seen.open_files_limit == resource.getrlimit(resource.RLIMIT_NOFILE)[0], se
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "True True\n"
+
+
+def test_a_running_daemon_tells_of_the_broker(tmp_path: Path) -> None:
+    """In `status` (valid for its document, and for a person) and in the metrics."""
+    host = CliHost(tmp_path)
+    host.with_assignments(**{"metrics.listen": "127.0.0.1:0", "health.probe_interval": "1s", "publish.store": "/gone"})
+    environment = {"LOGAGENT_METRICS__LISTEN": "127.0.0.1:0"}
+    with (
+        process(LOCKER, host.d1, host.d2) as pid,
+        DaemonProcess(tmp_path, "--config", host.toml, "--state-dir", host.state, **environment) as daemon,
+    ):
+        wait_until(lambda: status_of(host.state)["brokers"], "the broker in the status")
+        document = status_of(host.state)
+        StatusDoc.model_validate(document)
+        (broker,) = document["brokers"]
+        assert (broker["pid"], broker["open_files"]) == (pid, len(os.listdir(f"/proc/{pid}/fd")))
+        assert f"broker: process {pid} of {broker['user']}, up " in host.run("status").err
+
+        address = daemon.wait_for("metrics")["listen"]
+        text = fetch(address)
+        assert "logagent_broker_processes 1.0" in text
+        assert f'logagent_broker_open_fds{{pid="{pid}"}} {broker["open_files"]}.0' in text
+        assert "kafka_log_LogManager_OfflineLogDirectoryCount 0.0" in text
+        assert f'kafka_log_LogManager_LogDirectoryOffline{{logDirectory="{host.d1}"}} 0.0' in text
+        assert f'logagent_log_dir_state{{log_dir="{host.d2}",state="online"}} 1.0' in text
+        # The store is away: said once, and counted.
+        daemon.wait_for("publish-failed")
+        wait_until(lambda: "logagent_publish_failed 1.0" in fetch(address), "the failure in the metrics")
+        assert daemon.stop()[0] == 0
+
+
+def fetch(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        text: str = answer.read().decode()
+    return text
