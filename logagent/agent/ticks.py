@@ -33,8 +33,10 @@ from logagent.settings import DAY_MS, Settings
 ACTOR = "daemon"
 # A command that acts keeps us waiting no longer than this: the next try comes soon, and we may have been told to stop.
 EXECUTOR_WAIT_SECONDS = 1.0
-# While we remove we look so often whether a command waits. `logagent prestart` waits for a second, no longer.
+# While we scan or remove we look so often whether a command waits. `logagent prestart` waits for a second, no longer.
 COURTESY_SECONDS = 0.2
+GIVE_WAY_SECONDS = 60.0
+SOMEBODY_WAITS = "another logagent waits for its turn to act"
 
 
 class CycleAborted(Exception):
@@ -78,6 +80,8 @@ class Cycles:
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     totals: HostTotals | None = None
     tidied_ms: int | None = None
+    gave_way: float = float("-inf")
+    courtesy_seconds: float = COURTESY_SECONDS
 
     @property
     def enforced(self) -> bool:
@@ -126,13 +130,20 @@ class Cycles:
         ) as session:
             yield session
 
-    def _progress(self, _: int) -> None:
-        if self.aborting():
-            raise CycleAborted
+    def _progress(self, courtesy: Courtesy) -> Callable[[int], None]:
+        def progress(_: int) -> None:
+            if self.aborting():
+                raise CycleAborted
+            # What was scanned is lost then, so that once a minute is enough.
+            if courtesy() and self.clock.monotonic() - self.gave_way > GIVE_WAY_SECONDS:
+                self.gave_way = self.clock.monotonic()
+                raise Busy(SOMEBODY_WAITS)
+
+        return progress
 
     def _look(self, cycle: CycleNotes, session: Session) -> None:
         session.read_assignments()
-        session.take_inventory(self._progress)
+        session.take_inventory(self._progress(self._courtesy(self.aborting)))
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.listener.inventory_taken(session, facts)
@@ -149,7 +160,9 @@ class Cycles:
 
     def _queue(self, cycle: CycleNotes, session: Session) -> None:
         session.read_delete_delay()
-        session.take_inventory(self._progress, only=lambda name: name.endswith(DELETE_SUFFIX))
+        session.take_inventory(
+            self._progress(self._courtesy(self.aborting)), only=lambda name: name.endswith(DELETE_SUFFIX)
+        )
         facts = session.facts()
         if self.totals is not None:
             facts = replace(
@@ -167,18 +180,22 @@ class Cycles:
         self.listener.planned(cycle.job, plan, self.enforced)
         if not self.enforced or not plan.actions or plan.needs_approval is not None or self.stop():
             return
-        stop = Courtesy(self.stop, self.state_dir, self.clock)
+        stop = self._courtesy(self.stop)
         cycle.execution = session.log_manager(plan, stop=stop).execute(plan)
         self.listener.executed(plan, cycle.execution)
         if stop.somebody:
-            cycle.error, cycle.error_slug = "another logagent waits for its turn to act", Busy.slug
+            cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug
+
+    def _courtesy(self, stop: Callable[[], bool]) -> Courtesy:
+        return Courtesy(stop, self.state_dir, self.clock, self.courtesy_seconds)
 
 
 class Courtesy:
     """The `stop` of what can take hours: true also as soon as a command waits for its turn to act. Safe for threads."""
 
-    def __init__(self, stop: Callable[[], bool], state_dir: str, clock: Clock) -> None:
+    def __init__(self, stop: Callable[[], bool], state_dir: str, clock: Clock, seconds: float) -> None:
         self._stop = stop
+        self._seconds = seconds
         self._state_dir = state_dir
         self._clock = clock
         self._looked = clock.monotonic()
@@ -188,7 +205,7 @@ class Courtesy:
         if self._stop() or self.somebody:
             return True
         now = self._clock.monotonic()
-        if now - self._looked >= COURTESY_SECONDS:
+        if now - self._looked >= self._seconds:
             self._looked = now
             self.somebody = somebody_waits(self._state_dir)
         return self.somebody

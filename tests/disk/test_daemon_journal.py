@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from logagent.agent.session import Session
 from logagent.agent.target import resolve_target
 from logagent.agent.ticks import Cycles
 from logagent.host.journal import FILE_NAME, CheckpointEntry, Intent, Journal
+from logagent.host.state_dir import WAITING_NAME
 from logagent.model.facts import Facts
 from logagent.model.plan import Plan
 from logagent.model.records import ActionKind, Identity, Outcome
@@ -210,3 +212,21 @@ def test_before_the_first_inventory_only_what_was_counted_is_removed_by_the_queu
     after = cycles.queue()
     assert after.needs_approval is not None and after.results == {}
     assert len([n for n in os.listdir(root / "d1") if n.startswith("broker-")]) == 3
+
+
+def test_a_scan_gives_way_to_a_command_once_a_minute(root: Path) -> None:
+    """`logagent prestart` has no more than a second; a cold scan can take many."""
+    settle(root, age_ms=0)
+    fd = os.open(root / "state" / WAITING_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        cycles = cycles_of(root)
+        # This scan is a short one.
+        cycles.courtesy_seconds = 0.0
+        first = cycles.cleanup()
+        assert first.error_slug == "busy" and first.plan_id is None
+        again = cycles.cleanup()
+        assert again.error is None and again.plan_id is not None, "but it is not kept from working for good"
+    finally:
+        os.close(fd)
+    assert cycles.cleanup().error is None
