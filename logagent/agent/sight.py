@@ -31,8 +31,8 @@ PROC_SECONDS = 60.0
 class HostSight:
     """The log dirs of one broker, held open for one session; a context manager.
 
-    One that cannot be opened is offline with its reason; that never stops the others. One that goes offline later is
-    closed at once, so that it can be unmounted.
+    One that cannot be opened is offline with its reason; that never stops the others. One that goes offline in a
+    session of the daemon is closed at once, so that it can be unmounted.
 
     Every question to a disk goes through `calls`, and no thread but theirs uses a descriptor of a log dir.
     """
@@ -59,9 +59,10 @@ class HostSight:
         self.log_dirs = self._open(self.target.log_dirs)
         usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
         self.quarantine = self._open(usable, to_act=False)
-        self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
-        for path in self.failures.offline():
-            self._close(path)
+        if self.calls.parallel:
+            self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
+            for path in self.failures.offline():
+                self._close(path)
         return self
 
     def __exit__(
@@ -186,7 +187,8 @@ class HostSight:
             good = [w for w in watched.values() if isinstance(w, Watched)]
             avoid = {self.failures.real_path(path) for path in self.failures.offline()}
             scan = partial(scan_open_files, good, avoid=avoid)
-            return self.calls.ask("a look at the open files of all processes", scan, of=(), limit=PROC_SECONDS), None
+            what = "a look at the open files of all processes"
+            return self.calls.ask(what, scan, of=log_dirs, limit=PROC_SECONDS), None
         except (OSError, KafkaStorageError) as e:
             return OpenFiles(), f"the open files of processes cannot be read: {e}"
 

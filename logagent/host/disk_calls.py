@@ -34,6 +34,8 @@ Stop = Callable[[], bool]
 _WAKE_SECONDS = 0.2
 # A call whose log dir has just gone offline mostly returns by itself, with that error or because of `stop`.
 _GRACE_SECONDS = 1.0
+# A question that hangs (on a disk that nobody had known to hang) is asked again, of the other disks; but not for ever.
+_MOST_QUESTIONS = 3
 
 
 class DiskCalls(Protocol):
@@ -71,7 +73,8 @@ class DiskCalls(Protocol):
         undo: Callable[[T], None] | None = None,
     ) -> T:
         """`fn()`, which may touch all of the log dirs `of`, but none of their open descriptors. No log dir is blamed
-        when it takes longer than `limit` seconds. Raises KafkaStorageError then, and where an earlier `what` hangs."""
+        when it takes longer than `limit` seconds. Raises KafkaStorageError then, when one of them goes offline, and
+        where several earlier ones of the same name hang."""
         ...
 
     def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
@@ -273,10 +276,12 @@ class BoundedCalls:
         call = _Call(self, path, fn, undo, frozenset({path}) if of is None else of)
         with self._mutex:
             offline = self.failures.reason(path) if of is None else None
-            if offline is None and any(earlier.stop() for earlier in self._active.get(path, ())):
+            hanging = sum(earlier.stop() for earlier in self._active.get(path, ()))
+            if offline is None and hanging > (0 if of is None else _MOST_QUESTIONS):
                 offline = "an earlier call still hangs"
             if offline is not None:
-                return KafkaStorageError(f"log dir {path} is offline: {offline}", log_dir=path)
+                what = f"log dir {path} is offline" if of is None else path
+                return KafkaStorageError(f"{what}: {offline}", log_dir=path)
             self._active.setdefault(path, []).append(call)
         try:
             call.start()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from logagent.broker.lock import LOCK_FILE
 from logagent.host.disk import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.host.mounts import RemoteMounts
 from logagent.host.proc import (
     PF_KTHREAD,
     command_and_flags,
@@ -98,7 +99,9 @@ class Watched:
 class _Scan:
     def __init__(self, log_dirs: Iterable[str | OpenLogDir | Watched], avoid: Iterable[str] = ()) -> None:
         self.watched = [d if isinstance(d, Watched) else Watched(d) for d in log_dirs]
-        self._leave_out = (*_PSEUDO, *(path.rstrip("/") + "/" for path in avoid))
+        # Only as we see it: to a container the same path can be a log dir that works.
+        self._avoid = tuple(path.rstrip("/") + "/" for path in avoid)
+        self._remote: dict[int, RemoteMounts] = {}
         self.prefixes = tuple(w.prefix for w in self.watched)
         self.devices = {w.identity.device for w in self.watched}
         # As /proc/PID/maps prints them; only a filter, so that most processes' maps are never split into lines.
@@ -124,7 +127,12 @@ class _Scan:
             self.read.add(pid)
 
     def _descriptors(self, pid: int, namespace: int) -> None:
-        prefixes = self.prefixes if namespace == self._our_namespace else ()
+        same = namespace == self._our_namespace
+        prefixes = self.prefixes if same else ()
+        leave_out = (*_PSEUDO, *self._avoid) if same else _PSEUDO
+        if namespace not in self._remote:
+            self._remote[namespace] = RemoteMounts(pid, self.devices)
+        hangs = self._remote[namespace].holds
         ours: set[str] = set()
         others: set[str] = set()
         directory = os.open(f"/proc/{pid}/fd", OPEN_DIRECTORY)
@@ -138,7 +146,8 @@ class _Scan:
                             self._note_removed(link, os.stat(number, dir_fd=directory))
                     elif (
                         link.startswith("/")
-                        and not link.startswith(self._leave_out)
+                        and not link.startswith(leave_out)
+                        and not hangs(link)
                         and os.stat(number, dir_fd=directory).st_dev in self.devices
                     ):
                         others.add(link)

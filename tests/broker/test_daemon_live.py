@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from tests.broker.kafka import KafkaNode
 from tests.broker.process import wait_until
 from tests.disk.conftest import DEFAULT_SIZE, mounted, run
 from tests.disk.daemons import DaemonProcess
-from tests.disk.failing import shut_down
+from tests.disk.failing import pulled_out, put_back, shut_down
 
 VERSIONS = ["3.9.1", "4.3.1"]
 # A broker writes its checkpoints every second, and so meets a log dir that it cannot write to.
@@ -106,12 +105,8 @@ def test_a_dead_disk_under_the_broker_is_offline_to_both_and_back_after_mount_an
         wait_offline(node, bad)
         # Both stay up. The broker is stopped for the repair, and then nothing keeps the disk busy: not we either.
         node.stop()
-        wait_until(
-            lambda: subprocess.run(["umount", disk], capture_output=True, check=False).returncode == 0,
-            60,
-            "the dead disk can be unmounted under the daemon",
-        )
-        run("mount", "-o", "loop", disk.with_suffix(".img"), disk)
+        pulled_out(disk)
+        put_back(disk)
         node.start()
         wait_until(lambda: node.offline_dirs() == [], 60, "the broker serves both again", interval=0.5)
         daemon.wait_health((good, "online"), (bad, "online"))

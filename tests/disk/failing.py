@@ -32,6 +32,24 @@ def shut_down(point: Path) -> None:
     run("xfs_io", "-x", "-c", "shutdown", point)
 
 
+def pulled_out(point: Path, *, lazy: bool = False) -> None:
+    """Unmount a file system of ours (a cycle or a probe may be there for a moment) and wait until its device is free:
+    as long as anybody holds it, what is mounted next is still the old one."""
+    command = ["umount", *(["--lazy"] if lazy else []), str(point)]
+    wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "it is unmounted")
+    wait_until(lambda: not loop_devices(point), f"the device of {point} is free")
+
+
+def loop_devices(point: Path) -> str:
+    """The loop device of a file system that `loop_fs` made; empty when it is free."""
+    command = ["losetup", "-j", str(point.with_suffix(".img"))]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def put_back(point: Path) -> None:
+    run("mount", "-o", "loop", point.with_suffix(".img"), point)
+
+
 @contextmanager
 def frozen(point: Path) -> Iterator[Callable[[], None]]:
     """Writes hang, reads do not. Gives the call that thaws it; at the end it is thawed in any case."""

@@ -23,7 +23,10 @@ from tests.disk.failing import (
     format_log_dir,
     frozen,
     hanging_fs,
+    loop_devices,
     partition,
+    pulled_out,
+    put_back,
     shut_down,
     wait_until,
 )
@@ -92,11 +95,10 @@ def test_one_dead_of_two_is_said_once_and_the_healthy_one_is_served_all_along(
         )
         assert daemon.metric("kafka_log_LogManager_LogDirectoryOffline", good) == 0.0
         # It can be unmounted under the running daemon, mended, and mounted again.
-        run("umount", point)
-        wait_until(lambda: not loop_devices(point), "the device is free")
+        pulled_out(point)
         seen = served.times
         wait_until(lambda: served.times > seen + 3, "the good one is served meanwhile")
-        run("mount", "-o", "loop", point.with_suffix(".img"), point)
+        put_back(point)
         partition(point, STRAY)
         daemon.wait_health((point, "online"), (good, "online"))
         wait_until(lambda: not (point / STRAY).exists(), "it is served again")
@@ -107,11 +109,6 @@ def test_one_dead_of_two_is_said_once_and_the_healthy_one_is_served_all_along(
     assert served.longest < MOST_SECONDS, "no cycle waited for the dead disk"
 
 
-def loop_devices(point: Path) -> str:
-    command = ["losetup", "-j", str(point.with_suffix(".img"))]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.mark.parametrize("lazy", [False, True], ids=["plain", "lazy"])
 def test_unmounted_under_the_running_service_it_stays_up_and_the_device_is_free(
     lazy: bool, loop_fs: LoopFs, good: Path, tmp_path: Path
@@ -119,18 +116,15 @@ def test_unmounted_under_the_running_service_it_stays_up_and_the_device_is_free(
     point = format_log_dir(loop_fs("ext4"))
     with DaemonProcess.of(tmp_path, point, good) as daemon:
         daemon.wait_health((point, "online"), (good, "online"))
-        # A plain unmount can meet a cycle or a probe, which is over in a moment.
-        command = ["umount", *(["--lazy"] if lazy else []), str(point)]
-        wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "it is unmounted")
+        pulled_out(point, lazy=lazy)
         daemon.wait_health((point, "offline"), (good, "online"))
-        wait_until(lambda: not loop_devices(point), "the device is free")
         assert not daemon.open_below(point)
         (said,) = offline_said(daemon, point)
         assert "another directory (was it unmounted" in said
         partition(good, STRAY)
         wait_until(lambda: not (good / STRAY).exists(), "the other one is served")
         assert list(point.iterdir()) == [], "nothing was written to the bare mount point"
-        run("mount", "-o", "loop", point.with_suffix(".img"), point)
+        put_back(point)
         daemon.wait_health((point, "online"))
         assert daemon.end() < TERM_LIMIT
 
@@ -147,7 +141,7 @@ def test_unmounted_lazily_in_the_middle_of_a_removal_the_device_comes_free(
         daemon.wait_health((point, "offline"), (good, "online"))
         wait_until(lambda: not daemon.open_below(point), "its descriptors are closed")
         wait_until(lambda: not loop_devices(point), "the device is free")
-        run("mount", "-o", "loop", point.with_suffix(".img"), point)
+        put_back(point)
         left = len(os.listdir(victim))
         daemon.wait_health((point, "online"))
         assert left > 0
@@ -268,8 +262,7 @@ def test_when_all_log_dirs_are_offline_it_stays_or_halts(answer: str, loop_fs: L
             assert daemon.process.wait(LIMIT) == Exit.HALTED
             return
         daemon.wait_health((point, "offline"))
-        image = point.with_suffix(".img")
-        run("umount", point)
-        run("mount", "-o", "loop", image, point)
+        pulled_out(point)
+        put_back(point)
         daemon.wait_health((point, "online"))
         assert daemon.end() < TERM_LIMIT

@@ -22,8 +22,11 @@ from tests.disk.failing import (
     format_log_dir,
     frozen,
     hanging_fs,
+    loop_devices,
     open_below,
     partition,
+    pulled_out,
+    put_back,
     shut_down,
     wait_until,
 )
@@ -87,10 +90,9 @@ def test_one_dead_disk_of_two_is_offline_after_one_round_and_the_other_is_served
     assert open_below(point) == []
 
     # Mended: unmounted while the daemon runs, and mounted again (the journal of the file system is replayed).
-    image = point.with_suffix(".img")
-    run("umount", point)
+    pulled_out(point)
     assert host.round()[str(bad)] is Health.OFFLINE
-    run("mount", "-o", "loop", image, point)
+    put_back(point)
     back = host.rounds_until(bad, Health.ONLINE)
     assert back.changed == (str(bad),)
     assert host.known[str(bad)].dirs[0].name == MARKED, "it was scanned anew"
@@ -174,9 +176,7 @@ def test_an_unmount_is_possible_between_rounds_and_seen_in_the_next(
     host.round()
     host.clean()
     host.round()
-    run("umount", *(["--lazy"] if lazy else []), point)
-    image = point.with_suffix(".img")
-    wait_until(lambda: not loop_devices(image), "the device is free")
+    pulled_out(point, lazy=lazy)
     # An empty directory stands there now, as good as new: that is no log dir.
     assert host.round() == {str(point): Health.OFFLINE, str(good): Health.ONLINE}
     assert "another directory (was it unmounted" in reason(host, point)
@@ -184,7 +184,7 @@ def test_an_unmount_is_possible_between_rounds_and_seen_in_the_next(
     for _ in range(5):
         assert host.round()[str(point)] is Health.OFFLINE
     assert list(point.iterdir()) == []
-    run("mount", "-o", "loop", image, point)
+    put_back(point)
     host.rounds_until(point, Health.ONLINE)
 
 
@@ -192,7 +192,6 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
     loop_fs: LoopFs, good: Path, tmp_path: Path
 ) -> None:
     point = format_log_dir(loop_fs("ext4"))
-    image = point.with_suffix(".img")
     partition(point, MARKED, segments=10)
     partition(good, STRAY, segments=10)
     host = Host(tmp_path / "state", point, good)
@@ -206,18 +205,14 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
         run("umount", "--lazy", point)
         assert host.round() == {str(point): Health.OFFLINE, str(good): Health.ONLINE}
         wait_until(lambda: not open_below(point), "our descriptors are closed")
-        wait_until(lambda: not loop_devices(image), "the device is free")
-        run("mount", "-o", "loop", image, point)
+        wait_until(lambda: not loop_devices(point), "the device is free")
+        put_back(point)
         host.rounds_until(point, Health.ONLINE)
         # This session opened the one from before; it stays out of the new one.
         assert list(session.sight.online()) == [str(good)]
         with pytest.raises(Exception, match="offline for a while since it was opened"):
             session.sight.log_dirs[str(point)].check()
     assert outcomes(host.clean()) == ["done", "done"]
-
-
-def loop_devices(image: Path) -> str:
-    return subprocess.run(["losetup", "-j", image], capture_output=True, text=True, check=True).stdout
 
 
 def test_another_disk_mounted_there_is_not_taken_for_the_one_before(loop_fs: LoopFs, tmp_path: Path) -> None:
@@ -296,6 +291,27 @@ def test_a_broker_with_files_open_on_the_hung_disk_holds_up_nobody(good: Path, t
             host.round()
             partition(good, STRAY)
             assert outcomes(host.clean()) == ["done"]
+        finally:
+            hanging.wake()
+            child.close()
+
+
+def test_a_hung_file_system_of_somebody_else_holds_up_nobody(good: Path, tmp_path: Path) -> None:
+    """No log dir lies on it; a process of this host has a file open there, as any process may have."""
+    holds = "import sys\nfile = open(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.read()"
+    with hanging_fs(tmp_path / "fuse") as hanging:
+        (hanging.source / "notes").write_text("not ours")
+        host = Host(tmp_path / "state", good, settings=HANGS)
+        host.round()
+        child = Child(holds, hanging.point / "notes")
+        try:
+            assert child.line() == "ready"
+            hanging.hang()
+            for _ in range(3):
+                partition(good, STRAY)
+                began = time.monotonic()
+                assert outcomes(host.clean()) == ["done"]
+                assert time.monotonic() - began < 20
         finally:
             hanging.wake()
             child.close()
