@@ -135,15 +135,19 @@ class Outlets:
         self._wanted = self._publisher is not None
         return self._wanted
 
-    def spool(self, session: Session, facts: Facts) -> bool:
+    def spool(self, session: Session, facts: Facts, stop: Callable[[], bool]) -> bool:
         """Keep what is to be published of this inventory, if that was wanted: whether there is something to send."""
         held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
         self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
         if self._publisher is None or not self._wanted:
             return False
+        from logagent.agent.publish import Stopped
+
         self._wanted = False
         try:
-            self._publisher.spool(session, facts)
+            self._publisher.spool(session, facts, stop)
+        except Stopped:
+            return False
         except LogAgentError as e:
             if self._events.changed("spool", str(e)):
                 self._events.say("not-published", "warning", reason=str(e), hint=e.hint)

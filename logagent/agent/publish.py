@@ -35,8 +35,8 @@ _STORE_SEEN = "store.json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _Stopped(LogAgentError):
-    """The daemon ends: the rest is sent after its next start."""
+class Stopped(LogAgentError):
+    """The daemon ends: what was being spooled or sent is left for its next start."""
 
 
 class Publisher:
@@ -59,12 +59,12 @@ class Publisher:
 
     # The half that looks at the host
 
-    def spool(self, session: Session, facts: Facts) -> str:
+    def spool(self, session: Session, facts: Facts, stop: Callable[[], bool] = lambda: False) -> str:
         """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, and the
         assignments beside it where there are usable ones. Returns its snapshot id.
 
         Rows are written as they are made: memory does not grow with the number of directories. Raises LogAgentError
-        where it cannot be said whose host this is, or there is no room for it.
+        where it cannot be said whose host this is, or there is no room for it; `Stopped` when `stop` says so.
         """
         cluster_id, node_id = self._whose(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
@@ -74,7 +74,7 @@ class Publisher:
             self._spool.prepare()
             if image is not None:
                 self._spool_assignments(image, cluster_id, node_id)
-            self._spool.put(claim, self._lines(session, facts, claim))
+            self._spool.put(claim, self._lines(session, facts, claim, stop))
         except OSError as e:
             raise LogAgentError(f"a snapshot cannot be spooled in {self._spool.path}: {e.strerror or e}") from e
         return claim.snapshot_id
@@ -95,14 +95,16 @@ class Publisher:
             )
         return self._cluster
 
-    def _lines(self, session: Session, facts: Facts, claim: Claim) -> Iterator[str]:
+    def _lines(self, session: Session, facts: Facts, claim: Claim, stop: Callable[[], bool]) -> Iterator[str]:
         head = scan_head(session, facts, self._host)
         log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, **whose})
         for log_dir in log_dirs:
             yield _line("log_dir", log_dir)
-        for row in dir_rows(session.dirs, facts, session.marks(), session.journal.sightings()):
+        for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.journal.sightings())):
+            if number % 512 == 0 and stop():
+                raise Stopped("the snapshot was not finished: the daemon ends")
             yield _line("dir", row)
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
@@ -126,7 +128,7 @@ class Publisher:
         def go_on() -> None:
             beat()
             if stop():
-                raise _Stopped("stopped")
+                raise Stopped("the daemon ends")
 
         started, sent, error = self._clock.monotonic(), 0, None
         try:
@@ -138,7 +140,7 @@ class Publisher:
                 sent += self._send(data, go_on)
             if sent:
                 self._remember_store()
-        except _Stopped:
+        except Stopped:
             pass
         except OSError as e:
             error = f"the fleet store {self.store} failed: {e.strerror or e}"

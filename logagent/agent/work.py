@@ -133,7 +133,7 @@ class HostWork:
             self.watch.follow({path: (d.identity, d.mount_id) for path, d in online.items()})
         for gone in self.known.keys() - set(session.sight.opened()) - set(self._config.target.log_dirs):
             self.known.pop(gone, None)
-        if self.outlets.spool(session, facts):
+        if self.outlets.spool(session, facts, self._control.aborting):
             self._post("publish")
 
     def planned(self, job: str, plan: Plan, enforced: bool) -> None:

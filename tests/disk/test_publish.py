@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logagent.agent import landing
-from logagent.agent.publish import Publisher
+from logagent.agent.publish import Publisher, Stopped
 from logagent.documents import SCHEMAS
 from logagent.errors import LogAgentError
 from logagent.model.cluster import ClusterView
@@ -275,6 +275,12 @@ def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopF
 
 
 # The spool
+
+
+def test_spooling_ends_when_the_daemon_does(publishing: Publishing) -> None:
+    with looked_at(publishing.host, publishing.clock) as (session, facts), pytest.raises(Stopped):
+        publishing.publisher.spool(session, facts, lambda: True)
+    assert [name for name in publishing.spooled() if "-snapshot" in name] == []
 
 
 def test_the_spool_is_bounded_and_the_oldest_go(tmp_path: Path) -> None:
