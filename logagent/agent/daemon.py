@@ -26,8 +26,10 @@ from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 LOOP_OF = {"queue": "act", "cleanup": "act", "inventory": "act", "health": "health", "publish": "publish"}
 # The store may hang for as long as it likes: whoever waits for it must not look like a hung daemon.
 PINGING_LOOPS = ("act", "health")
-# A burst of renames is one look at the queue.
-HINT_MS = 1_000
+# A burst of renames is one look at the queue, and looking takes a twentieth of the time at most: a broker that deletes
+# topics by the thousand hints all day.
+HINT_MS, MOST_HINT_MS = 1_000, 60_000
+HINT_SHARE = 20
 # Another one of us is acting, or the journal cannot be written: the next try.
 BUSY_RETRY_MS = 5_000
 ERROR_RETRY_MS = 60_000
@@ -82,7 +84,10 @@ class Daemon:
         """inotify saw a directory get this name: a marked one brings the next look at the queue forward."""
         if name.endswith("-delete") and not self._hinted:
             self._hinted = True
-            self.scheduler.at("hint", self.clock.now_ms() + HINT_MS, self._tick_hint)
+            last = self.last.get("queue")
+            wait = HINT_SHARE * round(last.seconds * 1000) if last is not None else 0
+            wait = max(HINT_MS, min(wait, MOST_HINT_MS))
+            self.scheduler.at("hint", self.clock.now_ms() + wait, self._tick_hint)
 
     def watch_changed(self) -> None:
         """inotify covers other log dirs than before. Where it does not, the queue is looked at now and then."""

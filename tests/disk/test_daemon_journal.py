@@ -230,3 +230,17 @@ def test_a_scan_gives_way_to_a_command_once_a_minute(root: Path) -> None:
     finally:
         os.close(fd)
     assert cycles.cleanup().error is None
+
+
+def test_in_report_mode_what_a_crash_left_open_is_left_to_those_who_act(root: Path) -> None:
+    """Settling can rewrite a checkpoint; the daemon that only reports changes nothing."""
+    (root / "state").mkdir()
+    inode = (root / "d1" / "orders-0").stat().st_ino
+    with Journal.open(str(root / "state")) as journal:
+        journal.begin([intent(root, "orders-0", inode=inode, new_name=STRAY)], SystemClock().now_ms())
+    assert cycles_of(root, mode="report").cleanup().error is None
+    with Journal.open_read_only(str(root / "state")) as journal:
+        assert len(journal.unsettled()) == 1
+    assert cycles_of(root).cleanup().error is None
+    with Journal.open_read_only(str(root / "state")) as journal:
+        assert journal.unsettled() == []

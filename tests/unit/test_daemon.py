@@ -51,6 +51,7 @@ class FakeWork:
     configured: list[RunConfig] = field(default_factory=list)
     refuse: ConfigError | None = None
     has_store: bool = False
+    seconds: float = 0.0
     back: list[str] = field(default_factory=list)
     publish_error: str | None = None
     during: Callable[[str], None] = lambda job: None
@@ -70,7 +71,7 @@ class FakeWork:
                 del self.queued[name]
             self.done.append((now, name))
         later = min(self.queued.values(), default=None)
-        return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=0, next_due_ms=later)
+        return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=self.seconds, next_due_ms=later)
 
     def queue(self) -> CycleSummary:
         return self._cycle("queue")
@@ -199,6 +200,16 @@ def test_a_burst_of_hints_is_one_look() -> None:
     life.daemon.hint(D1, "t-0")
     life.run(5_000)
     assert len(life.work.times("queue")) == before + 1, "only marked directories concern the queue"
+
+
+def test_where_looking_takes_long_a_broker_that_deletes_all_day_costs_little() -> None:
+    life = Life(seconds=0.4)
+    life.start()
+    before = len(life.work.times("queue"))
+    for _ in range(3600):
+        life.daemon.hint(D1, "t-0.0123456789abcdef0123456789abcdef-delete")
+        life.run(1_000)
+    assert 60 < len(life.work.times("queue")) - before <= 3600 / 8 + 1
 
 
 @given(
