@@ -40,15 +40,16 @@ def doctor(call: Call, user: str | None) -> None:
       what the service's unit would block, and what its daemon says of itself;
       the state dir and its journal, the metrics port, other instances.
 
-    Each finding that needs something names the file, the line and what it should say. The rights are those of the
-    user that the service runs as when root asks (or --user), else of whoever asks. Nothing is changed on any disk, and
-    logagent stays who it is: a child process looks as the other user.
+    Each finding that needs something names the file, the line and what it should say.
 
     \b
     Exit status:
       0   everything that is needed works
       1   something does not work yet
       78  the configuration is wrong, or it is not clear which broker is meant
+
+    The rights are those of the user that the service runs as when root asks (or --user), else of whoever asks. Nothing
+    is changed on any disk, and logagent stays who it is: a child process looks as the other user.
     """
     settings, wrong = _settings(call)
     question = Question(

@@ -102,7 +102,7 @@ def broker_units(root: str = "/") -> list[BrokerUnit]:
         directory = under(root, place)
         for name in _listed(directory):
             if name.endswith(".service") and b"kafka" in _content(f"{directory}/{name}"):
-                instances = [w for w in wanted if w.startswith(name[: -len(".service")]) and "@." in name]
+                instances = [w for w in sorted(wanted) if w.startswith(name[: -len(".service")]) and "@." in name]
                 names.update(dict.fromkeys(instances or ([] if "@." in name else [name])))
     found = []
     for name in names:
