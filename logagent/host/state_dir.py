@@ -139,8 +139,7 @@ class ExecutorLock:
                 self._say_waiting()
                 self._sleep(_POLL_SECONDS)
             self._waiting_fd = _closed(self._waiting_fd)
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()} {self._who}\n".encode(), 0)
+            self._say_who()
         except OSError as e:
             self._close()
             raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint="mend the state dir first") from e
@@ -167,6 +166,15 @@ class ExecutorLock:
             f"another logagent is {self._doing}: {who or 'unknown'} (process {pid or 'unknown'}) holds {self._path}",
             hint=self._hint,
         )
+
+    def _say_who(self) -> None:
+        """For whoever is refused. Where there is no room for it, the lock holds all the same."""
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()} {self._who}\n".encode(), 0)
+        except OSError as e:
+            if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
 
     def _say_waiting(self) -> None:
         if self._waiting_fd < 0:

@@ -102,6 +102,24 @@ def test_no_room_for_the_journal_stops_the_deleting_and_not_the_process(loop_fs:
     assert not (d1 / MARKED).exists()
 
 
+def test_it_starts_and_stays_where_there_is_no_room_at_all(loop_fs: LoopFs, tmp_path: Path) -> None:
+    state = loop_fs("tmpfs", size=MIB)
+    d1 = log_dir(tmp_path / "d1")
+    with daemon_on(tmp_path, d1, state=state / "s") as daemon:
+        daemon.wait_for("cycle", job="cleanup")
+        assert daemon.stop()[0] == 0
+    (state / "s" / "daemon.lock").write_text("")
+    with pytest.raises(OSError), (state / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
+    with daemon_on(tmp_path, d1, state=state / "s") as daemon:
+        daemon.wait_for("cycle-failed", slug="journal")
+        daemon.wait_for("log-dir", log_dir=str(d1), health="online")
+        assert (d1 / MARKED).is_dir() and daemon.events("unexpected") == []
+        assert daemon.stop()[0] == 0
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"), [("max_inotify_watches", "max_user_watches"), ("max_inotify_instances", "max_user_instances")]
 )
