@@ -158,6 +158,8 @@ class SideBySide:
         self._plan = plan
         self._looking = threading.Lock()
         self._failed = False
+        longest = manager.longest_seconds
+        self._until = manager.clock.monotonic() + longest if longest is not None else float("inf")
 
     def execute(self) -> Execution:
         """Raises JournalError when every lane has ended."""
@@ -187,6 +189,8 @@ class SideBySide:
 
     def _lane(self, execution: Execution, actions: Sequence[Proposal], given_up: Stop) -> None:
         def stop() -> bool:
+            if self._manager.clock.monotonic() >= self._until:
+                return True
             return given_up() or self._failed or self._manager.stop()
 
         try:

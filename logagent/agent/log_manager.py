@@ -43,12 +43,14 @@ class LogManager:
     on_progress: Callable[[int, int], None] | None = None
     stop: Stop = never
     calls: DiskCalls = field(default_factory=DirectCalls)
+    longest_seconds: float | None = None
 
     def execute(self, plan: Plan) -> Execution:
         """Carry out `plan` once, in its order: renames as one batch per log dir, removals one by one.
 
         Where `calls` are parallel each log dir has its own part of it, and one that hangs holds up no other. What was
-        under way there ends as failed, and its intent stays open in the journal for `recovery`.
+        under way there ends as failed, and its intent stays open in the journal for `recovery`. After `longest_seconds`
+        all of them end at the next file (yielded): the rest is for the next cycle, which sees what fell due meanwhile.
 
         Raises JournalError: nothing more is done then, and the next session settles what is open. Nothing is done
         at all for a plan that needs approval.

@@ -306,6 +306,8 @@ class Session:
             on_progress=on_progress,
             stop=stop,
             calls=self.calls,
+            # By then the next cycle waits: what is due in a log dir waits no longer for another one that is slow.
+            longest_seconds=self.settings.cleanup.interval / 1000 if len(self.target.log_dirs) > 1 else None,
         )
 
 
