@@ -40,6 +40,20 @@ def load(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] 
     Raises ConfigError with every problem at once: unreadable or malformed TOML (with its line), unknown keys,
     values of the wrong form, unknown `LOGAGENT_SECTION__KEY` variables.
     """
+    loaded, problems = load_what_holds(path, environ)
+    if problems:
+        text = "; ".join(problems)
+        raise ConfigError(f"the configuration is wrong: {text}", problems=tuple(problems), hint=_HINT)
+    return loaded
+
+
+def load_what_holds(
+    path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ
+) -> tuple[Loaded, list[str]]:
+    """As `load`, with the defaults in place of what does not parse, and every problem; for looking, not for acting.
+
+    Raises ConfigError where there is no TOML to be read.
+    """
     file = Path(path) if path is not None else DEFAULT_CONFIG
     raw: dict[str, Any] = {}
     used: str | None = None
@@ -48,10 +62,9 @@ def load(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] 
         used = str(file)
     problems: list[str] = []
     names = _overlay_environment(raw, environ, problems)
-    if not raw and not problems:
-        return Loaded(Settings(), used, ())
-    settings = _validate(raw, used, names, problems)
-    return Loaded(settings, used, tuple(sorted(names.values())))
+    # Whoever has configured nothing does not wait for pydantic to be imported.
+    settings = _validate(raw, used, names, problems) if raw else Settings()
+    return Loaded(settings, used, tuple(sorted(names.values()))), problems
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -89,6 +102,7 @@ def _overlay_environment(
 def _validate(
     raw: dict[str, Any], file: str | None, names: dict[tuple[str, str], str], problems: list[str]
 ) -> Settings:
+    """The settings in `raw`, without what is wrong; that goes to `problems`."""
     from pydantic import TypeAdapter, ValidationError
 
     wrong: set[tuple[str, ...]] = set()
@@ -102,13 +116,11 @@ def _validate(
             problems.append(f"{_place(file, names, place)}: {_plain(error)}")
         # What did parse is held together all the same: every error at once.
         settings = adapter.validate_python(_without(raw, wrong))
-    for keys, problem in _cross_checks(settings):
+    for keys, problem in list(_cross_checks(settings)):
         if not any(key in wrong or key[:1] in wrong for key in keys):
             problems.append(f"{_place(file, names, keys[0])}: {problem}")
-    if problems:
-        text = "; ".join(problems)
-        raise ConfigError(f"the configuration is wrong: {text}", problems=tuple(problems), hint=_HINT)
-    return settings
+            wrong.add(keys[0])
+    return adapter.validate_python(_without(raw, wrong)) if wrong else settings
 
 
 def _place(file: str | None, names: Mapping[tuple[str, str], str], place: tuple[str, ...]) -> str:

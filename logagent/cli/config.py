@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
-from logagent.agent.target import resolve_target
+from logagent.agent.target import Target, resolve_target
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
-from logagent.config import as_document
+from logagent.config import as_document, load_what_holds
+from logagent.errors import ConfigError
 
 
 @click.group()
@@ -19,8 +22,7 @@ def config() -> None:
 @common
 def check(call: Call) -> None:
     """Read logagent.toml, the environment and server.properties; every error at once (exit status 78)."""
-    settings = call.settings()
-    target = resolve_target(settings, call.log_dirs)
+    target = _target(call)
     loaded = call.loaded_settings
     document = {
         "schema": "logagent.config-check/1",
@@ -35,6 +37,25 @@ def check(call: Call) -> None:
         call.say(f"configuration: {document['config'] or 'defaults'}")
         call.say(f"broker: {target.config or 'log dirs named on the command line'}")
         call.say(f"log dirs: {', '.join(target.log_dirs)}")
+
+
+def _target(call: Call) -> Target:
+    """The broker; raises ConfigError with what is wrong with our configuration and with its own, both at once."""
+    try:
+        settings, wrong = call.settings(), None
+    except ConfigError as e:
+        settings, wrong = load_what_holds(call.config_file)[0].settings, e
+        if call.kafka_config is not None:
+            settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
+    try:
+        target = resolve_target(settings, call.log_dirs)
+    except ConfigError as e:
+        if wrong is None:
+            raise
+        raise ConfigError(str(wrong), problems=wrong.problems + e.problems, hint=wrong.hint or e.hint) from e
+    if wrong is not None:
+        raise wrong
+    return target
 
 
 @config.command()

@@ -13,6 +13,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.doctor import Question, examine
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
+from logagent.config import load_what_holds
 from logagent.errors import ConfigError, Exit
 from logagent.host.state_dir import default_state_dir
 from logagent.model.doctor import any_fails, diagnose, exit_config
@@ -79,10 +80,19 @@ def _settings(call: Call) -> tuple[Settings, ConfigError | None]:
     try:
         return call.settings(), None
     except ConfigError as e:
-        settings = call.loaded_settings.settings if call.loaded_settings is not None else Settings()
+        settings = _what_holds(call)
         if call.kafka_config is not None:
             settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
         return settings, e
+
+
+def _what_holds(call: Call) -> Settings:
+    if call.loaded_settings is not None:
+        return call.loaded_settings.settings
+    try:
+        return load_what_holds(call.config_file)[0].settings
+    except ConfigError:
+        return Settings()
 
 
 def document(facts: DoctorFacts, findings: tuple[DoctorFinding, ...], host: str, at: str) -> dict[str, Any]:

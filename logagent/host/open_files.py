@@ -18,6 +18,7 @@ from logagent.host.disk import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.host.mounts import RemoteMounts
 from logagent.host.proc import (
     PF_KTHREAD,
+    ancestors,
     command_and_flags,
     command_line,
     effective_user,
@@ -111,6 +112,7 @@ class _Scan:
         self.read: set[int] = set()
         self.unreadable: set[int] = set()
         self._our_namespace = mount_namespace("self")
+        self._above_us = ancestors()
         self._ancestors: dict[tuple[object, str], list[tuple[Watched, str]]] = {}
 
     def process(self, pid: int) -> None:
@@ -232,6 +234,8 @@ class _Scan:
         return self._ancestors[key]
 
     def _judge_unreadable(self, pid: int) -> None:
+        if pid in self._above_us:
+            return  # `sudo -u kafka logagent ...` runs as root, has Kafka's name on its command line, and is no broker
         try:
             command, flags = command_and_flags(pid)
             user = effective_user(pid)

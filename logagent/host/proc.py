@@ -45,6 +45,19 @@ def command_line(pid: int) -> list[bytes]:
         return file.read().split(b"\0")
 
 
+def ancestors() -> frozenset[int]:
+    """The processes that this one descends from, as far as they can be seen: shells, `sudo`, the service manager."""
+    found: set[int] = set()
+    pid = os.getppid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        try:
+            pid = int(_stat_fields(pid)[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return frozenset(found)
+
+
 def may_be_a_broker(command: str, words: list[bytes]) -> bool:
     """Kafka's main class, class path or configuration stands on its command line, unless `java @FILE` hides it."""
     if command == "java" and (not words[0] or any(word.startswith(b"@") for word in words)):

@@ -87,7 +87,8 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[DoctorFinding]:
         )
     if d.holder is HolderState.UNREADABLE and blocked is None and d.health is not Health.OFFLINE:
         says = d.holder_detail or "it cannot be told who holds it"
-        yield fails(Area.LOG_DIRS, "holder-unreadable", d.path, says, "run as the broker's user")
+        hint = "if that is the broker, run as its user; if it only looks like one by its command line, end it or wait"
+        yield fails(Area.LOG_DIRS, "holder-unreadable", d.path, says, hint)
 
 
 def _denied(f: DoctorFacts, a: AccessLook, d: LogDirLook) -> DoctorFinding:

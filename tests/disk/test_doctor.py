@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from logagent.documents import SCHEMAS
+from logagent.model.doctor_finding import shell_word
 from tests.cli_host import Ran, run_here
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
 from tests.disk.failing import format_log_dir, hanging_fs
@@ -226,6 +227,18 @@ def test_a_stranger_who_holds_a_log_dir(host: DoctorHost) -> None:
         assert said.status == 1
 
 
+def test_who_became_the_brokers_user_is_no_broker(host: DoctorHost) -> None:
+    """`sudo -u kafka logagent`: what stands above runs as root, cannot be read, and names Kafka on its command line."""
+    words = " ".join(map(shell_word, host.logagent_command("doctor", "--json")))
+    ran = host.run("sh", "-c", f"setpriv --reuid=kafka --regid=kafka --init-groups {words}; exit $?", check=False)
+    document = json.loads(ran.stdout)
+    assert (ran.returncode, document["user"]["name"]) == (0, "kafka"), ran.stdout
+    # The same beside us and not above us may be anything.
+    sleeper = "print('ready', flush=True); __import__('time').sleep(3600)"
+    with host.process(sys.executable, "-c", sleeper, "kafka"):
+        assert "holder-unreadable" in host.diagnose(user="kafka").codes()
+
+
 # The state dir
 
 
@@ -308,10 +321,20 @@ def test_a_configuration_that_is_wrong_shows_all_of_it_and_looks_on(host: Doctor
     assert said.status == 78
     problems = [f["says"] for f in said.findings if f["code"] == "configuration"]
     assert [p.split(": ")[1] for p in problems] == ["delete.workers", "kafka.version"]
+    # What is right in it is used: the broker that it names is the one that is looked at.
+    other = host.write("/srv/other.properties", host.path(PROPERTIES).read_text())
+    host.write(TOML, f'[kafka]\nconfig = "{other}"\n[delete]\nworkers = "x"\n')
+    said = host.diagnose()
+    assert (said.status, said.document["kafka_config"]) == (78, other)
+    assert len(said.document["log_dirs"]) == 2
     host.configure()
     host.write(PROPERTIES, "log.dirs=relative\nnode.id=x\n")
     said = host.diagnose()
     assert said.status == 78 and any("node.id" in f["says"] for f in said.findings)
+    # `config check` tells of both files at once, too.
+    host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\n[delete]\nworkers = "x"\n')
+    ran = host.logagent("config", "check")
+    assert ran.status == 78 and f"{TOML}: delete.workers" in ran.err and f"{PROPERTIES}:2: node.id" in ran.err
 
 
 def test_the_line_of_the_commented_configuration_file(host: DoctorHost) -> None:
