@@ -147,6 +147,6 @@ def _schema(number: int) -> str:
 
 def _set_aside(copy: Copy) -> None:
     """One partition set aside as the broker's user, in the journal of the package."""
-    copy.sh(f"exec {AS_BROKER} logagent delete --partition orders-0 --quarantine --allow-assigned --even-last-copy --execute"
-            f" {CONFIG}")  # fmt: skip
+    asked = "delete --partition orders-0 --quarantine --allow-assigned --even-last-copy --execute"
+    copy.sh(f"exec {AS_BROKER} logagent {asked} {CONFIG}")
     assert "-stray" in copy.sh(f"ls {LOG_DIR}")
