@@ -19,16 +19,13 @@ from logagent.agent.doctor_broker import (
     look_at_holders,
     user_name,
 )
+from logagent.agent.doctor_daemon import look_at_daemon, look_at_port, look_at_siblings, look_at_state
 from logagent.agent.doctor_host import (
     find_subject,
     look_at_access,
-    look_at_daemon,
     look_at_mount,
-    look_at_port,
     look_at_proc,
     look_at_service,
-    look_at_siblings,
-    look_at_state,
     mounts_or_none,
 )
 from logagent.agent.sight import HostSight

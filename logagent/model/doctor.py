@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from logagent.model.doctor_daemon import daemon, metrics, siblings, state_dir
 from logagent.model.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
 from logagent.model.doctor_finding import Area, Change, DoctorFinding, State, fails, info, toml_change, warning, works
 from logagent.model.doctor_rights import rights
-from logagent.model.doctor_service import daemon, metrics, service, siblings, state_dir
+from logagent.model.doctor_service import service
 from logagent.model.doctor_storage import files, log_dirs
 from logagent.model.records import HolderState
 
