@@ -1,0 +1,80 @@
+"""Metrics and publishing of a running daemon: what cannot be had is said once and done without; a reload changes it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.cli_host import NO_LIMITS, CliHost
+from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
+
+OFTEN = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path / "h")
+
+
+def daemon_of(host: CliHost) -> DaemonProcess:
+    command = ("env", "-u", "LOGAGENT_METRICS__LISTEN", *FIRST)
+    return DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state, command=command)
+
+
+def fetch(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Path) -> None:
+    host.with_assignments(**OFTEN, **{"metrics.listen": "127.0.0.1:0"})
+    with daemon_of(host) as daemon:
+        first = daemon.wait_for("metrics")["listen"]
+        health = "kafka_log_LogManager_OfflineLogDirectoryCount 0.0"
+        wait_until(lambda: health in fetch(first), "health in the metrics")
+        text = tmp_path / "logagent.prom"
+        host.with_assignments(**OFTEN, **{"metrics.listen": "", "metrics.textfile": str(text)})
+        daemon.process.send_signal(signal.SIGHUP)
+        assert "metrics.listen" in daemon.wait_for("reloaded")["changed"]
+        with pytest.raises(OSError):
+            fetch(first)
+        wait_until(lambda: text.exists() and "logagent_enforcing 0.0" in text.read_text(), "the textfile")
+        assert daemon.stop()[0] == 0
+
+
+def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_said_once(host: CliHost, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        host.with_assignments(
+            **OFTEN, **{"metrics.listen": f"127.0.0.1:{port}", "metrics.textfile": str(tmp_path / "no" / "file")}
+        )
+        with daemon_of(host) as daemon:
+            assert "cannot be served" in daemon.wait_for("no-metrics")["reason"]
+            daemon.wait_for("no-textfile")
+            daemon.wait_for("cycle")
+            seen = status_of(host.state)["cycles"][0]["started_at"]
+            wait_until(lambda: status_of(host.state)["cycles"][0]["started_at"] > seen, "more cycles")
+            assert len(daemon.events("no-textfile")) == len(daemon.events("no-metrics")) == 1
+            assert daemon.stop()[0] == 0
+
+
+def test_snapshots_go_to_the_store_as_soon_as_it_is_there(host: CliHost, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    host.with_assignments(**OFTEN, **{"metrics.listen": "", "publish.store": str(store), "publish.interval": "2s"})
+    with daemon_of(host) as daemon:
+        daemon.wait_for("publish-failed")
+        assert status_of(host.state)["publish"]["waiting"] > 0
+        store.mkdir()
+        wait_until(lambda: list(store.rglob("*.manifest.json")), "a snapshot")
+        daemon.wait_for("published")
+        assert len(daemon.events("publish-failed")) == 1
+        assert daemon.stop()[0] == 0
+    manifests = [json.loads(p.read_text()) for p in store.rglob("*.manifest.json")]
+    assert {m["kind"] for m in manifests} == {"snapshot", "assignments"}
