@@ -46,6 +46,10 @@ class Scenario:
     def journal(self) -> str:
         return self.sh("journalctl -u logagent --no-pager -o cat", check=False)
 
+    def restart(self) -> None:
+        """Start it again; the limit of starts is for those that nobody asked for."""
+        self.sh(f"systemctl reset-failed {SERVICE}; systemctl restart {SERVICE}", timeout=300)
+
     def as_user(self, script: str, *, check: bool = True) -> str:
         become = f"setpriv --reuid {self.user} --regid {self.user} --clear-groups"
         return self.sh(f"exec {become} sh -ec {quote(script)}", check=check)
@@ -90,7 +94,7 @@ class Scenario:
         seconds = start_broker(self.machine)
         assert self.active()
         self.say(f"broker serves after {seconds:.1f} s, beside the service")
-        self.sh(f"systemctl restart {SERVICE}", timeout=300)
+        self.restart()
         assert self.active()
         assert self.machine.show("kafka", "ActiveState") == "active"
         scan = json.loads(self.as_user("logagent scan --json 2>/dev/null"))
@@ -109,13 +113,15 @@ class Scenario:
     def hung(self) -> None:
         place = "/etc/systemd/system/logagent.service.d"
         self.sh(f"mkdir -p {place}; printf '[Service]\\nWatchdogSec=6\\nRestartSec=1\\n' >{place}/test.conf")
-        self.sh(f"systemctl daemon-reload; systemctl restart {SERVICE}", timeout=300)
+        self.sh("systemctl daemon-reload")
+        self.restart()
         before, begun = self.pid(), time.monotonic()
         self.sh(f"kill -STOP {before}")
         wait_for("the watchdog starts it again", lambda: self.active() and self.pid() not in (0, before), 120)
         assert "watchdog" in self.sh("journalctl -b --no-pager -u logagent").lower()
         self.say(f"SIGSTOP: killed by the watchdog (6 s) and READY again after {time.monotonic() - begun:.1f} s")
-        self.sh(f"rm {place}/test.conf; systemctl daemon-reload; systemctl restart {SERVICE}", timeout=300)
+        self.sh(f"rm {place}/test.conf; systemctl daemon-reload")
+        self.restart()
 
     def reload(self) -> None:
         pid = self.pid()
@@ -140,7 +146,7 @@ class Scenario:
         text = '[cleanup]\nmode = "enforce"\ninterval = "5s"\nleftover_grace = "1s"\n[delete]\n'
         text += f'file_delete_delay_ms = 1000\nbytes_per_second = "{bytes_per_second}"\n'
         (self.machine.root / "etc/logagent/logagent.toml").write_text(text)
-        self.sh(f"systemctl restart {SERVICE}", timeout=300)
+        self.restart()
 
     def stop_while_removing(self) -> None:
         self.sh("systemctl stop kafka", timeout=120)
@@ -207,7 +213,7 @@ class Scenario:
         self.sh(f"systemctl stop {SERVICE}")
         self.as_user(f"python3 -c {quote(bump.format(1))}")
         self.sh(f"apt-get install -y -q --allow-downgrades {package}", timeout=300)
-        self.sh(f"systemctl reset-failed {SERVICE}; systemctl restart {SERVICE}", timeout=300)
+        self.restart()
         assert self.active()
         self.say("downgraded with a journal it knows: READY")
 
