@@ -60,7 +60,7 @@ printf 'version=1\\nnode.id=1\\ncluster.id=MkU3OEVBNTcwNTJENDM2Qk\\ndirectory.id
     >{LOG_DIR}/meta.properties
 chown -R nobody:nogroup {LOG_DIR}
 printf 'process.roles=broker\\nnode.id=1\\nlog.dirs={LOG_DIR}\\n' >/etc/kafka/server.properties
-printf '[kafka]\\nconfig = "/etc/kafka/server.properties"\\n' >/etc/kafka/ours.toml
+printf '[kafka]\\nconfig = "/etc/kafka/server.properties"\\nversion = "3.9.1"\\n' >/etc/kafka/ours.toml
 """
 LISTING = f"find {LOG_DIR} -printf '%p %s %u %m %T@ %C@\\n' | sort"
 AS_BROKER = "setpriv --reuid nobody --regid nogroup --clear-groups"
