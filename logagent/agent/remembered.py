@@ -53,7 +53,8 @@ def begun(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str
 
     Whatever name and path they had then.
     """
-    removals = journal.removals_begun()
+    dirs = list(dirs)
+    removals = journal.removals_begun({d.inode for d in dirs}) if dirs else None
     if not removals:
         return frozenset()
     named = {(e.intent.new_name, e.intent.identity.inode): e for e in journal.renames().values()}

@@ -10,6 +10,7 @@ an action that may or may not have happened, and `recovery.py` settles it by loo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -87,12 +88,14 @@ class Journal(JournalStore):
         entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
         return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
 
-    def removals_begun(self) -> set[tuple[str, int]]:
-        """(name, inode) of every removal that was ever begun: its name was unique, its log dir can have many paths."""
-        rows = self._rows(
-            "SELECT DISTINCT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
-        )
-        return {(text_of(name), inode % (1 << 64)) for name, inode in rows}
+    def removals_begun(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
+        """(name, inode) of every removal that was ever begun on one of `inodes`: its name was unique, its log dir can
+        have many paths."""
+        sql = "SELECT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
+        with self._lock, as_journal_error(self.path):
+            # Row by row: there can be as many as the journal keeps, and few of them matter.
+            found = ((name, inode % (1 << 64)) for name, inode in self._db.execute(sql))
+            return {(text_of(name), inode) for name, inode in found if inode in inodes}
 
     def of_plan(self, plan_id: str) -> list[Entry]:
         """The finished renames that `plan_id` made to set directories aside or mark them."""
