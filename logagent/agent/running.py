@@ -23,7 +23,7 @@ from logagent.host.notify import Notifier
 from logagent.host.watch import DirWatch
 
 # Five seconds from the signal to the end, whatever hangs: this for the acting loop, the rest for everything else.
-END_SECONDS = 3.5
+END_SECONDS = 3.0
 # How often the main thread looks up: for the watchdog, at half of what it allows, and for a clock that was set.
 WAKE_SECONDS = 10.0
 # A loop that works is hung when it was silent for so many times the watchdog's limit: single calls may be slow.
