@@ -191,8 +191,9 @@ def _judged(broker: BrokerFound, root: str) -> BrokerFound:
 
 def _is_sample(server: ServerProperties, root: str) -> bool:
     log_dirs = [d.rstrip("/") for d in server.log_dirs]
-    used = any(os.path.lexists(f"{under(root, d)}/{META_PROPERTIES}") for d in log_dirs)
-    return not used and all(d in _SHIPPED_LOG_DIRS for d in log_dirs)
+    # Nothing else is looked at on a disk: it may hang.
+    shipped = all(d in _SHIPPED_LOG_DIRS for d in log_dirs)
+    return shipped and not any(os.path.lexists(f"{under(root, d)}/{META_PROPERTIES}") for d in log_dirs)
 
 
 def _config_of_process(launch: Launch, process: str, root: str) -> str | None:
