@@ -8,11 +8,10 @@ from logagent.host.journal import Entry, Journal
 from logagent.model.facts import RecentAction
 from logagent.model.queue import Mark
 from logagent.model.reasons import Reason
-from logagent.model.records import ActionKind, Identity, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Identity, Kind, PartitionDir
 from logagent.settings import DAY_MS, CleanupSettings
 
 _PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
-_TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
 def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Mark]:
@@ -73,11 +72,7 @@ def begun(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str
 
 def recent(journal: Journal, now_ms: int) -> tuple[RecentAction, ...]:
     """What was renamed away or removed in the last 24 hours (a clock set back does not hide it)."""
-    return tuple(
-        RecentAction(e.intent.identity, e.intent.topic_id, e.intent.partition, e.intent.bytes, e.intent.approved)
-        for e in journal.since(now_ms - DAY_MS)
-        if e.intent.action in _TAKES_AWAY and e.outcome is not Outcome.SKIPPED
-    )
+    return journal.taken_since(now_ms - DAY_MS)
 
 
 def had(dirs: Iterable[PartitionDir], taken: Sequence[RecentAction]) -> tuple[int, int]:

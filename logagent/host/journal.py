@@ -21,15 +21,19 @@ from logagent.host.journal_records import (
     Failure,
     Intent,
     entry_of,
+    identity_of,
     put,
     signed,
     text_of,
 )
 from logagent.host.journal_store import JournalStore
+from logagent.model.facts import RecentAction
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.model.retention import SettledAction
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "CheckpointEntry", "Entry", "Failure", "Intent", "Journal"]
+
+_TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
 class Journal(JournalStore):
@@ -103,9 +107,15 @@ class Journal(JournalStore):
             "WHERE plan_id=? AND action IN ('mark', 'quarantine') AND outcome='done' ORDER BY id", (plan_id,)
         )
 
-    def since(self, at_ms: int) -> list[Entry]:
-        """Actions that were begun at or after `at_ms`, oldest first (what the blast radius counts)."""
-        return self._entries("WHERE at_ms>=? ORDER BY id", (at_ms,))
+    def taken_since(self, at_ms: int) -> tuple[RecentAction, ...]:
+        """What was renamed away or removed (or was about to be) at or after `at_ms`: what the blast radius counts."""
+        sql = (
+            "SELECT device, inode, topic_id, partition, bytes, approved FROM actions WHERE at_ms>=?"
+            f" AND action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
+        )
+        with self._lock, as_journal_error(self.path):
+            rows = self._db.execute(sql, (at_ms, *(action.value for action in _TAKES_AWAY)))
+            return tuple(RecentAction(identity_of(r[0], r[1]), r[2], r[3], r[4], bool(r[5])) for r in rows)
 
     def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
         """The journal, oldest first; with `limit` only the newest that many."""
