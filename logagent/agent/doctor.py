@@ -35,6 +35,8 @@ from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.as_user import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
 from logagent.host.discovery import BrokerFound, find_brokers, only_broker
+from logagent.host.disk_calls import BoundedCalls
+from logagent.host.failures import LogDirFailures
 from logagent.model.doctor_facts import AccessLook, ConfigLook, DoctorFacts, LogDirLook, ServiceLook
 from logagent.model.facts import LogDirFacts
 from logagent.model.records import Health, HolderState
@@ -107,7 +109,12 @@ def _with_broker(
         for path in target.log_dirs
     }
     answering = tuple(path for path, access in accesses.items() if access.answered)
-    with HostSight(replace(target, log_dirs=answering), clock) as sight:
+    failures = LogDirFailures()
+    for path in set(target.log_dirs) - set(answering):
+        # What processes have open there is left alone: even to look at that would hang.
+        failures.mark_offline(path, "its disk does not answer")
+    calls = BoundedCalls(failures, LOOK_SECONDS)
+    with HostSight(replace(target, log_dirs=answering), clock, failures, calls=calls) as sight:
         seen = sight.log_dir_facts()
         cluster = sight.cluster
     looks = tuple(

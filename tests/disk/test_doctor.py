@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -186,11 +188,23 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
         log_dir = format_log_dir(fs.point / "d2")
         properties = tmp_path / "server.properties"
         properties.write_text(f"node.id=3\nprocess.roles=broker\nlog.dirs={healthy},{log_dir}\n")
+        # Even to look at what somebody has open there would hang.
+        with (log_dir / "held.log").open("wb") as held:
+            holder = subprocess.Popen(["sleep", "600"], stdout=held)
         fs.hang()
-        ran = run_here("doctor", "--json", "--kafka-config", str(properties), "--state-dir", str(tmp_path / "state"))
+        began = time.monotonic()
+        try:
+            ran = run_here(
+                "doctor", "--json", "--kafka-config", str(properties), "--state-dir", str(tmp_path / "state")
+            )
+            took = time.monotonic() - began
+        finally:
+            fs.wake()
+            holder.kill()
+            holder.wait(60)
         states = {(f["code"], f["path"]) for f in ran.json["findings"] if f["area"] == "log dirs"}
         assert states == {("log-dir", str(healthy)), ("log-dir-hangs", str(log_dir))}
-        assert ran.status == 1
+        assert ran.status == 1 and took < 60
 
 
 def test_hidepid_hides_other_users_processes(host: DoctorHost) -> None:
