@@ -22,6 +22,7 @@ SETTLED_NS = 1_000_000_000
 
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _METADATA_LIMIT = 4096
+_MOST_NUMBERS = 20_000
 
 
 class Known(PartitionDir):
@@ -51,9 +52,20 @@ class PartitionReader:
         self._log_dir = log_dir
         self._now_ns = now_ns
         self._shared: dict[str, str] = {}
+        self._numbers: dict[int, int] = {}
 
     def share(self, text: str | None) -> str | None:
         return None if text is None else self._shared.setdefault(text, text)
+
+    def _share_numbers(self, known: Known) -> None:
+        """One object for sizes that many directories have (preallocated indexes, few blocks); beyond some thousands
+        they are each one's own."""
+        if len(self._numbers) < _MOST_NUMBERS:
+            same = self._numbers.setdefault
+            known.allocated = same(known.allocated, known.allocated)
+            known.log_blocks = same(known.log_blocks, known.log_blocks)
+            known.index_bytes = same(known.index_bytes, known.index_bytes)
+            known.index_blocks = same(known.index_blocks, known.index_blocks)
 
     def read(self, fd: int, known: Known, own_blocks: int) -> None:
         """Fill `known` from the open directory `fd`, which has `own_blocks` blocks itself.
@@ -105,6 +117,7 @@ class PartitionReader:
         known.files = files
         known.bytes = total
         known.allocated = blocks * 512
+        self._share_numbers(known)
         if not known.newest_mtime_ns:
             known.newest_mtime_ns = known.mtime_ns
 

@@ -15,9 +15,11 @@ Reading is by descriptor, follows no symlink, crosses no mount point and opens n
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import StringIO
 
 from logagent.broker.lock import look
 from logagent.host.disk import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
@@ -86,7 +88,7 @@ class _Scan:
         self, on_progress: Callable[[int], None] | None, only: Callable[[str], bool] | None = None
     ) -> LogDirInventory:
         result = self._result
-        names = os.listdir(self._log_dir.fd)
+        names = _names(self._log_dir.fd)
         for done, name in enumerate(names if only is None else filter(only, names)):
             known = result.known.get(name)
             if known is not None:
@@ -241,3 +243,13 @@ class _Scan:
             mtime_ns=modified,
             error=parsed.error if parsed.kind is Kind.INVALID else None,
         )
+
+
+def _names(dir_fd: int) -> Iterator[str]:
+    """The names in a directory as they are now: all read before the first is given, because what is renamed meanwhile
+    would come twice. Into one text: 100,000 strings that are only compared with those that exist take 10 MB."""
+    listed = StringIO()
+    with os.scandir(dir_fd) as entries:
+        for entry in entries:
+            listed.write(entry.name + "/")
+    return (found[0] for found in re.finditer("[^/]+", listed.getvalue()))

@@ -89,8 +89,12 @@ class Host:
 
     def _partition(self, path: Path, topic_id: str) -> None:
         fd = make_dir(path)
-        for suffix in (".log", ".index", ".timeindex"):
-            make_file(fd, f"{0:020d}{suffix}", b"")
+        # Sparse: sizes as a broker's (indexes are preallocated), and no block of them.
+        random = Random(path.name)
+        base = random.randrange(1 << 40)
+        for suffix, size in ((".log", random.randrange(1 << 30)), (".index", 10 << 20), (".timeindex", 10 << 20)):
+            make_file(fd, f"{base:020d}{suffix}", b"")
+            os.truncate(path / f"{base:020d}{suffix}", size)
         make_file(fd, "leader-epoch-checkpoint", b"0\n0\n")
         make_file(fd, "partition.metadata", f"version: 0\ntopic_id: {topic_id}\n".encode())
         os.close(fd)
