@@ -56,6 +56,8 @@ class Publisher:
         self._interval_ms = interval_ms
         self._cluster: tuple[str, int] | None = None
         self._last_sent_ms: int | None = None
+        # Paths and (device, inode) of the log dirs, as they were when something was last spooled.
+        self._log_dirs: dict[str, tuple[int, int]] = {}
 
     # The half that looks at the host
 
@@ -67,6 +69,7 @@ class Publisher:
         where it cannot be said whose host this is, or there is no room for it; `Stopped` when `stop` says so.
         """
         cluster_id, node_id = self._whose(session)
+        self._note_log_dirs(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
         claim = Claim(f"{_stamp(at)}-{node_id}", "snapshot", cluster_id, node_id, self._host, at)
         image = session.assignments.first
@@ -94,6 +97,12 @@ class Publisher:
                 f"nothing can be published: the cluster id {self._cluster[0]!r} cannot name a directory"
             )
         return self._cluster
+
+    def _note_log_dirs(self, session: Session) -> None:
+        for path in session.target.log_dirs:
+            opened = session.sight.log_dirs.get(path)
+            here = opened.identity if opened is not None else None
+            self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 
     def _lines(self, session: Session, facts: Facts, claim: Claim, stop: Callable[[], bool]) -> Iterator[str]:
         head = scan_head(session, facts, self._host)
@@ -194,12 +203,30 @@ class Publisher:
         into one fills the wrong disk, and is hidden when the store comes back."""
         if not os.path.isdir(self.store):
             raise ServiceUnreachable(f"the fleet store {self.store} is not there", hint="check that it is mounted")
+        self._keep_out()
         seen = self._store_seen()
         if seen is not None and len(self._mount_point()) < len(seen):
             raise ServiceUnreachable(
                 f"the fleet store {self.store} is not mounted: it was on {seen}, now it is on {self._mount_point()}",
                 hint=f"mount it; if it has moved for good, remove {self._spool.path / _STORE_SEEN}",
             )
+
+    def _keep_out(self) -> None:
+        """Told by device and inode, as for the state dir, and by its path where a log dir cannot be opened; none of
+        them is touched. Raises LogAgentError."""
+        above = os.path.realpath(self.store)
+        while True:
+            found = os.stat(above)
+            for log_dir, identity in self._log_dirs.items():
+                if above == log_dir or (found.st_dev, found.st_ino) == identity:
+                    raise LogAgentError(
+                        f"the fleet store {self.store} lies in the log dir {log_dir}, where no broker would start with"
+                        " what is published",
+                        hint="set publish.store to a directory elsewhere",
+                    )
+            if above == "/":
+                return
+            above = os.path.dirname(above)
 
     def _mount_point(self) -> str:
         return mount_point_of(os.path.realpath(self.store))

@@ -119,6 +119,20 @@ class Facts:
     assigned_dirs: Iterable[tuple[str, str]] = ()
     left_out: tuple[str, ...] = ()
 
+    def not_seen(self) -> tuple[str, str] | None:
+        """A log dir in which partitions may lie that nobody sees now, and what is with it: "is offline", or a directory
+        without `meta.properties` beside others that have one. After a start of the host with a dead disk the mount
+        point is such a directory, and not offline at all."""
+        dirs = [f for f in self.log_dirs.values() if not f.quarantine]
+        for f in dirs:
+            if f.health is Health.OFFLINE:
+                return f.path, "is offline"
+        formatted = [f for f in dirs if f.cluster_id is not None or f.node_id is not None]
+        for f in dirs:
+            if formatted and f not in formatted:
+                return f.path, "has no meta.properties that can be read (is its disk mounted?)"
+        return None
+
     def ruling(self, directory: PartitionDir) -> Ruling:
         """The verdict on `directory`; where nothing was decided, unknown for want of assignments."""
         unknown = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")

@@ -11,7 +11,7 @@ from logagent.model import names
 from logagent.model.facts import Facts
 from logagent.model.plan import Flags, Proposal, Waiting
 from logagent.model.queue import Attempts, Mark, QueueEntry, backoff_ms, full_topic, marked_at_ms
-from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.sightings import Sighting, of_directory
 
 NewUuid = Callable[[], str]
@@ -114,15 +114,15 @@ def uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
 
 
 def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
-    """What the broker marked waits as long as a log dir is offline; the rest of the queue.
+    """What the broker marked waits as long as a log dir is offline or not mounted; the rest of the queue.
 
     The source of a finished move between log dirs is marked, and where its target failed it is the only readable copy
     of the node. (A broker that starts purges it all the same.)
     """
-    offline = next((f.path for f in facts.log_dirs.values() if f.health is Health.OFFLINE), None)
-    if offline is None:
+    hidden = facts.not_seen()
+    if hidden is None:
         return [], list(queue)
-    why = f"log dir {offline} is offline: it may be the source of a move to there"
+    why = f"log dir {hidden[0]} {hidden[1]}: it may be the source of a move to there"
     kept = [e for e in queue if e.owner == "broker" and not e.begun]
     waiting = [Waiting(e.dir.log_dir, e.dir.name, ActionKind.REMOVE, why, None) for e in kept]
     return waiting, [e for e in queue if e.owner != "broker" or e.begun]

@@ -11,7 +11,7 @@ from logagent.model.facts import Facts
 from logagent.model.plan import Flags, Proposal, Refusal
 from logagent.model.proposals import NewUuid, rename_away
 from logagent.model.queue import Mark, full_topic
-from logagent.model.records import ActionKind, Health, Kind, PartitionDir
+from logagent.model.records import ActionKind, Kind, PartitionDir
 
 # A kind with the topic and partition: a broker starts with one directory of each, however it is spelled.
 Slot = tuple[Kind, str | None, int | None]
@@ -82,9 +82,9 @@ def restorations(
 
 def _not_all_seen(d: PartitionDir, facts: Facts) -> Refusal | None:
     """The partition may be current in a log dir that is offline or was not looked at."""
-    offline = next((f.path for f in facts.log_dirs.values() if f.health is Health.OFFLINE), None)
-    if offline is not None:
-        fact = f"log dir {offline} is offline: the partition may be current there"
+    hidden = facts.not_seen()
+    if hidden is not None:
+        fact = f"log dir {hidden[0]} {hidden[1]}: the partition may be current there"
         return Refusal(d.log_dir, d.name, "online", fact, "mend that log dir first", d.bytes)
     if facts.left_out:
         fact = f"log dir {facts.left_out[0]} was not looked at: the partition may be current there"
