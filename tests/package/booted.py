@@ -223,6 +223,7 @@ class Scenario:
         self.sh(f"systemctl stop {SERVICE}")
         asked = f"logagent delete --partition {name} --quarantine --allow-assigned --even-last-copy"
         # All that this host has: that is a plan to approve.
+        (self.machine.root / "etc/logagent/logagent.toml").write_text(f'[kafka]\nversion = "{broker_host.KAFKA}"\n')
         plan = json.loads(self.as_user(f"{asked} --json 2>/dev/null", check=False))
         self.as_user(f"{asked} --execute --approve {plan['plan_id']}")
         stray = self.sh(f"ls {LOG_DIRS[1]} | grep -- -stray")

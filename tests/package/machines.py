@@ -22,7 +22,7 @@ Done = subprocess.CompletedProcess[str]
 
 DISTRIBUTIONS = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-24.04": "noble"}
 # No Python: installing the package must bring it.
-_INCLUDED = "systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zlib1g,ca-certificates"
+_INCLUDED = "apt,systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zlib1g,ca-certificates"
 
 
 def base_archive(name: str) -> Path:
