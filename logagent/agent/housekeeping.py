@@ -27,5 +27,11 @@ def forget_old_actions(session: Session) -> int:
 
 
 def _scanned(session: Session) -> frozenset[str]:
-    """The log dirs of this inventory: there can be earlier ones of log dirs that are offline by now."""
-    return frozenset(session.sight.opened().keys() & session.inventories.keys())
+    """The directories of which this inventory was whole.
+
+    Not an empty mount point: without `meta.properties` it cannot be told whose it is, and of a quarantine directory,
+    which has none, only as long as no log dir is missing.
+    """
+    opened, strange = session.sight.opened().keys() & session.inventories.keys(), session.sight.cluster.problems
+    whole = not strange and all(path in opened for path in session.target.log_dirs)
+    return frozenset(path for path in opened if (whole if path in session.sight.quarantine else path not in strange))

@@ -55,6 +55,7 @@ class Session:
     actor: str
     journal_problem: str | None = None
     inventories: dict[str, LogDirInventory] = field(default_factory=dict)
+    known: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)
     assignments: Assignments = field(default_factory=Assignments)
 
@@ -66,8 +67,9 @@ class Session:
         `only`: which names to look at, where the others do not matter; no later inventory follows on such a one.
         """
         opened = self.sight.opened()
-        if only is not None:
-            self.inventories = {}
+        # Those of this session, which the health loop does not change under it, as it does what is known.
+        self.inventories = {}
+        known = self.known if only is None else {}
         done: dict[str, int] = dict.fromkeys(opened, 0)
 
         def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
@@ -85,11 +87,13 @@ class Session:
             return scan
 
         # A scan uses the inventory before it up: one that is given up leaves none behind.
-        jobs = {path: job(path, d, self.inventories.pop(path, None)) for path, d in opened.items()}
+        jobs = {path: job(path, d, known.pop(path, None)) for path, d in opened.items()}
         self.dirs = []
         for path, found in self.calls.work(jobs).items():
             if isinstance(found, LogDirInventory):
                 self.inventories[path] = found
+                if opened[path].offline() is None:
+                    known[path] = found
                 self.dirs += self._ours(found) if path in self.sight.quarantine else found.dirs
             elif not isinstance(found, KafkaStorageError):
                 raise found
@@ -383,7 +387,7 @@ def open_session(
                 recover(journal, sight.opened(), clock.now_ms(), calls, quarantine=sight.quarantine)
         session = Session(target, settings, clock, sight, journal, act, actor, problem)
         if known is not None:
-            session.inventories = known
+            session.known = known
         stack.callback(lambda: session.assignments.close())
         yield session
 

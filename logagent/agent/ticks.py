@@ -36,6 +36,9 @@ EXECUTOR_WAIT_SECONDS = 1.0
 # While we scan or remove we look so often whether a command waits. `logagent prestart` waits for a second, no longer.
 COURTESY_SECONDS = 0.2
 GIVE_WAY_SECONDS = 60.0
+# After we let somebody in, the next cycle comes so much later, and works for so long before it looks again.
+BUSY_SECONDS = 5.0
+WORK_SECONDS = 5.0
 SOMEBODY_WAITS = "another logagent waits for its turn to act"
 
 
@@ -83,6 +86,7 @@ class Cycles:
     assignments_read: bool = False
     tidied_ms: int | None = None
     gave_way: float = float("-inf")
+    let_in: float = float("-inf")
     courtesy_seconds: float = COURTESY_SECONDS
 
     @property
@@ -154,11 +158,14 @@ class Cycles:
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
         self._look(cycle, session)
         assert cycle.facts is not None
+        in_doubt = session.clock_problem() is not None
         cycle.plan = plan_cleanup(session, cycle.facts)
         self._carry_out(cycle, session)
         forget_failures_of_the_gone(session)
-        if self.tidied_ms is None or not 0 <= self.clock.now_ms() - self.tidied_ms < DAY_MS:
-            forget_old_actions(session)
+        # What a clock in doubt calls old may be of today.
+        if in_doubt or self.tidied_ms is None or not 0 <= self.clock.now_ms() - self.tidied_ms < DAY_MS:
+            if not in_doubt:
+                forget_old_actions(session)
             self.tidied_ms = self.clock.now_ms()
 
     def _queue(self, cycle: CycleNotes, session: Session) -> None:
@@ -184,9 +191,12 @@ class Cycles:
         if not self.enforced or not plan.actions or plan.needs_approval is not None or self.stop():
             return
         stop = self._courtesy(self.stop)
+        # Whoever waits and never comes (Ctrl-Z) must not keep us from our work altogether.
+        stop.not_before = self.let_in + WORK_SECONDS
         cycle.execution = session.log_manager(plan, stop=stop).execute(plan)
         self.listener.executed(plan, cycle.execution)
         if stop.somebody:
+            self.let_in = self.clock.monotonic() + BUSY_SECONDS
             cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug
 
     def _courtesy(self, stop: Callable[[], bool]) -> Courtesy:
@@ -202,13 +212,14 @@ class Courtesy:
         self._state_dir = state_dir
         self._clock = clock
         self._looked = clock.monotonic()
+        self.not_before = float("-inf")
         self.somebody = False
 
     def __call__(self) -> bool:
         if self._stop() or self.somebody:
             return True
         now = self._clock.monotonic()
-        if now - self._looked >= self._seconds:
+        if now - self._looked >= self._seconds and now >= self.not_before:
             self._looked = now
             self.somebody = somebody_waits(self._state_dir)
         return self.somebody

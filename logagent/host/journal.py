@@ -25,6 +25,7 @@ from logagent.host.journal_records import (
     put,
     signed,
     text_of,
+    text_or_none,
 )
 from logagent.host.journal_store import JournalStore
 from logagent.model.facts import RecentAction
@@ -127,10 +128,20 @@ class Journal(JournalStore):
 
     def settled(self) -> list[SettledAction]:
         """Every settled action, as far as it matters for what may be forgotten."""
-        rows = self._rows("SELECT id, at_ms, log_dir, new_dir, inode FROM actions WHERE outcome IS NOT NULL")
+        rows = self._rows(
+            "SELECT id, at_ms, log_dir, new_dir, inode,"
+            " CASE WHEN action='remove' AND outcome IN ('failed', 'yielded') THEN name END"
+            " FROM actions WHERE outcome IS NOT NULL"
+        )
         return [
-            SettledAction(number, at, (text_of(log_dir), *((text_of(new_dir),) if new_dir else ())), inode % (1 << 64))
-            for number, at, log_dir, new_dir, inode in rows
+            SettledAction(
+                number,
+                at,
+                (text_of(log_dir), *((text_of(new_dir),) if new_dir else ())),
+                inode % (1 << 64),
+                text_or_none(attempt),
+            )
+            for number, at, log_dir, new_dir, inode, attempt in rows
         ]
 
     def forget(self, ids: Sequence[int]) -> None:

@@ -14,12 +14,16 @@ MOST_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SettledAction:
-    """One settled row of the journal. `places`: the directories that it took place in (two, for some quarantines)."""
+    """One settled row of the journal. `places`: the directories that it took place in (two, for some quarantines).
+
+    attempt: the name of what a removal failed on, or left to another time.
+    """
 
     id: int
     at_ms: int
     places: tuple[str, ...]
     inode: int
+    attempt: str | None = None
 
 
 def forgettable(
@@ -31,18 +35,25 @@ def forgettable(
     keep_ms: int = KEEP_MS,
     most_rows: int = MOST_ROWS,
 ) -> list[int]:
-    """The ids of what may go, oldest first.
+    """The ids of what may go.
 
     there: inodes of the -stray and -delete directories that a whole inventory saw; whatever concerns one of them is
     needed (its full name, its time of marking, its checkpoint entries, that its removal was begun), under all names it
     had. scanned: the log dirs of that inventory; nothing is forgotten of others, which may come back. The last 24 hours
     (and a future that a clock once showed) stay for the blast radius.
+
+    Of the attempts to remove one directory, which can be one an hour for ever, the last one is enough wherever it is.
     """
+    old = [r for r in rows if r.at_ms < now_ms - DAY_MS]
+    last: dict[tuple[object, ...], int] = {}
+    for r in old:
+        if r.attempt is not None:
+            key = (r.places, r.attempt, r.inode)
+            last[key] = max(r.id, last.get(key, r.id))
+    repeated = {r.id for r in old if r.attempt is not None and r.id < last[r.places, r.attempt, r.inode]}
     free = [
-        r
-        for r in rows
-        if r.at_ms < now_ms - DAY_MS and r.inode not in there and all(place in scanned for place in r.places)
+        r for r in old if r.id not in repeated and r.inode not in there and all(place in scanned for place in r.places)
     ]
     free.sort(key=lambda r: (r.at_ms, r.id))
     surplus = max(len(free) - most_rows, 0)
-    return [r.id for n, r in enumerate(free) if n < surplus or r.at_ms < now_ms - keep_ms]
+    return sorted(repeated) + [r.id for n, r in enumerate(free) if n < surplus or r.at_ms < now_ms - keep_ms]

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from logagent.agent import rows, summaries
+from logagent.agent.housekeeping import forget_old_actions
 from logagent.agent.session import Session
 from logagent.agent.ticks import Cycles
+from logagent.broker.checkpoints import LOG_START_OFFSET
+from logagent.host.journal import CheckpointEntry, Intent
 from logagent.model.facts import Facts
-from logagent.model.names import delete_name
+from logagent.model.names import delete_name, stray_name
+from logagent.model.records import ActionKind, Health, Identity, Outcome
+from logagent.model.retention import DAY_MS, KEEP_MS
 from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition
 from tests.disk.sessions import Host
-from tests.publish_host import Publishing
+from tests.publish_host import Publishing, TurnedClock
 
 HEX = "0123456789abcdef" * 2
 
@@ -86,3 +93,90 @@ def test_nothing_is_published_into_a_log_dir(store: str, tmp_path: Path) -> None
     assert told.sent == 0 and told.waiting
     assert told.error is not None and f"lies in the log dir {d1}" in told.error
     assert sorted(d1.rglob("*")) == before
+
+
+def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cycle went over the inventories while the health loop added one: its summary was lost, and the retry of what
+    had failed there was forgotten."""
+    good, late = format_log_dir(tmp_path / "good"), tmp_path / "late"
+    partition(good, "orders-0")
+    host = Host(tmp_path / "state", good, late)
+    host.round()
+    with host.session() as session:
+        session.journal.record_failure(str(late), "gone-delete", "why", 1)
+        session.journal.record_failure(str(good), "gone-delete", "why", 1)
+
+    def comes_back() -> None:
+        # In the thread of the cycle here, in another one in the daemon.
+        format_log_dir(late, DIRECTORY_IDS[1])
+        host.rounds_until(late, Health.ONLINE)
+        sizes.append(len(host.known))
+
+    sizes: list[int] = []
+    going = iter([comes_back])
+    real = rows.ledger
+
+    def ledger(*args: Any) -> dict[str, int]:
+        next(going, lambda: None)()
+        return real(*args)
+
+    monkeypatch.setattr(summaries, "ledger", ledger)
+    life = cycles(host, Listener())
+    summary = life.cleanup()
+    assert (summary.error, list(summary.ledgers), sizes) == (None, [str(good)], [2])
+    with host.session() as session:
+        assert list(session.attempts()) == [(str(late), "gone-delete")]
+    assert set(life.cleanup().ledgers) == {str(good), str(late)}
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_what_the_journal_knows_of_a_disk_that_is_not_mounted_is_not_forgotten(mounted: bool, tmp_path: Path) -> None:
+    """An empty mount point looked like a log dir whose strays are all gone, and their log start offsets went too."""
+    here, there = format_log_dir(tmp_path / "here"), tmp_path / "there"
+    there.mkdir()
+    if mounted:
+        format_log_dir(there, DIRECTORY_IDS[1])
+    host = Host(tmp_path / "state", here, there)
+    old = host.clock.now_ms() - 2 * KEEP_MS
+    stray, identity = stray_name("orders", 0, HEX), Identity(1, 2)
+    entry = CheckpointEntry(LOG_START_OFFSET, "orders", 0, 500)
+    with host.session() as session:
+        for path in host.paths:
+            meant = Intent(
+                action=ActionKind.QUARANTINE,
+                log_dir=path,
+                name="orders-0",
+                new_name=stray,
+                topic="orders",
+                partition=0,
+                topic_id=None,
+                identity=identity,
+                bytes=1,
+                plan_id="p",
+                actor="test",
+                checkpoint_entries=(entry,),
+            )
+            ids = session.journal.begin([meant], old)
+            session.journal.finish([(ids[0], Outcome.DONE, None)], old)
+    with host.session() as session:
+        session.take_inventory()
+        session.facts()
+        assert forget_old_actions(session) == (2 if mounted else 1)
+        assert session.journal.saved_checkpoint_entries(str(there), stray, identity) == (() if mounted else (entry,))
+
+
+def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
+    """What it calls old may be of today, and counts for the blast radius."""
+    clock = TurnedClock()
+    log_dir = format_log_dir(tmp_path / "log-dir")
+    host = Host(tmp_path / "state", log_dir)
+    host.clock = clock
+    partition(log_dir, delete_name("orders", 0, HEX))
+    life = cycles(host)
+    assert life.cleanup().results == {("remove", "done"): 1}
+    later = cycles(host)
+    for days in (2 * KEEP_MS // DAY_MS, 0):
+        clock.ahead_ms = days * DAY_MS
+        assert later.cleanup().error is None
+        with host.session() as session:
+            assert len(session.journal.history()) == 1
