@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from logagent.errors import ConfigError
-from logagent.settings import Settings
+from logagent.settings import DAY_MS, Settings
 
 DEFAULT_CONFIG = Path("/etc/logagent/logagent.toml")
 ENV_PREFIX = "LOGAGENT_"
@@ -149,6 +149,23 @@ def _plain(error: Any) -> str:
 
 
 _Key = tuple[str, str]
+# What is waited for again and again, and the least that is a wait.
+_WAITS: tuple[_Key, ...] = (
+    ("cleanup", "interval"),
+    ("health", "probe_interval"),
+    ("health", "probe_timeout"),
+    ("publish", "interval"),
+)
+_LEAST_WAIT_MS = 100
+_AGES: tuple[_Key, ...] = (
+    ("assignments", "max_age"),
+    ("cleanup", "min_age"),
+    ("cleanup", "stray_retention"),
+    ("cleanup", "leftover_grace"),
+    ("guard", "settle"),
+)
+# Beyond some point no calendar holds the moment that a duration leads to.
+_LONGEST_MS = 36_525 * DAY_MS
 
 
 def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
@@ -166,6 +183,12 @@ def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
     if s.publish.store is not None and "://" in s.publish.store:
         says = "must be a mounted path; the fleet job reads URIs, the agent does not write them"
         yield (("publish", "store"),), says
+    for place in (*_WAITS, *_AGES):
+        value = getattr(getattr(s, place[0]), place[1])
+        if value > _LONGEST_MS:
+            yield (place,), "must not be longer than 100 years (36525d)"
+        elif value < _LEAST_WAIT_MS and place in _WAITS:
+            yield (place,), "must be at least 100ms: shorter would be no pause at all"
     for directory in s.cleanup.quarantine_dirs:
         if directory[:1] != "/":
             yield (("cleanup", "quarantine_dirs"),), f"{directory} is no absolute path"

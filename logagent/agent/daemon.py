@@ -71,6 +71,8 @@ class Daemon:
         self._wake = wake
         self._hinted = False
         self._reloading: threading.Thread | None = None
+        self._reload_again = False
+        self._reload_mutex = threading.Lock()
         self.loops = {name: Loop(name, self.run_job, clock.monotonic) for name in ("act", "health", "publish")}
         control.beat = self.loops["act"].beat
 
@@ -139,6 +141,9 @@ class Daemon:
             if self.events.changed(("unexpected", job), repr(e)):
                 trace = traceback.format_exc()
                 self.events.say("unexpected", "error", job=job, error=repr(e), traceback=trace)
+            if LOOP_OF[job] == "act":
+                # Whatever it was about to arm is not armed.
+                self.scheduler.at("queue", self.clock.now_ms() + ERROR_RETRY_MS, lambda: self.post("queue"))
 
     def _after_cycle(self, s: CycleSummary) -> None:
         self.last[s.job] = s
@@ -203,11 +208,33 @@ class Daemon:
         return f"{self.config.settings.cleanup.mode}, {dirs} log dir{'s' if dirs != 1 else ''}"
 
     def reload(self) -> None:
-        """Read the configuration again, in a thread of its own: it looks at paths, which may hang."""
-        if self._reloading is None or not self._reloading.is_alive():
+        """Read the configuration again, in a thread of its own: it looks at paths, which may hang.
+
+        One that is asked for while another is under way (which may have read its file already) follows that one.
+        """
+        with self._reload_mutex:
+            if self._reloading is not None:
+                if not self._reload_again:
+                    self.events.say("reload-waits", reason="an earlier one is still under way")
+                self._reload_again = True
+                return
+            self._reloading = threading.Thread(target=self._reload, name="logagent-reload", daemon=True)
+        self.notifier.reloading()
+        self._reloading.start()
+
+    def _reload(self) -> None:
+        while True:
+            try:
+                self.reload_now()
+            except Exception as e:
+                self.events.say("unexpected", "error", job="reload", error=repr(e), traceback=traceback.format_exc())
+                self.notifier.ready(self._summary())
+            with self._reload_mutex:
+                if not self._reload_again:
+                    self._reloading = None
+                    return
+                self._reload_again = False
             self.notifier.reloading()
-            self._reloading = threading.Thread(target=self.reload_now, name="logagent-reload", daemon=True)
-            self._reloading.start()
 
     def reload_now(self) -> None:
         try:
@@ -256,5 +283,13 @@ class Daemon:
     # Signs of life
 
     def is_alive(self, limit_seconds: float) -> bool:
-        """Whether every loop that must not hang has given a sign of life within the limit."""
-        return all(self.loops[name].silent_seconds() < limit_seconds for name in PINGING_LOOPS)
+        """Whether every loop that must not hang has given a sign of life within the limit, and the ticks still come (a
+        loop that nobody gives anything to do looks healthy)."""
+        ticks = self.loops["health"].idle_seconds() < limit_seconds + self.config.settings.health.probe_interval / 1000
+        return ticks and all(self.loops[name].silent_seconds() < limit_seconds for name in PINGING_LOOPS)
+
+    def clock_was_set(self) -> None:
+        """The wall clock jumped: what waits for a moment of it may have been put off by as much."""
+        self.scheduler.clock_was_set()
+        self._hinted = False
+        self.post("queue")

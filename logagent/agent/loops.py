@@ -40,6 +40,10 @@ class Loop:
             return 0.0
         return max(0.0, self._monotonic() - self._beat)
 
+    def idle_seconds(self) -> float:
+        """For how long it has had nothing to do; 0 while it works."""
+        return 0.0 if self.job is not None or self._waiting else max(0.0, self._monotonic() - self._beat)
+
     def start(self) -> None:
         self._thread = threading.Thread(target=self._work, name=f"logagent-{self.name}", daemon=True)
         self._thread.start()

@@ -131,13 +131,13 @@ class Running:
             now_drift = self._drift()
             if abs(now_drift - drift) > _CLOCK_SET_SECONDS:
                 self.events.say("clock-set", "warning", seconds=now_drift - drift)
-                self.daemon.scheduler.clock_was_set()
+                self.daemon.clock_was_set()
                 drift = now_drift
             if self.daemon.is_alive(limit):
                 self.notifier.ping()
             elif self.events.changed("silent", True):
                 loops = ",".join(name for name, loop in self.daemon.loops.items() if loop.silent_seconds() >= limit)
-                self.events.say("silent", "error", loops=loops, seconds=limit)
+                self.events.say("silent", "error", loops=loops or "none: no tick comes", seconds=limit)
 
     def _drift(self) -> float:
         """The wall clock against one that nobody sets (and that goes on while the host sleeps)."""

@@ -440,7 +440,7 @@ def test_a_clock_that_was_set_stops_nothing(by: int) -> None:
 def test_a_loop_that_has_nothing_to_do_is_alive_and_one_that_hangs_is_not() -> None:
     life = Life()
     life.start()
-    life.clock.elapsed_ms += DAY_MS
+    life.clock.elapsed_ms += MINUTE_MS
     assert life.daemon.is_alive(60)
 
     def hang(job: str) -> None:
@@ -455,6 +455,8 @@ def test_a_loop_that_has_nothing_to_do_is_alive_and_one_that_hangs_is_not() -> N
 
     life.work.during = hang
     life.daemon.post("cleanup")
+    life.work_off()
+    life.daemon.post("health")
     life.work_off()
     assert life.daemon.is_alive(60)
 
@@ -471,6 +473,8 @@ def test_a_fleet_store_that_hangs_is_not_silence() -> None:
     life = Life()
     life.daemon.post("publish")
     life.clock.elapsed_ms += DAY_MS
+    life.daemon.post("health")
+    life.daemon.loops["health"].run_waiting()
     assert life.daemon.is_alive(60)
 
 
