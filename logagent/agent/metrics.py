@@ -201,7 +201,10 @@ class Metrics(Collector):
         part = f"{path}.tmp"
         with self._writing:
             try:
-                with open(part, "wb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
+                # Made by us: whatever stands there (a FIFO would hang whoever opens it) goes.
+                with suppress(FileNotFoundError):
+                    os.unlink(part)
+                with open(part, "xb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
                     os.fchmod(file.fileno(), 0o644)
                     file.write(self.exposition())
                 os.replace(part, path)

@@ -7,10 +7,12 @@ somehow), and the daemon says so once.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from socketserver import TCPServer
 from typing import Any
@@ -25,6 +27,7 @@ from logagent.errors import LogAgentError
 # A client that connects and says nothing is let go after so long, and only so many are listened to at a time.
 _CLIENT_SECONDS = 10.0
 _MOST_CLIENTS = 16
+_SHORTAGE_SECONDS = 0.2
 
 
 def split_listen(listen: str) -> tuple[str, int]:
@@ -93,6 +96,15 @@ class _Server(ThreadingWSGIServer):
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__(address, handler)
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError as e:
+            if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                # Whoever waits is still there at once.
+                time.sleep(_SHORTAGE_SECONDS)
+            raise
 
     def server_bind(self) -> None:
         """As HTTPServer's, without asking a name server for our own name: it may not answer for minutes."""

@@ -53,12 +53,13 @@ class HostSight:
         self._quarantine_dirs = quarantine_dirs
         self.quarantine: dict[str, OpenLogDir] = {}
         self.cluster = ClusterView(None, None)
+        self._unopened: dict[str, str] = {}
         self._stop_listening: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         self.log_dirs = self._open(self.target.log_dirs)
         usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
-        self.quarantine = self._open(usable, to_act=False)
+        self.quarantine = self._open(usable)
         if self.calls.parallel:
             self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
             for path in self.failures.offline():
@@ -72,15 +73,16 @@ class HostSight:
         for path in (*self.quarantine, *self.log_dirs):
             self._close(path)
 
-    def _open(self, paths: Sequence[str], *, to_act: bool = True) -> dict[str, OpenLogDir]:
-        """Those of `paths` that can be opened; a log dir that cannot is offline."""
+    def _open(self, paths: Sequence[str]) -> dict[str, OpenLogDir]:
+        """Those of `paths` that can be opened; of the others it is noted why not."""
         jobs = {path: OpenLogDir(path, self.failures).__enter__ for path in paths}
         opened: dict[str, OpenLogDir] = {}
         for path, found in self.calls.looks(jobs, undo=OpenLogDir.close).items():
+            # What is the disk's fault is marked already; a shortage of ours (descriptors, threads) is none of its.
             if isinstance(found, OpenLogDir):
                 opened[path] = found
-            elif to_act and not isinstance(found, KafkaStorageError):
-                self.failures.mark_offline(path, str(found))
+            elif isinstance(found, LogAgentError):
+                self._unopened[path] = str(found)
         return opened
 
     def _close(self, path: str) -> None:
@@ -157,7 +159,7 @@ class HostSight:
             return looked
         opened = self.log_dirs.get(path)
         why = self.failures.reason(path) or (opened.offline() if opened is not None else None)
-        why = why or (str(looked) if looked is not None else "it could not be read")
+        why = why or self._unopened.get(path) or (str(looked) if looked is not None else "it could not be read")
         return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
 
     def _one(
@@ -189,7 +191,7 @@ class HostSight:
             scan = partial(scan_open_files, good, avoid=avoid)
             what = "a look at the open files of all processes"
             return self.calls.ask(what, scan, of=log_dirs, limit=PROC_SECONDS), None
-        except (OSError, KafkaStorageError) as e:
+        except (OSError, LogAgentError) as e:
             return OpenFiles(), f"the open files of processes cannot be read: {e}"
 
     def facts(self, log_dirs: Mapping[str, LogDirFacts] | None = None) -> Facts:

@@ -17,7 +17,7 @@ _JOBS = ("cleanup", "queue", "health", "publish")
 def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str, state_dir: str) -> dict[str, Any]:
     config = daemon.config
     cleanup = daemon.last.get("cleanup") or daemon.last.get("inventory")
-    latest = max(daemon.last.values(), key=lambda s: s.started_ms, default=None)
+    latest = max(list(daemon.last.values()), key=lambda s: s.started_ms, default=None)
     return {
         "schema": "logagent.status/1",
         "at": rfc3339(now_ms),
@@ -33,7 +33,7 @@ def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str
         "brokers": [_broker(b) for b in work.get("brokers", ())],
         "queue": _queue(latest),
         "assignments": _assignments(cleanup),
-        "cycles": [_cycle(s) for _, s in sorted(daemon.last.items())],
+        "cycles": [_cycle(s) for _, s in sorted(dict(daemon.last).items())],
         "running": daemon.loops["act"].job,
         "next": {job: rfc3339_or_none(daemon.scheduler.next_ms(job)) for job in _JOBS},
         "publish": _publish(daemon),

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,6 +17,7 @@ from logagent.errors import ServiceUnreachable
 SOCKET_NAME = "status.sock"
 # Nobody who does not read keeps others waiting longer than this.
 _PATIENCE_SECONDS = 2.0
+_SHORTAGE_SECONDS = 0.2
 _MOST_BYTES = 16 << 20
 
 
@@ -59,9 +61,12 @@ class StatusServer:
                 connection, _ = self._socket.accept()
             except OSError as e:
                 if e.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED, errno.ENOMEM) and not self._ending:
+                    # Whoever waits is still there at once.
+                    time.sleep(_SHORTAGE_SECONDS)
                     continue
                 return
-            with connection, suppress(OSError):
+            # A bug in one answer must not be the end of all.
+            with connection, suppress(Exception):
                 connection.settimeout(_PATIENCE_SECONDS)
                 connection.sendall(json.dumps(self._status(), ensure_ascii=True).encode() + b"\n")
 

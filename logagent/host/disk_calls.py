@@ -16,6 +16,7 @@ Commands (`DirectCalls`) just call: whoever waits for them can press Ctrl-C.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from logagent.broker.lock import HolderWatch, Interlock, LockLook
-from logagent.errors import KafkaStorageError, LogAgentError
+from logagent.errors import ItemFailed, KafkaStorageError, LogAgentError
 from logagent.host.failures import LogDirFailures
 
 T = TypeVar("T")
@@ -34,6 +35,9 @@ Stop = Callable[[], bool]
 _WAKE_SECONDS = 0.2
 # A call whose log dir has just gone offline mostly returns by itself, with that error or because of `stop`.
 _GRACE_SECONDS = 1.0
+# Work that has not asked for so long whether to stop may hang where no prober looks (the journal's disk): whoever waits
+# for it says no more that all is well.
+_QUIET_SECONDS = 60.0
 # A question that hangs (on a disk that nobody had known to hang) is asked again, of the other disks; but not for ever.
 _MOST_QUESTIONS = 3
 
@@ -147,6 +151,7 @@ class _Call(threading.Thread, Generic[T]):
         self._failures = owner.failures
         self._since = {p: owner.failures.count(p) for p in of}
         self._owner = owner
+        self.asked = owner.monotonic()
         self._fn = fn
         self._undo = undo
 
@@ -159,6 +164,7 @@ class _Call(threading.Thread, Generic[T]):
         return None
 
     def stop(self) -> bool:
+        self.asked = self._owner.monotonic()
         return self.given_up is not None or self.offline() is not None
 
     def run(self) -> None:
@@ -185,7 +191,7 @@ class BoundedCalls:
     """Calls in threads of their own, given up when their log dir goes offline. Safe for threads, and may be nested.
 
     limit_seconds: what a short look may take before its log dir is marked offline. `beat` is called several times a
-    second by whoever waits.
+    second by whoever waits, as long as the work that is waited for shows signs of life itself.
     """
 
     parallel = True
@@ -201,7 +207,7 @@ class BoundedCalls:
         self.failures = failures
         self.limit_seconds = limit_seconds
         self.beat = beat
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._mutex = threading.Lock()
         self._active: dict[str, list[_Call[Any]]] = {}
         self._closing: list[tuple[frozenset[str], Callable[[], None]]] = []
@@ -285,14 +291,16 @@ class BoundedCalls:
             self._active.setdefault(path, []).append(call)
         try:
             call.start()
-        except BaseException:
+        except RuntimeError as e:
+            # The limit of threads (systemd's TasksMax). An error of this call alone: those beside it are waited for,
+            # and what they open is closed.
             self.returned(call)
-            raise
+            return ItemFailed(f"no thread can be had for {path}: {e}", path=path, errno=errno.EAGAIN)
         return call
 
     def _wait(self, calls: Sequence[_Call[T]], limit: float | None) -> list[_Call[T]]:
         """Until each is done or given up because its log dir is offline; those that the limit finds still at it."""
-        deadline = None if limit is None else self._monotonic() + limit
+        deadline = None if limit is None else self.monotonic() + limit
         found_offline: dict[_Call[T], float] = {}
         pending = list(calls)
         while pending:
@@ -300,8 +308,9 @@ class BoundedCalls:
             pending = [call for call in pending if not call.done.is_set()]
             if not pending:
                 break
-            self.beat()
-            now = self._monotonic()
+            now = self.monotonic()
+            if limit is not None or any(now - call.asked < _QUIET_SECONDS for call in pending):
+                self.beat()
             for call in pending:
                 why = call.offline()
                 if why is not None and now - found_offline.setdefault(call, now) >= _GRACE_SECONDS:
