@@ -34,8 +34,8 @@ from logagent.broker.properties import read_server_properties
 from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.as_user import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
+from logagent.host.bounded_calls import BoundedCalls
 from logagent.host.discovery import BrokerFound, find_brokers, only_broker
-from logagent.host.disk_calls import BoundedCalls
 from logagent.host.failures import LogDirFailures
 from logagent.model.doctor_facts import AccessLook, ConfigLook, DoctorFacts, LogDirLook, ServiceLook
 from logagent.model.facts import LogDirFacts

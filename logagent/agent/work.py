@@ -15,8 +15,8 @@ from logagent.agent.narrator import Narrator
 from logagent.agent.outlets import Outlets
 from logagent.agent.session import Session
 from logagent.agent.ticks import Cycles
+from logagent.host.bounded_calls import BoundedCalls
 from logagent.host.disk import LogDirFailures
-from logagent.host.disk_calls import BoundedCalls
 from logagent.host.inventory import LogDirInventory
 from logagent.host.watch import DirWatch
 from logagent.model.facts import Facts

@@ -62,8 +62,8 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
 def answering(config: RunConfig) -> list[str]:
     """The log dirs that can be looked at now: a disk that hangs already must not keep the daemon from its start."""
     from logagent.agent.session import log_dirs_there
+    from logagent.host.bounded_calls import BoundedCalls
     from logagent.host.disk import LogDirFailures
-    from logagent.host.disk_calls import BoundedCalls
 
     failures = LogDirFailures()
     calls = BoundedCalls(failures, config.settings.health.probe_timeout / 1000)

@@ -15,8 +15,8 @@ from logagent.agent.log_manager import Execution
 from logagent.agent.session import Session, open_session
 from logagent.agent.target import Target
 from logagent.broker.properties import parse_server_properties
+from logagent.host.bounded_calls import BoundedCalls
 from logagent.host.disk import LogDirFailures
-from logagent.host.disk_calls import BoundedCalls
 from logagent.host.scan import LogDirInventory
 from logagent.model.records import Health
 from logagent.model.summary import HealthSummary

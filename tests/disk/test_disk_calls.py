@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import ItemFailed, KafkaStorageError
+from logagent.host.bounded_calls import BoundedCalls
 from logagent.host.disk import LogDirFailures, OpenLogDir
-from logagent.host.disk_calls import BoundedCalls, DirectCalls, Stop, StoppableInterlock
+from logagent.host.disk_calls import DirectCalls, Stop, StoppableInterlock
 from logagent.host.removal import remove_dir
 from logagent.model.records import Identity
 from tests.disk.conftest import LoopFs

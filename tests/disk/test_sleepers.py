@@ -14,8 +14,9 @@ import pytest
 
 from logagent.agent.renames import RenameBatch
 from logagent.errors import KafkaStorageError
+from logagent.host.bounded_calls import BoundedCalls
 from logagent.host.disk import LogDirFailures, OpenLogDir
-from logagent.host.disk_calls import BoundedCalls, Stop, StoppableInterlock
+from logagent.host.disk_calls import Stop, StoppableInterlock
 from logagent.host.journal import Journal
 from logagent.host.scan import scan_log_dir
 from logagent.model.proposals import rename_away
