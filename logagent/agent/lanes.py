@@ -39,6 +39,9 @@ class Execution:
         return sum(r.freed_bytes for r in self.results.values())
 
 
+_STOPPED = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
+
+
 @dataclass(slots=True)
 class Lane:
     """Carries out actions in their order, into `execution`.
@@ -64,10 +67,10 @@ class Lane:
 
     def _rename(self, proposals: Sequence[Proposal]) -> None:
         for (source, target), asked in batches(proposals):
-            facts = self.look()
-            if self.stop():
-                skipped = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
-                self.execution.results.update(dict.fromkeys(map(action_id, asked), skipped))
+            # Not even a look once it was told to stop: one takes a while on a busy host, and there can be many.
+            facts = None if self.stop() else self.look()
+            if facts is None or self.stop():
+                self.execution.results.update(dict.fromkeys(map(action_id, asked), _STOPPED))
                 continue
             passed = [p for p in asked if self._passes(p, facts)]
             here = {(p.dir.log_dir, p.dir.name) for p in asked}
@@ -107,6 +110,9 @@ class Lane:
         )
         facts, seen_at = self.look(), manager.clock.monotonic()
         for p in proposals:
+            if self.stop():
+                self.execution.results[action_id(p)] = _STOPPED
+                continue
             if manager.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
                 facts, seen_at = self.look(), manager.clock.monotonic()
             if self._passes(p, facts):

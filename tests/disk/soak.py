@@ -105,14 +105,16 @@ class Soak:
         else:
             status, seconds = daemon.stop()
             if status != 0 or seconds > 5:
-                self.problems.append(f"SIGTERM: status {status} after {seconds:.1f} s")
+                last = daemon.text.splitlines()[-1:]
+                self.problems.append(f"SIGTERM: status {status} after {seconds:.1f} s; {last}")
         self.look_at_log(daemon.text)
         daemon.__exit__(None, None, None)
 
     def look_at_log(self, text: str) -> None:
         bad = [line for line in text.splitlines() if '"unexpected"' in line or "Traceback" in line]
         self.problems += [f"the log says: {line[:300]}" for line in bad[:3]]
-        lines = [line.partition('"level"')[2] for line in text.splitlines()]
+        # Two reloads are two events.
+        lines = [line.partition('"level"')[2] for line in text.splitlines() if '"reloaded"' not in line]
         twice = Counter(a for a, b in pairwise(lines) if a == b)
         self.problems += [f"said twice in a row: {line[:200]}" for line in list(twice)[:3]]
 

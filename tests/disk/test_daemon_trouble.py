@@ -27,6 +27,7 @@ SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
     "LOGAGENT_CLEANUP__MODE": "enforce",
     "LOGAGENT_CLEANUP__MAX_FRACTION": "1.0",
+    "LOGAGENT_CLEANUP__MAX_DIRS": "1000",
     "LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s",
     "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0",
 }
@@ -57,6 +58,9 @@ def test_sigterm_ends_within_five_seconds_amid_100_gb(loop_fs: LoopFs, tmp_path:
     for number in range(100):
         with (marked / f"{number:020d}.log").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, GIB)
+    # What would come after it: nobody may look at each of them once more before the end.
+    for number in range(300):
+        (d1 / f"later-{number}.{HEX}-delete").mkdir()
     used = os.statvfs(d1)
     assert (used.f_blocks - used.f_bfree) * used.f_frsize > 100 * GIB
     with daemon_on(tmp_path, d1, LOGAGENT_DELETE__BYTES_PER_SECOND="300MiB") as daemon:
