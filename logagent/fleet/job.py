@@ -63,6 +63,7 @@ def report(job: Job) -> dict[str, Any]:
     question = asked(job)
     job.say(f"{question.day}: choosing snapshots and assignments")
     output = Output(job.store.spark, job.store.files, job.store.files.qualify(job.out))
+    output.begin()
     with Scratch(job.store.spark, job.store.files, output.uri) as scratch:
         chosen = scope(job.store, question, scratch)
         check_keys(chosen.topics)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
 from logagent.fleet.schema import CORRUPT, MANIFEST_LINE, instant
+from logagent.fleet.store import literal
 
 DATA = ".jsonl.gz"
 MANIFEST = ".manifest.json"
@@ -51,7 +52,7 @@ def _binary(spark: SparkSession, landing: str, dates: str) -> DataFrame:
     same."""
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     reader = reader.option("ignoreCorruptFiles", "true").option("ignoreMissingFiles", "true")
-    return reader.load(f"{landing}/*/{dates}")
+    return reader.load(f"{literal(landing)}/*/{dates}")
 
 
 def digested(spark: SparkSession, landing: str, dates: str) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.contract import CHARTS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
 from logagent.fleet.schema import rfc3339
-from logagent.fleet.store import Files
+from logagent.fleet.store import Files, literal
 
 _TYPES = {
     "text": "string",
@@ -41,13 +41,18 @@ class Output:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     page: dict[str, PageTable] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        """Removes what makes it a report, until it is one again: tables of two runs must not pass for one."""
+        for name in ("report.json", "index.html"):
+            self.files.delete(f"{self.uri}/{name}")
+
     def table(self, name: str, frame: DataFrame) -> DataFrame:
         """Writes one table of the contract; what was written, to go on from. Raises what Spark raises."""
         table = TABLES[name]
         parquet = f"parquet/{name}"
         shaped = frame.select(*(_typed(table, column) for column in table.names))
         shaped.write.mode("overwrite").parquet(f"{self.uri}/{parquet}")
-        written = self.spark.read.schema(shaped.schema).parquet(f"{self.uri}/{parquet}")
+        written = self.spark.read.schema(shaped.schema).parquet(literal(f"{self.uri}/{parquet}"))
         if name in NO_CSV:
             self.tables[name] = {"rows": written.count(), "csv": None, "parquet": parquet, "shown": 0}
             return written

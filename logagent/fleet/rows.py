@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.fleet.schema import ASSIGNMENTS_LINE, CORRUPT, SNAPSHOT_LINE, instant, real_id, topic_key
+from logagent.fleet.store import literal
 
 RECORD_SHOWN = 200
 """Characters of a bad row that are kept beside the reason."""
@@ -26,8 +27,10 @@ def lines(spark: SparkSession, paths: list[str]) -> DataFrame:
 
     A file that breaks off gives the lines before the break: `census` counts them against the manifest.
     """
+    # It comes as a URI, percent-encoded, unlike the path that a listing gives; a plus sign is one in both.
+    file = fn.url_decode(fn.replace(fn.col("_metadata.file_path"), fn.lit("+"), fn.lit("%2B")))
     reader = spark.read.option("lineSep", "\n").option("ignoreCorruptFiles", "true")
-    return reader.text(paths).select("value", fn.col("_metadata.file_path").alias("of_file"))
+    return reader.text(list(map(literal, paths))).select("value", file.alias("of_file"))
 
 
 def _parsed(frame: DataFrame, schema: str) -> DataFrame:

@@ -78,8 +78,6 @@ def scope(store: Store, asked: Asked, scratch: Scratch) -> Scope:
     nodes = scratch.keep("nodes", _of_chosen(store, "brokers", clusters, asked))
     hosts = scratch.keep("hosts", _hosts(files, nodes, asked))
     used = _dates_used(files, hosts)
-    for taken in used:
-        _reconcile(store, taken)
     counting = fn.broadcast(hosts.where("counts").select("cluster_id", "node_id", "dt"))
 
     def of_counting(table: str) -> DataFrame:
@@ -91,8 +89,11 @@ def scope(store: Store, asked: Asked, scratch: Scratch) -> Scope:
         return whole.unionByName(store.read(table, mixed).join(counting, ["cluster_id", "node_id", "dt"], "left_semi"))
 
     decided = clusters.groupBy("decided", "dt").count().collect()
-    assigned_dates = {row.dt for row in decided if row.decided}
-    topics = store.read("agg_topic", sorted({*(row["dt"] for row in used), *assigned_dates})).select(*TOPIC).distinct()
+    ingested: dict[date, int | None] = {row.dt: None for row in decided if row.decided}
+    ingested |= {row["dt"]: row["dirs"] for row in used}
+    for day, dirs in sorted(ingested.items()):
+        _reconcile(store, day, dirs)
+    topics = store.read("agg_topic", sorted(ingested)).select(*TOPIC).distinct()
     topics = scratch.keep("topics", topics)
     assigned = _of_chosen(store, "agg_topic", clusters, asked).where(fn.col("assigned_partitions") > 0)
     return Scope(
@@ -121,28 +122,27 @@ def _dates_used(files: DataFrame, hosts: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows]
 
 
-def _reconcile(store: Store, taken: dict[str, Any]) -> None:
-    """The store has every row that ingest counted, in all tables that are read instead of each other.
+def _reconcile(store: Store, day: date, ingested: int | None) -> None:
+    """The store has every row that ingest counted, in all tables that are read beside each other.
 
-    Footers are enough for that. Raises `UnreadableError` with the date and what is missing.
+    `ingested` directories, None where none of the date are used. Footers are enough for most of it. Raises
+    `UnreadableError`: assignments that lost their topics would be orphans, directories that are lost missing replicas.
     """
-    day = taken["dt"]
-    found = store.read("dirs", [day]).count()
     partitions = store.read("assignments", [day]).count()
-    nameless = store.read("others", [day]).where(fn.col("topic").isNull()).count()
     by_topic = store.read("agg_topic", [day]).agg(
         fn.sum("dirs").alias("dirs"), fn.sum("assigned_partitions").alias("n")
     )
-    summed = by_topic.collect()[0]
+    topics = by_topic.collect()[0]
+    hint = f"run `logagent fleet ingest --date {day}` again"
+    if partitions != (topics.n or 0):
+        raise UnreadableError(f"the store has {partitions} of {topics.n or 0} assigned partitions of {day}", hint=hint)
+    if ingested is None:
+        return
+    found = store.read("dirs", [day]).count()
+    nameless = store.read("others", [day]).where(fn.col("topic").isNull()).count()
     sums = store.read("agg_logdir", [day]).agg(fn.sum("dirs").alias("dirs")).collect()[0].dirs or 0
-    assigned = summed.n or 0
-    counts = {found, sums, (summed.dirs or 0) + nameless}
-    if counts != {taken["dirs"]} or partitions != assigned:
-        raise UnreadableError(
-            f"the store has {found} of {taken['dirs']} directories and {partitions} of {assigned} assigned partitions "
-            f"of {day}",
-            hint=f"run `logagent fleet ingest --date {day}` again",
-        )
+    if {found, sums, (topics.dirs or 0) + nameless} != {ingested}:
+        raise UnreadableError(f"the store has {found} of {ingested} directories of {day}", hint=hint)
 
 
 def check_keys(topics: DataFrame) -> None:

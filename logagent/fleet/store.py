@@ -7,6 +7,7 @@ partitioned by `dt`; a date is replaced as a whole, and `files` is its commit ma
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -22,6 +23,11 @@ from pyspark.sql import functions as fn
 from logagent.errors import ServiceUnreachable
 from logagent.fleet import footers
 from logagent.fleet.schema import STORE, shaped
+
+
+def literal(path: str) -> str:
+    """`path` for Spark's readers, which take brackets, braces, stars and the like for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 class Files:
@@ -178,7 +184,7 @@ class Store:
         ddl = f"{STORE[name]}, dt date"
         if not paths:
             return self.spark.createDataFrame([], ddl)
-        frame = self.spark.read.schema(ddl).option("basePath", self.table(name)).parquet(*paths)
+        frame = self.spark.read.schema(ddl).option("basePath", self.table(name)).parquet(*map(literal, paths))
         return shaped(frame, ddl)
 
     def replace(self, name: str, day: date, frame: DataFrame) -> None:
@@ -238,4 +244,4 @@ class Scratch:
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """`frame`, computed once. A name can be used once."""
         frame.write.parquet(f"{self._uri}/{name}")
-        return self._spark.read.schema(frame.schema).parquet(f"{self._uri}/{name}")
+        return self._spark.read.schema(frame.schema).parquet(literal(f"{self._uri}/{name}"))

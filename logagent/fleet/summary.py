@@ -13,6 +13,7 @@ from logagent.fleet.landing import rfc3339
 from logagent.fleet.output import Output
 from logagent.fleet.schema import rfc3339 as rfc3339_column
 from logagent.fleet.scope import Asked, Scope
+from logagent.fleet.store import literal
 
 SHOWN_CLUSTERS = 10_000
 NAMED_IN_WARNINGS = 5
@@ -21,7 +22,7 @@ _SUMS = ("bytes", "allocated", "current", "future", "stray", "delete", "other", 
 
 def totals(output: Output) -> dict[str, int]:
     """The totals of `report.json`, from the tables that were written."""
-    written = output.spark.read.parquet(f"{output.uri}/parquet/usage_clusters")
+    written = output.spark.read.parquet(literal(f"{output.uri}/parquet/usage_clusters"))
     sums = written.agg(*(fn.coalesce(fn.sum(name), fn.lit(0)).alias(name) for name in _SUMS)).first()
     found = {name: int(sums[name]) for name in _SUMS} if sums is not None else dict.fromkeys(_SUMS, 0)
     counts = {name: output.tables[name]["rows"] for name in ("missing_replicas", "duplicates", "leftovers")}
@@ -53,7 +54,7 @@ def document(
 
 
 def _clusters(scope: Scope, output: Output) -> list[dict[str, Any]]:
-    usage = output.spark.read.parquet(f"{output.uri}/parquet/usage_clusters").select(
+    usage = output.spark.read.parquet(literal(f"{output.uri}/parquet/usage_clusters")).select(
         "cluster_id", "hosts", "unknown_hosts"
     )
     known = scope.clusters.join(usage, "cluster_id", "left").withColumn("at", rfc3339_column("at"))
@@ -113,7 +114,7 @@ def warnings_of(
 
 
 def _health(output: Output, finding: str) -> DataFrame:
-    written = output.spark.read.parquet(f"{output.uri}/parquet/log_dir_health")
+    written = output.spark.read.parquet(literal(f"{output.uri}/parquet/log_dir_health"))
     return written.where(fn.col("finding") == finding).orderBy("cluster_id", "node_id")
 
 

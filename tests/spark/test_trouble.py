@@ -47,6 +47,16 @@ def _copy(small: Told, to: Path) -> Store:
     return Store.open(small.store.spark, str(to))
 
 
+def test_a_store_whose_path_is_no_plain_word(spark: SparkSession, tmp_path: Path) -> None:
+    """Spaces, escapes and what globs are made of: files are found by their names, and theirs alone."""
+    folder = tmp_path / "a store, 1+1 %41 [x]{y}"
+    _small(folder)
+    told = tell(spark, folder, tmp_path / "out [1]")
+    assert [(one.taken, one.rows) for one in told.ingested] == [(4, 18)]
+    assert told.content["hosts"]["reporting"] == 3
+    assert told.content["totals"]["missing_replicas"] == 0
+
+
 def test_no_store(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ServiceUnreachable, match="there is no fleet store"):
         Store.open(spark, str(tmp_path / "nowhere"))
@@ -113,8 +123,21 @@ def test_lost_file_of_the_store(small: Told, tmp_path: Path) -> None:
     store = _copy(small, tmp_path / "store")
     for data in (tmp_path / "store" / "dirs").rglob("*.parquet"):
         data.unlink()
-    with pytest.raises(UnreadableError, match="the store has 0 of 6 directories and 2 of 2 assigned partitions"):
+    with pytest.raises(UnreadableError, match=r"the store has 0 of 6 directories of 2025-03-10"):
         report(Job(store, str(tmp_path / "out"), NOW))
+
+
+@pytest.mark.parametrize("table", ["assignments", "agg_topic"])
+def test_lost_assignments_of_the_store(small: Told, tmp_path: Path, table: str) -> None:
+    """Topics that are not in the store any more would be absent, so their directories orphans."""
+    store = _copy(small, tmp_path / "store")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").write_text("yesterday's")
+    for data in (tmp_path / "store" / table).rglob("*.parquet"):
+        data.unlink()
+    with pytest.raises(UnreadableError, match="assigned partitions of 2025-03-10"):
+        report(Job(store, str(tmp_path / "out"), NOW))
+    assert not (tmp_path / "out" / "report.json").exists(), "a report that failed does not look like one"
 
 
 def test_interrupted_ingest_counts_as_none(small: Told, tmp_path: Path) -> None:
