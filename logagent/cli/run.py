@@ -12,6 +12,7 @@ import click
 from logagent.agent.clock import SystemClock
 from logagent.agent.target import resolve_target
 from logagent.cli.options import Call, common
+from logagent.config_apart import load_apart
 from logagent.errors import Exit, Halted
 from logagent.host.memory import share_one_arena
 from logagent.host.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
@@ -74,8 +75,7 @@ def load(call: Call, *, anew: bool = False) -> RunConfig:
     """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
     from logagent.agent.control import RunConfig
 
-    if anew:
-        call.loaded_settings = None
+    call.loaded_settings = None if anew else load_apart(call.config_file)
     settings = call.settings()
     loaded = call.loaded_settings
     return RunConfig(settings, resolve_target(settings, call.log_dirs), loaded.file if loaded is not None else None)
