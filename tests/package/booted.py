@@ -234,7 +234,7 @@ class Scenario:
             not self.active()
             and self.sh("test -e /var/lib/logagent/journal.db && test -e /etc/logagent/logagent.toml; echo $?") == "0"
         )
-        assert self.sh("pgrep -f /usr/lib/logagent || true") == ""
+        assert self.sh("pgrep -f '[/]usr/lib/logagent' || true") == ""
         self.say("removed: stopped; configuration and journal stay")
         done = self.sh("apt-get purge -y -q logagent", timeout=300)
         assert "/var/lib/logagent stays" in done, done
