@@ -168,7 +168,7 @@ def test_a_descriptor_that_a_sleeper_uses_keeps_its_number(
             thaw()
             wait_until(lambda: log_dir.fd == -1, "the sleeper returns, and only then it is closed")
         assert (point / "made-0").exists() and not (other / "made-0").exists()
-    assert not open_below(point)
+    wait_until(lambda: not open_below(point), "it is closed")
 
 
 def test_closing_waits_for_every_log_dir_that_uses_it(failures: LogDirFailures, bounded: BoundedCalls) -> None:

@@ -87,7 +87,7 @@ def test_one_dead_disk_of_two_is_offline_after_one_round_and_the_other_is_served
     for _ in range(3):
         assert host.health.round().changed == ()
     assert reason(host, bad) == first
-    assert open_below(point) == []
+    wait_until(lambda: not open_below(point), "nothing of ours is open there")
 
     # Mended: unmounted while the daemon runs, and mounted again (the journal of the file system is replayed).
     pulled_out(point)

@@ -86,7 +86,7 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
     hanging.wake()
     wait_until(lambda: not host.calls.hanging(str(hanging.point)), "the sleeper returns")
     assert len(left - set(os.listdir(victim))) <= 1, "only the call that was under way came to its end"
-    assert not open_below(hanging.point), "and its descriptors are closed"
+    wait_until(lambda: not open_below(hanging.point), "its descriptors are closed")
 
     # Back after good probes and a scan; the intent is settled, and the removal goes on where it was.
     host.rounds_until(hanging.point, Health.ONLINE)
