@@ -115,7 +115,13 @@ class Machine:
     def __init__(self, root: Path, options: list[str], log: Path) -> None:
         self.root = root
         command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"]
-        command += ["--resolv-conf=copy-host", f"--directory={root}", f"--machine=logagent-{os.getpid()}", *options]
+        command += [
+            "--resolv-conf=copy-host",
+            "--timezone=off",
+            f"--directory={root}",
+            f"--machine=logagent-{os.getpid()}",
+            *options,
+        ]
         self._log = log.open("wb")
         # systemd 256 and later want the unified hierarchy, which not every machine mounts for itself.
         environment = {**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
@@ -173,7 +179,15 @@ class Machine:
 
 def enter(root: Path, script: str, *, timeout: float = 300, check: bool = True, options: tuple[str, ...] = ()) -> Done:
     """Run a shell script in a root that is not booted, as in an image builder."""
-    command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--resolv-conf=copy-host"]
+    command = [
+        "systemd-nspawn",
+        "--quiet",
+        "--register=no",
+        "--keep-unit",
+        "--pipe",
+        "--resolv-conf=copy-host",
+        "--timezone=off",
+    ]
     command += [f"--machine=logagent-{os.getpid()}", *options, f"--directory={root}", "env", "-i"]
     command += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"]
     return run([*command, "sh", "-euc", script], timeout=timeout, check=check)
