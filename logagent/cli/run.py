@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -61,14 +62,35 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
 
 
 def answering(config: RunConfig) -> list[str]:
-    """The log dirs that can be looked at now: a disk that hangs already must not keep the daemon from its start."""
-    from logagent.agent.session import log_dirs_there
-    from logagent.host.bounded_calls import BoundedCalls
-    from logagent.host.disk import LogDirFailures
+    """The log dirs that can be looked at now: a disk that hangs already must not keep the daemon from its start.
 
-    failures = LogDirFailures()
-    calls = BoundedCalls(failures, config.settings.health.probe_timeout / 1000)
-    return log_dirs_there(config.target.log_dirs, failures, calls)
+    Each is looked at by a child. A thread would do, but for a start as root: `setresuid` waits until every thread has
+    heard of it, and one that sits in a call to a dead disk never does.
+    """
+    children = {path: _look_at(path) for path in config.target.log_dirs}
+    deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
+    there: set[str] = set()
+    while children and time.monotonic() < deadline:
+        for path, pid in list(children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del children[path]
+                if status == 0:
+                    there.add(path)
+        if children:
+            time.sleep(0.005)
+    return [path for path in config.target.log_dirs if path in there]
+
+
+def _look_at(path: str) -> int:
+    """A child that ends with status 0 if `path` is a directory."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if os.path.isdir(path) else 1)
+        finally:
+            os._exit(1)
+    return pid
 
 
 def load(call: Call, *, anew: bool = False) -> RunConfig:

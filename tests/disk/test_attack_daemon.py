@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logagent.agent import rows, summaries
+from logagent.agent.control import RunConfig
 from logagent.agent.housekeeping import forget_old_actions
 from logagent.agent.session import Session
 from logagent.agent.ticks import Cycles
 from logagent.broker.checkpoints import LOG_START_OFFSET
+from logagent.cli.run import answering
 from logagent.host.journal import CheckpointEntry, Intent
 from logagent.model.facts import Facts
 from logagent.model.names import delete_name, stray_name
 from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.model.retention import DAY_MS, KEEP_MS
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition
+from logagent.settings import HealthSettings
+from tests.disk.failing import DIRECTORY_IDS, format_log_dir, hanging_fs, partition
 from tests.disk.sessions import Host
 from tests.publish_host import Publishing, TurnedClock
 
@@ -180,3 +185,17 @@ def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
         assert later.cleanup().error is None
         with host.session() as session:
             assert len(session.journal.history()) == 1
+
+
+def test_a_start_beside_a_disk_that_hangs_makes_no_thread(tmp_path: Path) -> None:
+    """As root the daemon then becomes somebody else, and `setresuid` waits for every thread, the hanging one too."""
+    good = format_log_dir(tmp_path / "good")
+    with hanging_fs(tmp_path / "fs") as fs:
+        host = Host(tmp_path / "state", good, format_log_dir(fs.point / "hung"), tmp_path / "missing")
+        config = RunConfig(replace(host.settings, health=HealthSettings(probe_timeout=30_000)), host.target)
+        assert answering(config) == host.paths[:2]
+        config = RunConfig(replace(host.settings, health=HealthSettings(probe_timeout=1_000)), host.target)
+        fs.hang()
+        before = threading.enumerate()
+        assert answering(config) == [str(good)]
+        assert threading.enumerate() == before
