@@ -59,7 +59,13 @@ class IngestLock:
     def __enter__(self) -> IngestLock:
         if not self._files.create_new(self._uri):
             self._take_over()
-        self._write()
+        try:
+            self._write()
+        except Py4JError:
+            # A full store: an empty lock would keep everybody out until it is stale.
+            with suppress(Py4JError):
+                self._files.delete(self._uri)
+            raise
         self.check()
         self._refresher.start()
         # Only the holder makes these, so they are what a killed ingest has left.

@@ -208,3 +208,4 @@ def test_full_store(spark: SparkSession, tmp_path: Path) -> None:
             ingest_dates(store, None)
         assert "no space is left" in str(raised.value) or "cannot be written" in str(raised.value)
         assert store.dates() == []
+        assert not (tmp_path / "store" / ".ingest-lock").exists()
