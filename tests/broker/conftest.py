@@ -28,10 +28,7 @@ RIG = pytest.StashKey[Rig]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
-    for message in ("read_text", "open_text"):
-        config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
-    # And it forgets to close a socket on which it could not connect (brokers are down here on purpose).
+    # kafka-python forgets to close a socket on which it could not connect (brokers are down here on purpose).
     config.addinivalue_line("filterwarnings", "ignore:unclosed <(socket|ssl):ResourceWarning")
 
 
