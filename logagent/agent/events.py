@@ -54,7 +54,7 @@ class Events:
             if value is not None:
                 self._said[key] = value
                 if len(self._said) > _MOST_KEYS:
-                    del self._said[next(iter(self._said))]
+                    del self._said[next((k for k in self._said if _is_of_a_directory(k)), next(iter(self._said)))]
             return before != value
 
     def forget_all_but(self, family: str, keys: Iterable[Hashable]) -> None:
@@ -82,6 +82,11 @@ class _Adopted(logging.Handler):
         if self._events.changed(("library", record.name, record.msg), True):
             message = record.getMessage()
             self._events.say("library", "warning", library=record.name, message=message)
+
+
+def _is_of_a_directory(key: Hashable) -> bool:
+    """There can be 100,000 of these; of the others there are few, and their oldest are not to go for them."""
+    return isinstance(key, tuple) and len(key) > 2
 
 
 def as_text(fields: dict[str, Value]) -> str:

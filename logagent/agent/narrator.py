@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from logagent.agent.events import MOST_LINES, Events, Level
 from logagent.agent.log_manager import Execution
@@ -12,6 +13,9 @@ from logagent.model.plan import Plan, Proposal, Refusal, action_id
 from logagent.model.records import Health, Outcome
 from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 
+_Key = tuple[str, str, str]
+# Directories that are remembered one by one, to say what is new; 100,000 of them would cost too much.
+MOST_APART = 20_000
 _DIGITS = re.compile(r"\d+")
 _LEVELS: dict[Outcome, Level] = {Outcome.FAILED: "warning"}
 _HEALTH_LEVELS: dict[Health, Level] = {Health.OFFLINE: "error", Health.FULL: "warning", Health.READ_ONLY: "warning"}
@@ -45,10 +49,9 @@ class Narrator:
                 )
 
     def _would(self, plan: Plan, whole: bool) -> None:
-        keys = [("would", p.dir.log_dir, p.dir.name) for p in plan.actions]
-        if whole:
-            self._events.forget_all_but("would", keys)
-        new = [p for k, p in zip(keys, plan.actions, strict=True) if self._events.changed(k, p.action)]
+        told = {("would", p.dir.log_dir, p.dir.name): p.action for p in plan.actions}
+        news = self._news("would", told, whole)
+        new = [p for k, p in zip(told, plan.actions, strict=True) if k in news]
         for p in new[:MOST_LINES]:
             self._events.say("would-act", **_about(p, plan.plan_id))
         if len(new) > MOST_LINES:
@@ -56,10 +59,9 @@ class Narrator:
 
     def _refused(self, refusals: Sequence[Refusal], plan: Plan, whole: bool) -> None:
         single = [r for r in refusals if r.name]
-        keys = [("refused", r.log_dir, r.name) for r in single]
-        if whole:
-            self._events.forget_all_but("refused", keys)
-        new = [r for k, r in zip(keys, single, strict=True) if self._events.changed(k, r.guard)]
+        told = {("refused", r.log_dir, r.name): r.guard for r in single}
+        news = self._news("refused", told, whole)
+        new = [r for r in single if ("refused", r.log_dir, r.name) in news]
         for r in new[:MOST_LINES]:
             self._events.say(
                 "refused",
@@ -72,6 +74,15 @@ class Narrator:
             )
         for guard, count in Counter(r.guard for r in new[MOST_LINES:]).items():
             self._events.say("refused-more", plan=plan.plan_id, guard=guard, dirs=count)
+
+    def _news(self, family: str, told: Mapping[_Key, str], whole: bool) -> AbstractSet[_Key]:
+        """Which of these are to be said. More than `MOST_APART` are remembered as one, and said when any differs."""
+        together = (family,)
+        if whole:
+            self._events.forget_all_but(family, [*told, together] if len(told) <= MOST_APART else [together])
+        if len(told) <= MOST_APART:
+            return {key for key, value in told.items() if self._events.changed(key, value)}
+        return told.keys() if self._events.changed(together, sum(map(hash, told.items()))) else frozenset()
 
     def executed(self, plan: Plan, execution: Execution) -> None:
         """Every action that was begun, with its outcome. What a guard stopped on the way is a refusal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Callable
@@ -11,11 +12,16 @@ import pytest
 
 from logagent.agent.control import RunConfig
 from logagent.agent.daemon import ERROR_RETRY_MS
+from logagent.agent.events import MOST_LINES, Events
+from logagent.agent.narrator import MOST_APART, Narrator
 from logagent.config import load
 from logagent.errors import ConfigError
+from logagent.model.plan import Plan, Proposal
+from logagent.model.records import ActionKind
 from logagent.model.retention import KEEP_MS, SettledAction, forgettable
 from logagent.settings import CleanupSettings
 from tests.fake_time import DAY_MS, HOUR_MS
+from tests.hosts import HEX, directory
 from tests.unit.test_daemon import MINUTE_MS, Life, config
 
 
@@ -129,3 +135,23 @@ def test_of_a_removal_that_fails_every_hour_for_ever_the_journal_keeps_a_day_and
     kept = [r for r in (mark, other, *tries) if r.id not in gone]
     assert kept[:2] == [mark, other]
     assert [r.at_ms for r in kept[2:]] == [now - h * HOUR_MS for h in range(25, 0, -1)]
+
+
+@pytest.mark.parametrize("many", [10, MOST_APART, 3 * MOST_APART])
+def test_what_would_be_done_is_said_once_however_much_it_is(many: int) -> None:
+    """Beyond 50,000 all was said again in every cycle, and with it what had been said of other things."""
+    out = io.StringIO()
+    events = Events(out, lambda: 0, "json")
+    narrator = Narrator(events)
+    assert events.changed(("health", "/d1"), "online")
+    proposals = tuple(
+        Proposal(ActionKind.REMOVE, directory(f"orders-{n}.{HEX}-delete"), "stray-retention") for n in range(many)
+    )
+    plan = Plan("p", 0, proposals, ())
+    for _ in range(3):
+        narrator.planned("cleanup", plan, False)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == min(many, MOST_LINES) + (many > MOST_LINES)
+    assert not events.changed(("health", "/d1"), "online")
+    narrator.planned("cleanup", replace(plan, actions=proposals[:-1]), False)
+    assert len(out.getvalue().splitlines()) - len(lines) == (MOST_LINES + 1 if many > MOST_APART + 1 else 0)
