@@ -119,8 +119,15 @@ class Cycles:
             give_back()
         return summary
 
+    def _let_in(self) -> None:
+        """Where a cycle has just given way: whoever waited takes the lock within moments, unless it is stopped."""
+        deadline = min(self.let_in, self.clock.monotonic() + EXECUTOR_WAIT_SECONDS)
+        while self.clock.monotonic() < deadline and somebody_waits(self.state_dir):
+            self.clock.sleep(0.01)
+
     @contextmanager
     def _session(self) -> Iterator[Session]:
+        self._let_in()
         with open_session(
             self.target,
             self.settings,
