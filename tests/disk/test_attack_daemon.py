@@ -18,11 +18,13 @@ from logagent.agent.ticks import Cycles
 from logagent.broker.checkpoints import LOG_START_OFFSET
 from logagent.cli.run import answering
 from logagent.host.journal import CheckpointEntry, Intent
+from logagent.host.state_dir import WAITING_NAME
 from logagent.model.facts import Facts
 from logagent.model.names import delete_name, stray_name
 from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.model.retention import DAY_MS, KEEP_MS
 from logagent.settings import HealthSettings
+from tests.disk.conftest import Child
 from tests.disk.failing import DIRECTORY_IDS, format_log_dir, hanging_fs, partition
 from tests.disk.sessions import Host
 from tests.publish_host import Publishing, TurnedClock
@@ -199,3 +201,26 @@ def test_a_start_beside_a_disk_that_hangs_makes_no_thread(tmp_path: Path) -> Non
         before = threading.enumerate()
         assert answering(config) == [str(good)]
         assert threading.enumerate() == before
+
+
+def test_who_waits_for_its_turn_and_never_comes_does_not_stop_the_work(
+    tmp_path: Path, spawn: Callable[..., Child]
+) -> None:
+    """Ctrl-Z on a command that waited: the daemon gave way to it again and again, 0.2 s after each beginning."""
+    log_dir = format_log_dir(tmp_path / "log-dir")
+    host = Host(tmp_path / "state", log_dir)
+    life = cycles(host)
+    assert life.cleanup().error is None
+    partition(log_dir, delete_name("orders", 0, HEX), segments=200)
+    waiting = """
+import fcntl, os, sys, time
+fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), fcntl.LOCK_SH)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+    spawn(waiting, host.state / WAITING_NAME)
+    life.courtesy_seconds = 0.0
+    came_to = [life.queue() for _ in range(3)]
+    # The scan gives way, then the removal; then it is our turn.
+    assert [s.error_slug for s in came_to] == ["busy", "busy", None]
+    assert came_to[-1].results == {("remove", "done"): 1}

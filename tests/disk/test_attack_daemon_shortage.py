@@ -17,8 +17,9 @@ from logagent.agent.metrics import Metrics
 from logagent.agent.metrics_server import MetricsServer
 from logagent.agent.status_socket import SOCKET_NAME, StatusServer, ask_status
 from logagent.errors import ItemFailed, ServiceUnreachable
-from logagent.host import disk_calls
+from logagent.host import bounded_calls
 from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.disk_calls import Stop
 from logagent.model.records import Health
 from tests.disk.failing import DIRECTORY_IDS, format_log_dir, open_below, wait_until
 from tests.disk.sessions import Host
@@ -97,14 +98,14 @@ def test_where_no_thread_can_be_had_the_others_are_waited_for_and_closed(
     second = format_log_dir(tmp_path / "second", DIRECTORY_IDS[1])
     host = Host(tmp_path / "state", first, second)
     host.round()
-    start = disk_calls._Call.start
+    start = bounded_calls._Call.start
 
-    def no_thread(self: disk_calls._Call[Any]) -> None:
+    def no_thread(self: bounded_calls._Call[Any]) -> None:
         if self.path == str(second):
             raise RuntimeError("can't start new thread")
         start(self)
 
-    monkeypatch.setattr(disk_calls._Call, "start", no_thread)
+    monkeypatch.setattr(bounded_calls._Call, "start", no_thread)
     with host.session() as session:
         session.take_inventory()
         assert list(session.inventories) == [str(first)]
@@ -145,7 +146,7 @@ def test_nobody_vouches_for_work_that_hangs_where_no_prober_looks() -> None:
         beats += 1
         assert now < 100, "it vouches for ever"
 
-    def works(stop: disk_calls.Stop) -> str:
+    def works(stop: Stop) -> str:
         assert ended.wait(60)
         return "thawed"
 
@@ -153,7 +154,7 @@ def test_nobody_vouches_for_work_that_hangs_where_no_prober_looks() -> None:
         wait_until(lambda: now > 200, "time goes on")
         ended.set()
 
-    calls = disk_calls.BoundedCalls(LogDirFailures(), 1.0, beat=beat, monotonic=monotonic)
+    calls = bounded_calls.BoundedCalls(LogDirFailures(), 1.0, beat=beat, monotonic=monotonic)
     thawing = threading.Thread(target=thaw)
     thawing.start()
     assert calls.work({"/d": works}) == {"/d": "thawed"}
