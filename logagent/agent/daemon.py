@@ -28,7 +28,7 @@ LOOP_OF = {"queue": "act", "cleanup": "act", "inventory": "act", "health": "heal
 PINGING_LOOPS = ("act", "health")
 # A burst of renames is one look at the queue, and looking takes a twentieth of the time at most: a broker that deletes
 # topics by the thousand hints all day.
-HINT_MS, MOST_HINT_MS = 1_000, 60_000
+HINT_MS, MOST_HINT_MS = 1_000, 15_000
 HINT_SHARE = 20
 # Another one of us is acting, or the journal cannot be written: the next try.
 BUSY_RETRY_MS = 5_000
@@ -86,10 +86,11 @@ class Daemon:
         """inotify saw a directory get this name: a marked one brings the next look at the queue forward."""
         if name.endswith("-delete") and not self._hinted:
             self._hinted = True
-            last = self.last.get("queue")
-            wait = HINT_SHARE * round(last.seconds * 1000) if last is not None else 0
-            wait = max(HINT_MS, min(wait, MOST_HINT_MS))
-            self.scheduler.at("hint", self.clock.now_ms() + wait, self._tick_hint)
+            now, last = self.clock.now_ms(), self.last.get("queue")
+            took = round(last.seconds * 1000) if last is not None else 0
+            rested = last.started_ms + (1 + HINT_SHARE) * took if last is not None else now
+            wait = min(max(HINT_MS, rested - now), MOST_HINT_MS)
+            self.scheduler.at("hint", now + wait, self._tick_hint)
 
     def watch_changed(self) -> None:
         """inotify covers other log dirs than before. Where it does not, the queue is looked at now and then."""

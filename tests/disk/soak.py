@@ -103,6 +103,8 @@ class Soak:
             daemon.process.kill()
             daemon.process.wait(30)
         else:
+            # Before that nothing has begun, and a signal just ends it.
+            daemon.wait_for("started")
             status, seconds = daemon.stop()
             if status != 0 or seconds > 5:
                 last = daemon.text.splitlines()[-1:]
