@@ -169,13 +169,18 @@ class SideBySide:
 
     def execute(self) -> Execution:
         """Raises JournalError when every lane has ended."""
+        whole = Execution()
         parts: dict[str, list[Proposal]] = {}
         for p in self._plan.actions:
-            parts.setdefault(self._log_dir_of(p), []).append(p)
+            first = self._first_path(self._log_dir_of(p))
+            if first == self._log_dir_of(p):
+                parts.setdefault(first, []).append(p)
+            else:
+                same = ActionResult(Outcome.SKIPPED, f"{p.dir.log_dir} is the same directory as {first}")
+                whole.results[action_id(p)] = same
         lanes = {path: Execution() for path in parts}
         jobs = {path: partial(self._lane, lanes[path], actions) for path, actions in parts.items()}
         ended = self._manager.calls.work(jobs)
-        whole = Execution()
         for path, actions in parts.items():
             error = ended[path]
             if isinstance(error, JournalError):
@@ -192,6 +197,13 @@ class SideBySide:
     def _log_dir_of(self, p: Proposal) -> str:
         """The log dir of the two that an action can concern: the other is a quarantine directory."""
         return p.dir.log_dir
+
+    def _first_path(self, path: str) -> str:
+        """The first path to this directory: in one that has two (a symlink) no two lanes may work at the same time, for
+        they have one temp file of a checkpoint between them."""
+        opened = self._manager.log_dirs
+        identity = opened[path].identity
+        return next(other for other, log_dir in opened.items() if log_dir.identity == identity)
 
     def _lane(self, execution: Execution, actions: Sequence[Proposal], given_up: Stop) -> None:
         def stop() -> bool:

@@ -224,3 +224,19 @@ time.sleep(1000)
     # The scan gives way, then the removal; then it is our turn.
     assert [s.error_slug for s in came_to] == ["busy", "busy", None]
     assert came_to[-1].results == {("remove", "done"): 1}
+
+
+def test_one_directory_under_two_paths_has_one_lane(tmp_path: Path) -> None:
+    """Two lanes removed the same directory side by side, and had one temp file of a checkpoint between them."""
+    log_dir = format_log_dir(tmp_path / "log-dir")
+    (tmp_path / "link").symlink_to(log_dir)
+    host = Host(tmp_path / "state", log_dir, tmp_path / "link")
+    life = cycles(host)
+    life.inventory()
+    for n in range(3):
+        partition(log_dir, delete_name("orders", n, HEX))
+    assert life.queue().results == {("remove", "done"): 3, ("remove", "skipped"): 3}
+    with host.session() as session:
+        assert {e.intent.log_dir for e in session.journal.history()} == {str(log_dir)}
+    again = life.queue()
+    assert (again.planned, again.results) == (0, {})
