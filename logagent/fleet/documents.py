@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, RootModel
 
-from logagent.documents import Assignments, DirDoc, Document, LogDirDoc, Size, Time
+from logagent.documents.base import Document, Size, Time
+from logagent.documents.inventory import Assignments, DirDoc, LogDirDoc
 
 DateText = str
 

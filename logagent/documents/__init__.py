@@ -1,0 +1,31 @@
+"""The JSON documents that other programs rely on, each defined once. `logagent schema NAME` prints their JSON Schema.
+
+Commands build plain dicts (fast, and streamable); the tests validate what they print against these models. Additions
+are free; a change of meaning or a removal needs a new number in the schema name and a line in the CHANGELOG.
+Times are RFC 3339 in UTC with milliseconds, sizes are integers in bytes.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from logagent.documents.check import CheckDoc, PrestartDoc
+from logagent.documents.doctor import DoctorDoc
+from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, Scan
+from logagent.documents.plans import HistoryDoc, PlanDoc, QueueDoc
+from logagent.documents.status import StatusDoc
+
+__all__ = ["SCHEMAS", "AssignmentsDoc", "CheckDoc", "ExplainDoc", "StatusDoc"]
+
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "scan": Scan,
+    "plan": PlanDoc,
+    "queue": QueueDoc,
+    "history": HistoryDoc,
+    "check": CheckDoc,
+    "prestart": PrestartDoc,
+    "doctor": DoctorDoc,
+    "status": StatusDoc,
+    "explain": ExplainDoc,
+    "assignments": AssignmentsDoc,
+}

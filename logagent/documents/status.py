@@ -1,0 +1,105 @@
+"""What `logagent status` heard of the daemon."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from logagent.documents.base import ActionName, Document, HealthName, OutcomeName, Size, Time
+
+
+class StatusLogDir(Document):
+    """`watch`: whether inotify tells of new names there, or it is only looked at now and then (`watch_problem`)."""
+
+    path: str
+    health: HealthName | None
+    reason: str | None
+    since: Time | None
+    probe_ms: float | None
+    watch: Literal["inotify", "polling"]
+    watch_problem: str | None
+
+
+class StatusBroker(Document):
+    """The process that holds the log dirs. `command` without the options between program and main class; what the
+    daemon's user may not read is null, and so is a limit that there is not."""
+
+    pid: int
+    start_time: Time
+    user: str
+    command: str
+    cpu_seconds: float | None
+    resident_bytes: Size | None
+    read_bytes: Size | None
+    written_bytes: Size | None
+    open_files: int | None
+    open_files_limit: int | None
+
+
+class StatusQueue(Document):
+    entries: int
+    bytes: Size
+    oldest_marked_at: Time | None
+    next_due_at: Time | None
+
+
+class StatusAssignments(Document):
+    source: Literal["kraft-log", "admin", "file"] | None
+    at: Time | None
+    usable: bool
+    problem: str | None
+
+
+class StatusResult(Document):
+    action: ActionName
+    outcome: OutcomeName
+    dirs: int
+
+
+class StatusCycle(Document):
+    """The last one of its job. `needs_approval`: the plan id that `logagent cleanup --execute --approve` takes."""
+
+    job: Literal["cleanup", "queue", "inventory"]
+    started_at: Time
+    seconds: float
+    plan_id: str | None
+    planned: int
+    results: list[StatusResult]
+    refusals: dict[str, int]
+    waiting: int
+    freed_bytes: Size
+    needs_approval: str | None
+    error: str | None
+
+
+class StatusPublish(Document):
+    at: Time
+    last_sent_at: Time | None
+    waiting: int
+    waiting_bytes: Size
+    dropped: int
+    error: str | None
+
+
+class StatusDoc(Document):
+    """What the running daemon says of itself; what it has not looked at yet is null."""
+
+    schema_: Literal["logagent.status/1"] = Field(alias="schema")
+    at: Time
+    host: str
+    agent_version: str
+    pid: int
+    started_at: Time
+    state_dir: str
+    mode: Literal["report", "enforce"]
+    config: str | None
+    kafka_config: str | None
+    log_dirs: list[StatusLogDir]
+    brokers: list[StatusBroker]
+    queue: StatusQueue | None
+    assignments: StatusAssignments | None
+    cycles: list[StatusCycle]
+    running: Literal["cleanup", "queue", "inventory"] | None
+    next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
+    publish: StatusPublish | None
