@@ -2,8 +2,8 @@
 
 The lock is a file in the store, so it holds between machines. What it can promise is what the file system promises:
 
-- local and mounted ones create a file only if there is none, atomically (`O_EXCL`), and so does HDFS;
-- object stores may not: there two that start within the same second can both believe that they were first. Each reads
+- local and mounted ones create a file only if there is none, atomically (`O_EXCL`);
+- others (HDFS, object stores) are asked first and written to then: there two that start within the same second can both believe that they were first. Each reads
   the lock again after writing it, before it replaces a date and before it marks one as ingested, and stops where it is
   another's. What is left then is a date that does not count as ingested, never one that mixes both.
 
