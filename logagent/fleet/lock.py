@@ -3,9 +3,10 @@
 The lock is a file in the store, so it holds between machines. What it can promise is what the file system promises:
 
 - local and mounted ones create a file only if there is none, atomically (`O_EXCL`);
-- others (HDFS, object stores) are asked first and written to then: there two that start within the same second can both believe that they were first. Each reads
-  the lock again after writing it, before it replaces a date and before it marks one as ingested, and stops where it is
-  another's. What is left then is a date that does not count as ingested, never one that mixes both.
+- others (HDFS, object stores) are asked first and written to then: there two that start within the same second can both
+  believe that they were first. Each reads the lock again after writing it, before it replaces a date and before it
+  marks one as ingested, and stops where it is another's. What is left then is a date that does not count as ingested,
+  never one that mixes both.
 
 The holder writes the lock again every minute. One that was not written for `STALE_SECONDS` on the store's own clock, or
 whose process is gone from this machine, is taken over.
