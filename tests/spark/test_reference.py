@@ -194,8 +194,8 @@ def _check(told: Told, kafka: Kafka, drawn: Drawn) -> None:
     missing = {(r["node_id"], r["topic"], r["partition"]) for r in mine("missing_replicas")}
     assert missing == _reference_missing(drawn)
     for row in mine("missing_replicas"):
-        copies = _copies(drawn, row["topic_id"], row["topic"], row["partition"])
-        assert row["copies_elsewhere"] == len(copies), row
+        left = _copies(drawn, row["topic_id"], row["topic"], row["partition"])
+        assert row["copies_elsewhere"] == len(left), row
     duplicates = {(r["node_id"], r["topic"], r["topic_id"], r["partition"]) for r in mine("duplicates")}
     assert duplicates == _reference_duplicates(drawn)
     usage = {(r["topic"], r["topic_id"], r["partition"]): r["copies"] for r in mine("usage_partitions") if r["copies"]}
