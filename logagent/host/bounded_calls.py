@@ -57,7 +57,11 @@ class _Call(threading.Thread, Generic[T]):
         return None
 
     def stop(self) -> bool:
+        """For the work itself to ask: a sign of life."""
         self.asked = self._owner.monotonic()
+        return self.is_over()
+
+    def is_over(self) -> bool:
         return self.given_up is not None or self.offline() is not None
 
     def run(self) -> None:
@@ -161,7 +165,7 @@ class BoundedCalls:
 
     def hanging(self, path: str) -> bool:
         with self._mutex:
-            return any(call.stop() for call in self._active.get(path, ()))
+            return any(call.is_over() for call in self._active.get(path, ()))
 
     # Behind the scenes
 
@@ -175,7 +179,7 @@ class BoundedCalls:
         call = _Call(self, path, fn, undo, frozenset({path}) if of is None else of)
         with self._mutex:
             offline = self.failures.reason(path) if of is None else None
-            hanging = sum(earlier.stop() for earlier in self._active.get(path, ()))
+            hanging = sum(earlier.is_over() for earlier in self._active.get(path, ()))
             if offline is None and hanging > (0 if of is None else _MOST_QUESTIONS):
                 offline = "an earlier call still hangs"
             if offline is not None:
