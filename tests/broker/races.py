@@ -228,8 +228,11 @@ class Race:
             if found != count:
                 self.tally.troubles.append(f"{KEPT}-{partition}: {found} of {count} records")
 
-    def run(self, rounds: int, full: int, report: bool = False) -> Tally:
-        """`rounds` rounds, `full` of them in full and spread evenly; the last one is always full."""
+    def run(self, rounds: int, full: int, report: bool = False, most_troubles: int = 20) -> Tally:
+        """`rounds` rounds, `full` of them in full and spread evenly; the last one is always full.
+
+        Ends before that where there were more than `most_troubles`.
+        """
         self.prepare()
         every = max(1, rounds // max(full, 1))
         with self.remover() as log:
@@ -237,7 +240,7 @@ class Race:
                 self.round(full=(number + 1) % every == 0 or number == rounds - 1)
                 if report and (number + 1) % 10 == 0:
                     print(f"{number + 1}/{rounds} rounds, {len(self.tally.troubles)} troubles", flush=True)
-                if len(self.tally.troubles) > 20:
+                if len(self.tally.troubles) > most_troubles:
                     break
         for line in log.read_text().splitlines():
             row = json.loads(line)

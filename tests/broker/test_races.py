@@ -28,5 +28,6 @@ def test_a_broker_meets_a_removal_in_every_phase_unharmed(
 
 
 def test_without_the_interlock_the_same_loop_fails(rig: Rig) -> None:
-    tally = Race(rig, "3.9.1", "kraft", seed=20, interlock=False).run(rounds=8, full=8)
+    # About one start in five is hit. The first that is hit is enough.
+    tally = Race(rig, "3.9.1", "kraft", seed=20, interlock=False).run(rounds=60, full=60, most_troubles=0)
     assert any("Stopping serving logs" in trouble or "offline" in trouble for trouble in tally.troubles), tally
