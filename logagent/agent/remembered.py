@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from logagent.host.journal import Entry, Journal
 from logagent.model.facts import RecentAction
 from logagent.model.queue import Mark
 from logagent.model.reasons import Reason
-from logagent.model.records import ActionKind, Identity, Kind, PartitionDir
+from logagent.model.records import ActionKind, PartitionDir
 from logagent.settings import DAY_MS, CleanupSettings
-
-_PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
 def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Mark]:
@@ -73,23 +71,6 @@ def begun(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str
 def recent(journal: Journal, now_ms: int) -> tuple[RecentAction, ...]:
     """What was renamed away or removed in the last 24 hours (a clock set back does not hide it)."""
     return journal.taken_since(now_ms - DAY_MS)
-
-
-def had(dirs: Iterable[PartitionDir], taken: Sequence[RecentAction]) -> tuple[int, int]:
-    """Partition dirs and bytes that the host had within 24 hours: those of now and those that we removed since.
-
-    One that was removed in part counts whole, as it does in the blast radius; the inode alone does not tell one from
-    another (a new directory gets that of one that was removed).
-    """
-    sizes: dict[tuple[Identity, str | None, int | None], int] = {}
-    for r in taken:
-        sizes[r.key] = max(r.bytes, sizes.get(r.key, 0))
-    count = size = 0
-    for d in dirs:
-        if d.kind in _PARTITION_KINDS:
-            count += 1
-            size += max(d.bytes, sizes.pop((d.identity, d.topic_id, d.partition), 0)) if sizes else d.bytes
-    return count + len(sizes), size + sum(sizes.values())
 
 
 def proven_absent(journal: Journal, cleanup: CleanupSettings) -> frozenset[str]:

@@ -33,6 +33,7 @@ from logagent.model.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
 from logagent.model.serving import has_all_open, tell_serving
 from logagent.model.sightings import Clocks, clock_problem, count_sightings, orphans_seen
+from logagent.model.taken import Taken, had
 from logagent.model.verdict import Host
 from logagent.settings import Settings
 
@@ -223,7 +224,7 @@ class Session:
             proven_absent=remembered.proven_absent(self.journal, self.settings.cleanup),
         )
         recent = remembered.recent(self.journal, now) if self.journal_problem is None else ()
-        had_dirs, had_bytes = remembered.had(self.dirs, recent)
+        had_dirs, had_bytes = had(self.dirs, Taken(recent))
         return replace(
             self.sight.facts(log_dirs),
             rulings=rulings,

@@ -81,11 +81,6 @@ class RecentAction:
     bytes: int
     approved: bool
 
-    @property
-    def key(self) -> tuple[Identity, str | None, int | None]:
-        """One directory over all its names and places."""
-        return (self.identity, self.topic_id, self.partition)
-
 
 class Keys:
     """(log dir, name) of many directories, worked out each time they are read: 100,000 of them are not kept."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from logagent.model.facts import Facts
-from logagent.model.records import ActionKind, Identity, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.taken import Taken
 
 GuardName = Literal[
     "inside",
@@ -230,24 +231,17 @@ def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
 def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
     """Guard "blast-radius": over the plan as a whole, with what was done in the last 24 hours.
 
-    A directory counts once, whatever was done to it (its inode stays over renames; the topic id tells it from the next
-    one with that inode), and not at all once an operator has approved it. One directory is always allowed.
+    A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it. One
+    directory is always allowed.
     """
     counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved]
     if not counted:
         return None
-    exempt = {r.key for r in facts.recent if r.approved}
-    sizes: dict[tuple[Identity, str | None, int | None], int] = {}
-    for r in facts.recent:
-        if r.key not in exempt:
-            sizes[r.key] = max(r.bytes, sizes.get(r.key, 0))
-    # A removal that was interrupted may have taken the topic id: then inode and partition have to do.
-    without_id = {(r.identity, r.partition): r.key for r in facts.recent}
+    taken = Taken(facts.recent)
+    sizes = {key: size for key, size in taken.sizes.items() if key not in taken.approved}
     for p in counted:
-        key = (p.dir.identity, p.dir.topic_id, p.dir.partition)
-        if p.dir.topic_id is None:
-            key = without_id.get((p.dir.identity, p.dir.partition), key)
-        if key not in exempt:
+        key = taken.key(p.dir)
+        if key not in taken.approved:
             sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
     fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
     if fact is None:

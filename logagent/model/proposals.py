@@ -13,6 +13,7 @@ from logagent.model.plan import Flags, Proposal, Waiting
 from logagent.model.queue import Attempts, Mark, QueueEntry, backoff_ms, full_topic, marked_at_ms
 from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.sightings import Sighting, of_directory
+from logagent.model.taken import Taken
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
@@ -109,8 +110,8 @@ def uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
     """
     if len(proposals) == 1 and not facts.recent:
         return []
-    counted = {key for r in facts.recent for key in (r.key, (r.identity, None, r.partition))}
-    return [p for p in proposals if not p.approved and (p.dir.identity, p.dir.topic_id, p.dir.partition) not in counted]
+    taken = Taken(facts.recent)
+    return [p for p in proposals if not p.approved and taken.key(p.dir) not in taken.sizes]
 
 
 def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:

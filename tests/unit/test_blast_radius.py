@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.plan import BlastRadius, Proposal, assemble, blast_radius, plan_id
 from logagent.model.records import ActionKind, Identity
+from logagent.model.taken import Taken, had
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
 
 LIMITS = BlastRadius(max_dirs=20, max_fraction=0.1)
@@ -124,3 +125,28 @@ def test_a_plan_that_trips_stops_whole_until_exactly_it_is_allowed(count: int) -
     assert len(allowed.actions) == count and all(p.approved for p in allowed.actions)
     other = assemble(proposals, [], host(), [], LIMITS, approve=plan_id(proposals[1:]))
     assert other.needs_approval is not None
+
+
+# Few inodes, ids and partitions: inodes are given away again, and an interrupted removal has taken the topic id.
+TOLD_APART = st.tuples(
+    st.integers(1, 3), st.integers(1, 3), st.sampled_from(["A", "B", None]), st.integers(0, 2), st.integers(0, 5)
+)
+
+
+@given(st.lists(TOLD_APART, max_size=6), st.lists(st.tuples(TOLD_APART, st.booleans()), max_size=6))
+def test_what_is_taken_is_never_more_than_what_there_was(
+    history: list[tuple[int, int, str | None, int, int]],
+    drawn: list[tuple[tuple[int, int, str | None, int, int], bool]],
+) -> None:
+    """A host that may lose everything never needs an approval, whatever was removed or half removed before."""
+    standing = {(device, inode): (rest, planned) for (device, inode, *rest), planned in drawn}
+    dirs, proposals = [], []
+    for number, ((device, inode), ((topic_id, partition, size), planned)) in enumerate(standing.items()):
+        name = f"t-{partition}.{number:032x}-delete"
+        found = directory(name, inode=inode, device=device, topic_id=topic_id, bytes=size)
+        dirs.append(found)
+        if planned:
+            proposals.append(proposal(ActionKind.REMOVE, found))
+    done = tuple(RecentAction(Identity(d, i), topic, p, size, False) for d, i, topic, p, size in history)
+    count, size = had(dirs, Taken(done))
+    assert blast_radius(proposals, host(count, size, done), BlastRadius(10**6, 1.0)) is None
