@@ -9,6 +9,7 @@ in the end, settled; and the log says nothing twice in a row.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -210,7 +211,8 @@ class Soak:
             env={**os.environ, **SETTINGS}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         if done.returncode not in (0, 1, 3, 5) or "Traceback" in done.stderr:
-            self.problems.append(f"cleanup came to {done.returncode}: {done.stderr[-300:]}")
+            facts = [r["fact"] for r in json.loads(done.stdout)["refusals"]] if done.stdout else []
+            self.problems.append(f"cleanup came to {done.returncode}: {facts[-3:]} {done.stderr[-300:]}")
         self.done["commands"] += 1
 
     # The whole
