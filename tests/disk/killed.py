@@ -25,7 +25,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
 from logagent.cli import main
@@ -38,6 +38,7 @@ SYSCALLS = (
 )  # fmt: skip
 ERRNOS = ("EIO", "ENOSPC", "EACCES", "EROFS", "EBUSY")
 KILL = "signal=KILL"
+S = TypeVar("S")
 # Two at a time: the machines that run this have two cores.
 WORKERS = 2
 
@@ -308,28 +309,28 @@ def problems_of(root: Path, wanted: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
+class Blow(Generic[S]):
     """One case: at `site`, `injection` (as strace writes it)."""
 
-    site: Site
+    site: S
     injection: str
 
     def __str__(self) -> str:
         return f"{self.injection} at {self.site}"
 
 
-def kills(sites: Iterable[Site]) -> list[Blow]:
+def kills(sites: Iterable[S]) -> list[Blow[S]]:
     return [Blow(s, KILL) for s in sites]
 
 
-def errors(sites: Iterable[Site], *, each: bool) -> list[Blow]:
+def errors(sites: Iterable[S], *, each: bool) -> list[Blow[S]]:
     """Every site with every errno (`each`), or with one of them in turn."""
     if each:
         return [Blow(s, f"error={errno}") for s in sites for errno in ERRNOS]
     return [Blow(s, f"error={ERRNOS[number % len(ERRNOS)]}") for number, s in enumerate(sites)]
 
 
-def strike(scenario: Scenario, blows: Sequence[Blow], folder: Path) -> list[str]:
+def strike(scenario: Scenario, blows: Sequence[Blow[Site]], folder: Path) -> list[str]:
     """Strike once per blow, run the command again, and tell everything that is not as it should be."""
     undisturbed = folder / "undisturbed"
     status, document = in_process(undisturbed, scenario.prepare(undisturbed))
@@ -352,7 +353,7 @@ def strike(scenario: Scenario, blows: Sequence[Blow], folder: Path) -> list[str]
     return problems
 
 
-def _struck(root: Path, own: Sequence[str], blow: Blow) -> subprocess.CompletedProcess[str]:
+def _struck(root: Path, own: Sequence[str], blow: Blow[Site]) -> subprocess.CompletedProcess[str]:
     call = blow.site.call
     injection = f"inject={call}:{blow.injection}:when={blow.site.number}"
     # It halves the time, but strace injects no signals with it.
@@ -360,7 +361,7 @@ def _struck(root: Path, own: Sequence[str], blow: Blow) -> subprocess.CompletedP
     return under_strace(root, own, *quick, "-o", os.devnull, "-e", f"trace={call}", "-e", injection)
 
 
-def _judge_first(blow: Blow, run: subprocess.CompletedProcess[str]) -> list[str]:
+def _judge_first(blow: Blow[Site], run: subprocess.CompletedProcess[str]) -> list[str]:
     if blow.injection == KILL:
         killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
         return [] if killed else [f"it was not killed (status {run.returncode}): {run.stderr}"]
@@ -369,7 +370,7 @@ def _judge_first(blow: Blow, run: subprocess.CompletedProcess[str]) -> list[str]
     return []
 
 
-def _expected(blow: Blow, root: Path, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+def _expected(blow: Blow[Site], root: Path, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
     """A recovery point that could not be taken out stays where it is: it does no harm, and nobody tries again."""
     if blow.injection == KILL or not blow.site.what.endswith((RECOVERY_POINT, "d1")):
         return wanted
@@ -377,7 +378,7 @@ def _expected(blow: Blow, root: Path, wanted: Mapping[str, Any]) -> Mapping[str,
 
 
 def _judge_second(
-    scenario: Scenario, blow: Blow, root: Path, own: Sequence[str], wanted: Mapping[str, Any]
+    scenario: Scenario, blow: Blow[Site], root: Path, own: Sequence[str], wanted: Mapping[str, Any]
 ) -> list[str]:
     try:
         status, document = in_process(root, own)

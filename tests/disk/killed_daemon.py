@@ -26,14 +26,16 @@ from logagent.broker.assignments_file import write_assignments
 from logagent.broker.checkpoints import RECOVERY_POINT
 from logagent.model.topics import PartitionAssignment, Source, Topic, make_image
 from tests.disk.killed import (
-    ERRNOS,
     HEX,
     KILL,
     PARTITIONS,
     SYSCALLS,
     WORKERS,
+    Blow,
     end_of,
+    errors,
     in_process,
+    kills,
     lay_out,
     partition,
     problems_of,
@@ -135,26 +137,7 @@ def each_file_once(sites: Iterable[Site]) -> list[Site]:
     return [s for s in sites if s.number == 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Blow:
-    site: Site
-    injection: str
-
-    def __str__(self) -> str:
-        return f"{self.injection} at {self.site}"
-
-
-def kills(sites: Iterable[Site]) -> list[Blow]:
-    return [Blow(s, KILL) for s in sites]
-
-
-def errors(sites: Iterable[Site], *, each: bool) -> list[Blow]:
-    if each:
-        return [Blow(s, f"error={errno}") for s in sites for errno in ERRNOS]
-    return [Blow(s, f"error={ERRNOS[n % len(ERRNOS)]}") for n, s in enumerate(sites)]
-
-
-def strike(blows: Sequence[Blow], folder: Path) -> list[str]:
+def strike(blows: Sequence[Blow[Site]], folder: Path) -> list[str]:
     """Strike once per blow, let the next daemon and then commands go on, and tell what is not as it should be."""
     undisturbed = folder / "undisturbed"
     prepare(undisturbed)
@@ -171,7 +154,7 @@ def strike(blows: Sequence[Blow], folder: Path) -> list[str]:
     return problems
 
 
-def _struck(root: Path, blow: Blow) -> subprocess.CompletedProcess[str]:
+def _struck(root: Path, blow: Blow[Site]) -> subprocess.CompletedProcess[str]:
     prepare(root)
     site = blow.site
     injection = f"inject={site.call}:{blow.injection}:when={site.number}"
@@ -179,7 +162,7 @@ def _struck(root: Path, blow: Blow) -> subprocess.CompletedProcess[str]:
     return under_strace(root, arguments(root, "run", "--once"), *options)
 
 
-def _judge_first(blow: Blow, run: subprocess.CompletedProcess[str]) -> list[str]:
+def _judge_first(blow: Blow[Site], run: subprocess.CompletedProcess[str]) -> list[str]:
     if blow.injection == KILL:
         killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
         return [] if killed else [f"it was not killed (status {run.returncode}): {run.stderr[-500:]}"]
@@ -188,7 +171,7 @@ def _judge_first(blow: Blow, run: subprocess.CompletedProcess[str]) -> list[str]
     return []
 
 
-def _judge_end(root: Path, wanted: Mapping[str, Any], blow: Blow) -> list[str]:
+def _judge_end(root: Path, wanted: Mapping[str, Any], blow: Blow[Site]) -> list[str]:
     try:
         to_the_end(root)
     except Exception as e:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.killed_daemon import ENVIRONMENT, each_few, each_file_once, errors, kills, sites_of, strike
+from tests.disk.killed import errors, kills
+from tests.disk.killed_daemon import ENVIRONMENT, each_few, each_file_once, sites_of, strike
 from tests.needs import need_command
 
 
