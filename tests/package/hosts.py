@@ -54,6 +54,13 @@ def builds(directory: Path) -> tuple[Path, Path]:
     return directory / "release-1", directory / "release-2"
 
 
+def _asked_for(names: list[str] | None, everything: bool) -> list[str]:
+    """The distributions of one kind of try: all of them where none is named."""
+    if names is None and not everything:
+        return []
+    return names or list(DISTRIBUTIONS)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Try the packages on clean hosts.")
     parser.add_argument("--packages", type=Path, help="directory with (or for) release-1 and release-2")
@@ -75,9 +82,9 @@ def main() -> int:
                 traceback.print_exc(file=sys.stdout)
                 failed.append(what)
 
-        for name in options.installed or (DISTRIBUTIONS if everything else ()):
+        for name in _asked_for(options.installed, everything):
             attempt(f"{name}, not booted", lambda n=name: installed(n, deb[0], Path(scratch)))  # type: ignore[misc]
-        for n, name in enumerate(options.booted or (DISTRIBUTIONS if everything else ())):
+        for n, name in enumerate(_asked_for(options.booted, everything)):
             # Confluent's packages run the broker as another user than everyone else's.
             user = ("cp-kafka", "kafka")[n % 2]
             attempt(f"{name}, booted", lambda n=name, u=user: booted.run(n, deb, Path(scratch), u))  # type: ignore[misc]
