@@ -45,7 +45,8 @@ READ_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Session:
-    """Everything that a command sees. `acting`: it holds the executor lock and may write the journal."""
+    """Everything that a command sees. `acting`: it holds the executor lock and may write the journal. `whole`: the
+    inventory is of all directories, so that what it does not show is not there."""
 
     target: Target
     settings: Settings
@@ -58,6 +59,7 @@ class Session:
     inventories: dict[str, LogDirInventory] = field(default_factory=dict)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)
+    whole: bool = False
     assignments: Assignments = field(default_factory=Assignments)
 
     def take_inventory(
@@ -70,7 +72,8 @@ class Session:
         opened = self.sight.opened()
         # Those of this session, which the health loop does not change under it, as it does what is known.
         self.inventories = {}
-        known = self.known if only is None else {}
+        self.whole = only is None
+        known = self.known if self.whole else {}
         done: dict[str, int] = dict.fromkeys(opened, 0)
 
         def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
@@ -256,7 +259,7 @@ class Session:
 
     def _seen_serving(self, where: LogDirFacts) -> bool:
         inventory = self.inventories.get(where.path)
-        if inventory is not None and has_all_open(where, inventory.dirs):
+        if self.whole and inventory is not None and has_all_open(where, inventory.dirs):
             return True
         node_id = self.sight.cluster.node_id
         return node_id is not None and self.assignments.log_dir_served(node_id, where.path) is True
