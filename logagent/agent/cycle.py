@@ -26,7 +26,7 @@ def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None) 
     stray, stray_waiting = strays(
         session.of_kind(Kind.STRAY), marks, begun, cleanup.stray_retention, facts.now_ms, session.attempts()
     )
-    ages = Ages(cleanup.sightings, cleanup.min_age, cleanup.stray_retention)
+    ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, orphan_waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
     proposals, waiting = [*marked, *stray, *orphan], [*kept, *marked_waiting, *stray_waiting, *orphan_waiting]
     if clock_trouble is not None:

@@ -172,8 +172,8 @@ class SideBySide:
         whole = Execution()
         parts: dict[str, list[Proposal]] = {}
         for p in self._plan.actions:
-            first = self._first_path(self._log_dir_of(p))
-            if first == self._log_dir_of(p):
+            first = self._first_path(p.dir.log_dir)
+            if first == p.dir.log_dir:
                 parts.setdefault(first, []).append(p)
             else:
                 same = ActionResult(Outcome.SKIPPED, f"{p.dir.log_dir} is the same directory as {first}")
@@ -193,10 +193,6 @@ class SideBySide:
             whole.results |= results
             whole.refusals += list(lanes[path].refusals)
         return whole
-
-    def _log_dir_of(self, p: Proposal) -> str:
-        """The log dir of the two that an action can concern: the other is a quarantine directory."""
-        return p.dir.log_dir
 
     def _first_path(self, path: str) -> str:
         """The first path to this directory: in one that has two (a symlink) no two lanes may work at the same time, for

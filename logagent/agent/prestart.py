@@ -50,7 +50,7 @@ def plan_prestart(session: Session, facts: Facts) -> Plan:
     """What is due and can be renamed now."""
     cleanup = session.settings.cleanup
     marks, begun = session.marks(), session.begun()
-    ages = Ages(cleanup.sightings, cleanup.min_age, cleanup.stray_retention)
+    ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
     inside = [d for d in session.of_kind(Kind.STRAY) if not facts.log_dirs[d.log_dir].quarantine]
     stray, stray_waiting = strays(inside, marks, begun, cleanup.stray_retention, facts.now_ms)

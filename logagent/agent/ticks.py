@@ -82,8 +82,6 @@ class Cycles:
     calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     totals: HostTotals | None = None
-    delete_delay_ms: int | None = None
-    assignments_read: bool = False
     tidied_ms: int | None = None
     gave_way: float = float("-inf")
     let_in: float = float("-inf")
@@ -156,7 +154,6 @@ class Cycles:
 
     def _look(self, cycle: CycleNotes, session: Session) -> None:
         session.read_assignments()
-        self.delete_delay_ms, self.assignments_read = session.assignments.delete_delay_ms, True
         session.take_inventory(self._progress(self._courtesy(self.aborting)))
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)

@@ -133,9 +133,6 @@ class _Looker:
         """Forget the last look: the next `before()` looks, whatever the clock says."""
         self._valid_until = float("-inf")
 
-    # Said after a sleep or a long listing; the same thing, named for what happened.
-    waited = expire
-
     def _look(self) -> None:
         self._valid_until = float("-inf")
         for _ in range(MAX_SLOW_LOOKS):
@@ -171,7 +168,7 @@ class Interlock(_Looker):
     """Lets work on a log dir go on only while **nobody** holds it (behaviour, guard `lock`).
 
     One object per worker and batch: `before()` immediately before every rename, unlink, truncate and rmdir;
-    `after_rename()` right after each rename; `waited()` after every sleep. All waiting comes before a look, never
+    `after_rename()` right after each rename; `expire()` after every sleep. All waiting comes before a look, never
     after one. Not safe for use by two threads at once.
     """
 

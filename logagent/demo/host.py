@@ -53,9 +53,6 @@ class Tree:
     ctimes: Mapping[str, int]
     checkpoints: Mapping[str, frozenset[str]]
 
-    def bytes_of(self, directory: str) -> int:
-        return sum(f.size for f in self.dirs[directory].values())
-
 
 def lay_out(folder: Path) -> None:
     """Extract the disk into `folder` (which must be there), and write the configuration and the assignments.

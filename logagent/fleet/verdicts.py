@@ -23,7 +23,6 @@ doubted."""
 SKEW_SECONDS = 300
 
 HOST = ["cluster_id", "node_id"]
-PLACE = [*HOST, "log_dir", "name"]
 
 
 LIVE = ("current", "future")

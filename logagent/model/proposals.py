@@ -25,7 +25,6 @@ class Ages:
 
     sightings: int
     min_age_ms: int
-    stray_retention_ms: int
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:

@@ -123,9 +123,3 @@ def build_queue(
 def due(queue: Iterable[QueueEntry], now_ms: int) -> list[QueueEntry]:
     """Those whose time has come. One that was marked in the future (a clock was set back) is not due."""
     return [e for e in queue if max(e.due_at_ms, e.marked_at_ms) <= now_ms]
-
-
-def next_run_ms(queue: Iterable[QueueEntry], now_ms: int, delay_ms: int) -> int:
-    """When to look again: at the next due time, or after max(delay, 1 ms) where the queue is empty (never at once)."""
-    later = [at for e in queue if (at := max(e.due_at_ms, e.marked_at_ms)) > now_ms]
-    return min(later) if later else now_ms + max(delay_ms, 1)

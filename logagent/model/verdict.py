@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from logagent.errors import UnreadableError
 from logagent.model.facts import Ruling
 from logagent.model.reasons import Reason
 from logagent.model.records import Kind, PartitionDir, Verdict
@@ -95,16 +94,6 @@ def decide(
     else:
         ruling = _of_gone_topic(directory, topic_id, image, absent_by_id)
     return _held_back(directory, image, ruling) if ruling.verdict is Verdict.ORPHAN else ruling
-
-
-def require_usable(image: AssignmentImage, host: Host, *, now_ms: int) -> None:
-    """Raise `UnreadableError`, with the figure, if no verdict could come from this image on this host."""
-    problem = _image_problem(image, host, now_ms)
-    if problem is not None:
-        raise UnreadableError(
-            f"{image.origin or image.source}: {problem.detail}",
-            hint="export the assignments again, on a host of this cluster whose broker runs",
-        )
 
 
 def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:

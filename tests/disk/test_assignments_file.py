@@ -25,7 +25,7 @@ from logagent.broker.assignments_file import (
 from logagent.broker.metadata_log import read_metadata_log
 from logagent.documents import AssignmentsDoc
 from logagent.errors import UnreadableError
-from logagent.model.records import Kind
+from logagent.model.records import Kind, Verdict
 from logagent.model.topics import (
     AssignmentImage,
     BrokerRegistration,
@@ -34,7 +34,8 @@ from logagent.model.topics import (
     Topic,
     make_image,
 )
-from logagent.model.verdict import Host, decide, require_usable
+from logagent.model.verdict import Host, decide
+from tests.hosts import directory
 from tests.kafka_disks import expected, extract, metadata_dir, partition_dirs
 from tests.metadata_writer import id_of
 
@@ -145,7 +146,6 @@ def test_a_stopped_node_is_judged_by_another_nodes_export(tmp_path: Path) -> Non
     causes = {o["dir"]: o["cause"] for o in told["orphans"]}
     ids = {d["path"].rpartition("/")[2]: d["directory_id"] for d in told["directories"]}
     host = Host(3, told["cluster_id"], 900_000)
-    require_usable(image, host, now_ms=image.at_ms)
     seen: dict[str, int] = {}
     for one in partition_dirs(node3):
         log_dir = one.log_dir.rpartition("/")[2]
@@ -165,11 +165,18 @@ def test_a_stopped_node_is_judged_by_another_nodes_export(tmp_path: Path) -> Non
 def test_stale_and_foreign_files_are_refused_with_the_figure() -> None:
     image = parse_assignments(exported(sample()), "assignments.json")
     host = Host(1, "C-luster_id", 900_000)
-    require_usable(image, host, now_ms=AT_MS + 900_000)
-    with pytest.raises(UnreadableError, match=r"assignments\.json: .* 5400 s old, at most 900 s are allowed"):
-        require_usable(image, host, now_ms=AT_MS + 5_400_000)
-    with pytest.raises(UnreadableError, match="is of cluster C-luster_id, not theirs"):
-        require_usable(image, replace(host, cluster_id="theirs"), now_ms=AT_MS)
+    gone = directory("gone-0", topic_id="g" * 22)
+
+    def ruled(host: Host, now_ms: int) -> tuple[str | None, str]:
+        ruling = decide(gone, image, host, now_ms=now_ms)
+        assert ruling is not None and ruling.verdict is Verdict.UNKNOWN
+        return ruling.reason, ruling.detail or ""
+
+    assert "are allowed" not in ruled(host, AT_MS + 900_000)[1]
+    reason, detail = ruled(host, AT_MS + 5_400_000)
+    assert reason == "stale-assignments" and "5400 s old, at most 900 s are allowed" in detail
+    reason, detail = ruled(replace(host, cluster_id="theirs"), AT_MS)
+    assert reason == "foreign-cluster" and "is of cluster C-luster_id, not theirs" in detail
 
 
 # -- damage ---------------------------------------------------------------------------------------

@@ -5,16 +5,21 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from logagent.agent.clock import SystemClock
 from logagent.agent.recovery import recover
 from logagent.broker.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.host.disk import LogDirFailures, OpenLogDir
 from logagent.host.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.disk.failing import format_log_dir, partition
+from tests.disk.sessions import SETTINGS, Host
+from tests.disk.test_attack_daemon import cycles
 from tests.hosts import HEX
 from tests.needs import need_root
 
@@ -60,16 +65,19 @@ def journal(tmp_path: Path, disks: list[tuple[Path, Path]]) -> Iterator[Journal]
     """One that knows of a mark that began and did not come to its rename."""
     state = tmp_path / "state"
     state.mkdir()
-    disk, point = disks[0]
+    with Journal.open(str(state)) as made:
+        made.begin([interrupted_mark(*disks[0])], 1)
+        yield made
+
+
+def interrupted_mark(disk: Path, point: Path) -> Intent:
+    """Of `orders-0` on `disk`, which is the log dir `point`: its log start offset is out, it has its old name."""
     found = (disk / "orders-0").stat()
-    intent = Intent(
+    return Intent(
         ActionKind.MARK, str(point), "orders-0", f"orders-0.{HEX}-delete", "orders", 0, None,
         Identity(found.st_dev, found.st_ino), 1, "plan", "test",
         checkpoint_entries=(CheckpointEntry(LOG_START_OFFSET, "orders", 0, 500),),
     )  # fmt: skip
-    with Journal.open(str(state)) as made:
-        made.begin([intent], 1)
-        yield made
 
 
 def offsets(disk: Path) -> dict[TopicPartition, int]:
@@ -99,3 +107,23 @@ def test_what_is_gone_from_its_own_disk_is_settled(journal: Journal, disks: list
     (disk / "orders-0").rename(disk / "moved-away-0")
     with mounted(disk, point):
         assert recovered(journal, point) == [Outcome.FAILED]
+
+
+@pytest.mark.parametrize(("mode", "outcome", "wanted"), [("report", None, {}), ("enforce", "skipped", {ORDERS: 500})])
+def test_report_mode_puts_nothing_back(
+    tmp_path: Path, mode: Literal["report", "enforce"], outcome: str | None, wanted: dict[TopicPartition, int]
+) -> None:
+    """What a command left open is settled by one that may act, not by a daemon that only reports."""
+    log_dir, state = format_log_dir(tmp_path / "d1"), tmp_path / "state"
+    state.mkdir()
+    partition(log_dir, "orders-0")
+    (log_dir / LOG_START_OFFSET).write_bytes(render_checkpoint({}))
+    with Journal.open(str(state)) as journal:
+        journal.begin([interrupted_mark(log_dir, log_dir)], SystemClock().now_ms())
+    settings = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, mode=mode))
+    life = cycles(Host(state, log_dir, settings=settings))
+    for summary in (life.queue(), life.inventory(), life.cleanup()):
+        assert summary.error is None
+    with Journal.open_read_only(str(state)) as journal:
+        assert [e.outcome for e in journal.history()] == [outcome]
+    assert offsets(log_dir) == wanted

@@ -14,7 +14,7 @@ from logagent.model.sightings import Sighting
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
-AGES = Ages(3, DAY_MS, 7 * DAY_MS)
+AGES = Ages(3, DAY_MS)
 DIR = PartitionDir(
     "/d1", "orders-0", Kind.CURRENT, "orders", 0, None, False, 7, 11, 0, 0, topic_id="A" * 22, newest_mtime_ns=5
 )

@@ -137,7 +137,7 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
         assert waiting[0].until_ms is not None and waiting[0].until_ms > NOW
 
 
-AGES = Ages(sightings=3, min_age_ms=DAY, stray_retention_ms=7 * DAY)
+AGES = Ages(sightings=3, min_age_ms=DAY)
 
 
 def sighting(count: int, first_ms: int) -> dict[tuple[str, str], Sighting]:
