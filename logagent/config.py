@@ -251,12 +251,14 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
     """The broker's `server.properties`: the configured one, else that of the only broker this host has.
 
     Looked at are the brokers that run, those that systemd units start, and the usual places; how they are told apart
-    stands in `logagent.host.discovery`. Raises ConfigError where none or more than one is found: guessing between two
+    stands in `logagent.host.brokers.discovery`.
+
+    Raises ConfigError where none or more than one is found: guessing between two
     brokers is not ours to do.
     """
     if configured is not None:
         return configured
-    from logagent.host.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, only_broker
+    from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, only_broker
 
     found = find_brokers(root)
     only = only_broker(found)

@@ -89,7 +89,7 @@ def documentation(to: Path, version: str) -> None:
 
 def maintainer_scripts(to: Path) -> None:
     """The scripts of the packages, with the schema of the journal that this version knows."""
-    text = (ROOT / "logagent/host/journal_file.py").read_text()
+    text = (ROOT / "logagent/host/state/schema.py").read_text()
     schema = re.findall(r"^SCHEMA_VERSION = (\d+)$", text, re.MULTILINE)[0]
     for kind in ("deb", "rpm"):
         for script in sorted((HERE / kind).iterdir()):

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.assignments_file import write_assignments
-from logagent.broker.meta_properties import parse_meta_properties
-from logagent.broker.metadata_log import read_metadata_log
+from logagent.broker.exported.file import write_assignments
+from logagent.broker.files.meta_properties import parse_meta_properties
+from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.cli.main import run
 from tests.kafka_disks import extract, metadata_dir
 

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logagent.agent.scheduling import Tick
+from logagent.agent.daemon.scheduling import Tick
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

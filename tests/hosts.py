@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from logagent.model.facts import Facts, LogDirFacts, Ruling
-from logagent.model.names import classify
-from logagent.model.plan import Proposal
+from logagent.model.naming.names import classify
+from logagent.model.planning.plan import Proposal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Identity, PartitionDir, Verdict
 
 LOG_DIR = "/data/d1"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.publish import Publisher
-from logagent.agent.session import Session, open_session
-from logagent.agent.spool import SPOOL_BYTES
-from logagent.agent.target import resolve_target
+from logagent.agent.publish.publish import Publisher
+from logagent.agent.publish.spool import SPOOL_BYTES
+from logagent.agent.session.session import Session, open_session
+from logagent.agent.session.target import resolve_target
 from logagent.config import load
 from logagent.model.facts import Facts
 from tests.cli_host import CliHost

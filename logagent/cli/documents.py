@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from logagent.agent.log_manager import Execution
-from logagent.agent.session import Session
-from logagent.host.journal import CheckpointEntry, Entry
-from logagent.model.plan import Plan, Proposal, Refusal, action_id
-from logagent.model.queue import QueueEntry
+from logagent.agent.execute.log_manager import Execution
+from logagent.agent.session.session import Session
+from logagent.host.state.journal import CheckpointEntry, Entry
+from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id
+from logagent.model.planning.queue import QueueEntry
 from logagent.model.times import rfc3339, rfc3339_or_none
 
 

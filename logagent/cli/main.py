@@ -58,7 +58,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        found = getattr(importlib.import_module(f"logagent.cli.{module}"), attribute)
+        found = getattr(importlib.import_module(f"logagent.cli.commands.{module}"), attribute)
         assert isinstance(found, click.Command)
         return found
 

@@ -15,7 +15,7 @@ import click
 from logagent import config
 from logagent.config import Loaded
 from logagent.errors import ConfigError, Exit, worst
-from logagent.host.state_dir import DEFAULT_STATE_DIR, default_state_dir
+from logagent.host.state.state_dir import DEFAULT_STATE_DIR, default_state_dir
 from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])

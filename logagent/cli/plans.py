@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from logagent.agent.log_manager import Execution
-from logagent.agent.session import Session
+from logagent.agent.execute.log_manager import Execution
+from logagent.agent.session.session import Session
 from logagent.cli.documents import plan_document
-from logagent.cli.host import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.cli.session import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
 from logagent.errors import Exit
 from logagent.model.facts import Facts
-from logagent.model.plan import Plan
+from logagent.model.planning.plan import Plan
 from logagent.model.records import ActionKind, Outcome
 
 MakePlan = Callable[[Session, Facts], Plan]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from logagent.broker.assignments_file import write_assignments
-from logagent.broker.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.broker.metadata_log import read_metadata_log
+from logagent.broker.exported.file import write_assignments
+from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.errors import LogAgentError, UsageError
 
 # Node 3 of a three-node KRaft cluster of Kafka 3.9.1, whose second log dir came back after an outage: topics were

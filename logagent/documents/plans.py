@@ -8,7 +8,7 @@ from pydantic import Field
 
 from logagent.documents.base import ActionName, Document, OutcomeName, Size, Time
 from logagent.documents.inventory import Assignments
-from logagent.model.plan import GuardName
+from logagent.model.planning.plan import GuardName
 
 
 class ActionDoc(Document):

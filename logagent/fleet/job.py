@@ -16,13 +16,13 @@ from pyspark.sql import functions as fn
 
 from logagent import __version__
 from logagent.errors import LogAgentError
-from logagent.fleet import growth, partitions, replicas, reports, verdicts
-from logagent.fleet.contract import GROWTH_DATES, TREEMAP_TOPICS
-from logagent.fleet.output import Output
-from logagent.fleet.scope import Asked, Scope, check_keys, scope
+from logagent.fleet.report import growth, partitions, replicas, reports, verdicts
+from logagent.fleet.report.output import Output
+from logagent.fleet.report.scope import Asked, Scope, check_keys, scope
+from logagent.fleet.report.summary import document, totals, warnings_of
 from logagent.fleet.session import tune
-from logagent.fleet.store import Scratch, Store
-from logagent.fleet.summary import document, totals, warnings_of
+from logagent.fleet.tables.store import Scratch, Store
+from logagent.store.contract import GROWTH_DATES, TREEMAP_TOPICS
 
 Say = Callable[[str], None]
 

@@ -60,10 +60,10 @@ def _age(text: str) -> timedelta:
 
 
 def _run(options: argparse.Namespace) -> object:
-    from logagent.fleet.dates import ingest_dates, trim_landing
     from logagent.fleet.job import Job, report
+    from logagent.fleet.report.dates import ingest_dates, trim_landing
     from logagent.fleet.session import build_session, explained
-    from logagent.fleet.store import Store
+    from logagent.fleet.tables.store import Store
 
     say = _say if options.verbose else _silent
     spark = build_session()

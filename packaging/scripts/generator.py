@@ -32,10 +32,10 @@ from start import prepare
 
 prepare()
 
-from logagent.agent.target import resolve_target  # noqa: E402
+from logagent.agent.session.target import resolve_target  # noqa: E402
 from logagent.config import find_server_properties, load  # noqa: E402
 from logagent.errors import LogAgentError  # noqa: E402
-from logagent.host.discovery import find_brokers  # noqa: E402
+from logagent.host.brokers.discovery import find_brokers  # noqa: E402
 from logagent.settings import Settings  # noqa: E402
 
 # Nothing here, nor below, is ever opened for writing, whatever server.properties says.

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from logagent.fleet.generate import generate
-from logagent.fleet.planted import Fleet
+from logagent.fleet.demo.generate import generate
+from logagent.fleet.demo.planted import Fleet
 
 DIRS_PER_HOST = 4000
 HOSTS_PER_CLUSTER = 100
@@ -83,7 +83,7 @@ def _high_water(pid: int) -> int:
 
 PLAIN = """
 import sys
-from logagent.fleet.schema import SNAPSHOT_LINE
+from logagent.fleet.tables.schema import SNAPSHOT_LINE
 from logagent.fleet.session import build_session
 spark = build_session(master=sys.argv[2])
 frame = spark.read.schema(SNAPSHOT_LINE).json(sys.argv[1] + '/landing/*/*/[0-9]*/*.jsonl.gz')

@@ -30,7 +30,7 @@ INDEX_INTERVAL = 4096
 _MEASURED = """
 import json, resource, sys, time
 began, cpu = time.perf_counter(), time.process_time()
-from logagent.broker.metadata_log import read_metadata_log
+from logagent.broker.metadata_log.log import read_metadata_log
 image = read_metadata_log(sys.argv[1], node_id=1, cluster_id="c", now_ms=0)
 print(json.dumps({
     "seconds": round(time.perf_counter() - began, 3),

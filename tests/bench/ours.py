@@ -11,13 +11,13 @@ import time
 import uuid
 from collections.abc import Callable
 
-from logagent.broker.lock import Interlock
-from logagent.host.budget import ByteBudget
-from logagent.host.disk import LogDirFailures, OpenLogDir
-from logagent.host.processes import scan_open_files
-from logagent.host.removal import remove_dir
-from logagent.host.scan import scan_log_dir
-from logagent.model.names import classify, delete_name
+from logagent.broker.process.lock import Interlock
+from logagent.host.brokers.holders import scan_open_files
+from logagent.host.inventory.scan import scan_log_dir
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.remove import remove_dir
+from logagent.model.naming.names import classify, delete_name
 from logagent.model.records import Identity
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.fleet import aggregates
-from logagent.fleet.ingest import ROWS_PER_FILE
-from logagent.fleet.rows import fingerprinted
-from logagent.fleet.schema import STORE, topic_key
+from logagent.fleet.ingest.ingest import ROWS_PER_FILE
 from logagent.fleet.session import build_session
-from logagent.fleet.store import Store
+from logagent.fleet.tables import aggregates
+from logagent.fleet.tables.rows import fingerprinted
+from logagent.fleet.tables.schema import STORE, topic_key
+from logagent.fleet.tables.store import Store
 
 COPIES = 3
 CLUSTER_DIRS = 400_000

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 
-from logagent.broker.lock import Interlock
+from logagent.broker.process.lock import Interlock
 from logagent.cli.main import run
 
 

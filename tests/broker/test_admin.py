@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.admin import AdminReader, IdAnswer
-from logagent.broker.client_properties import client_properties
+from logagent.broker.admin.client_properties import client_properties
+from logagent.broker.admin.reader import AdminReader, IdAnswer
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.topic_ids import to_text
-from logagent.model.topics import Source
+from logagent.model.assignments.image import Source
+from logagent.model.naming.topic_ids import to_text
 from tests.broker.cluster import KafkaCluster
 from tests.broker.kafka import KafkaNode
 from tests.broker.process import wait_until

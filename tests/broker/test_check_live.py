@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.check import CheckReport, run_check
+from logagent.agent.check.check import CheckReport, run_check
 from logagent.agent.clock import SystemClock
-from logagent.agent.session import open_session
-from logagent.agent.target import resolve_target
+from logagent.agent.session.session import open_session
+from logagent.agent.session.target import resolve_target
 from logagent.cli.main import run as logagent
 from logagent.model.records import Health
 from logagent.settings import KafkaSettings, Settings

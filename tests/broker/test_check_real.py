@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from logagent.cli.main import run as logagent
-from logagent.model import check as check_module
+from logagent.model.check import check as check_module
 from tests.broker.start_cases import ACCESS, CASES, ZOOKEEPER, Case
 from tests.broker.starts import NOBODY, Disk, Outcome, Prepared, outcome, reachable_root
 from tests.needs import need_command, need_root

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.metadata_log import MetadataImage, read_metadata_log
-from logagent.model.topic_ids import from_hex, to_text
+from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
+from logagent.model.naming.topic_ids import from_hex, to_text
 from tests.broker.cluster import KafkaCluster
 from tests.broker.kafka import KraftNode
 from tests.broker.process import wait_until

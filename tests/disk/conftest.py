@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from logagent.host.disk import LogDirFailures, OpenLogDir
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.records import Identity
 from tests.needs import need_command, need_root
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.agent.status_socket import ask_status
+from logagent.agent.daemon.status_socket import ask_status
 from logagent.errors import LogAgentError
 from tests.disk.failing import LIMIT, wait_until
 

@@ -27,9 +27,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from logagent.broker.checkpoints import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
+from logagent.broker.files.checkpoints import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
 from logagent.cli import main
-from logagent.host.journal import Journal
+from logagent.host.state.journal import Journal
 from logagent.model.records import ActionKind, Outcome
 
 SYSCALLS = (

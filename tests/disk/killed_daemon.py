@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.assignments_file import write_assignments
-from logagent.broker.checkpoints import RECOVERY_POINT
-from logagent.model.topics import PartitionAssignment, Source, Topic, make_image
+from logagent.broker.exported.file import write_assignments
+from logagent.broker.files.checkpoints import RECOVERY_POINT
+from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from tests.disk.killed import (
     HEX,
     KILL,

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.cycle import plan_cleanup
-from logagent.agent.health import LogDirHealth
-from logagent.agent.log_manager import Execution
-from logagent.agent.session import Session, open_session
-from logagent.agent.target import Target
-from logagent.broker.properties import parse_server_properties
-from logagent.host.bounded_calls import BoundedCalls
-from logagent.host.disk import LogDirFailures
-from logagent.host.scan import LogDirInventory
+from logagent.agent.daemon.health import LogDirHealth
+from logagent.agent.execute.log_manager import Execution
+from logagent.agent.session.plan_cleanup import plan_cleanup
+from logagent.agent.session.session import Session, open_session
+from logagent.agent.session.target import Target
+from logagent.broker.files.server_properties import parse_server_properties
+from logagent.host.inventory.scan import LogDirInventory
+from logagent.host.log_dir.bounded_calls import BoundedCalls
+from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.model.records import Health
 from logagent.model.summary import HealthSummary
 from logagent.settings import CleanupSettings, DeleteSettings, HealthSettings, Settings

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from logagent.host.journal import FILE_NAME, Journal
+from logagent.host.state.journal import FILE_NAME, Journal
 from tests.daemon_process import DaemonProcess, wait_until
 from tests.disk.conftest import MIB, mounted
 from tests.disk.killed import partition

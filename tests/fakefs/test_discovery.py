@@ -7,11 +7,11 @@ from pyfakefs.fake_filesystem import FakeFilesystem
 from pyfakefs.helpers import reset_ids, set_uid
 
 from logagent import config
-from logagent.agent.target import resolve_target
-from logagent.broker.version import version_beside
+from logagent.agent.session.target import resolve_target
+from logagent.broker.process.version import version_beside
 from logagent.errors import ConfigError
-from logagent.host.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, version_installed
-from logagent.host.state_dir import default_state_dir
+from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, version_installed
+from logagent.host.state.state_dir import default_state_dir
 from logagent.settings import KafkaSettings, Settings
 
 PROPERTIES = "node.id=3\nprocess.roles=broker\nlog.dirs=/srv/kafka/d1,/srv/kafka/d2/\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from logagent.fleet.contract import PAGE_ROWS
+from logagent.store.contract import PAGE_ROWS
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 
 

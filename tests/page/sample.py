@@ -1,11 +1,11 @@
-"""Fleet reports of any size for the page's tests, in the form of `logagent.fleet.contract`; no Spark."""
+"""Fleet reports of any size for the page's tests, in the form of `logagent.store.contract`; no Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from logagent.fleet.contract import CHARTS, PAGE_ROWS, TABLES, PageTable
+from logagent.store.contract import CHARTS, PAGE_ROWS, TABLES, PageTable
 from tests.page import findings
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import logagent.fleet.page
-from logagent.fleet.contract import TABLES, PageTable, column_units
 from logagent.fleet.page import MOST_BYTES, render
 from logagent.fleet.page.bars import ledger_parts
 from logagent.fleet.page.columns import LAYOUT
@@ -25,6 +24,7 @@ from logagent.fleet.page.links import link_html
 from logagent.fleet.page.tables import MOST_COLUMNS, Grid, fit, path_html
 from logagent.fleet.page.text import visible
 from logagent.fleet.page.words import NAVIGATION, WORDS
+from logagent.store.contract import TABLES, PageTable, column_units
 from tests.page.markup import Page, read
 from tests.page.sample import empty, sample
 

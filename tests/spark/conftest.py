@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.dates import ingest_dates
-from logagent.fleet.generate import generate
-from logagent.fleet.ingest import Ingested
+from logagent.fleet.demo.generate import generate
+from logagent.fleet.demo.planted import Fleet, Truth
+from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
-from logagent.fleet.planted import Fleet, Truth
+from logagent.fleet.report.dates import ingest_dates
 from logagent.fleet.session import build_session
-from logagent.fleet.store import Store
+from logagent.fleet.tables.store import Store
 from tests.needs import need_command
 from tests.spark.hand_made import AT, NOW
 from tests.spark.scenarios import Expected, write_all

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.fleet.landing import Claim, put, rfc3339
-from logagent.fleet.planted import topic_id
+from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.ingest.landing import Claim, put, rfc3339
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
 """When the snapshots of these tests were taken; assignments are some minutes younger."""

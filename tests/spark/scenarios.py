@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.fleet.landing import manifest_of
-from logagent.fleet.planted import topic_id
-from logagent.fleet.wounds import WOUNDS, wound
+from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.ingest.landing import manifest_of
+from logagent.fleet.ingest.wounds import WOUNDS, wound
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 
 

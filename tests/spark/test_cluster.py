@@ -28,14 +28,14 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.contract import TABLES
-from logagent.fleet.dates import ingest_dates
-from logagent.fleet.generate import generate
+from logagent.fleet.demo.generate import generate
+from logagent.fleet.demo.planted import Fleet
 from logagent.fleet.job import Job, report
-from logagent.fleet.planted import Fleet
-from logagent.fleet.schema import STORE
-from logagent.fleet.store import Store
+from logagent.fleet.report.dates import ingest_dates
 from logagent.fleet.submit import write_archive
+from logagent.fleet.tables.schema import STORE
+from logagent.fleet.tables.store import Store
+from logagent.store.contract import TABLES
 from tests.spark.hand_made import AT
 
 HOME = Path(pyspark.__file__).parent

@@ -94,8 +94,8 @@ def test_same_seed_same_fleet(tmp_path: Path) -> None:
     """With one worker or two; only the moment of making differs."""
     from datetime import UTC, datetime
 
-    from logagent.fleet.generate import generate
-    from logagent.fleet.planted import Fleet
+    from logagent.fleet.demo.generate import generate
+    from logagent.fleet.demo.planted import Fleet
 
     fleet = Fleet(at=datetime(2025, 3, 10, 12, tzinfo=UTC), clusters=2, hosts=4, partitions=100)
     for name, workers in (("a", 1), ("b", 2)):

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from logagent.fleet.contract import NO_CSV, TABLES
+from logagent.fleet.demo.generate import generate
+from logagent.fleet.demo.planted import Fleet
 from logagent.fleet.documents import FleetReport, Manifest, SnapshotLine
-from logagent.fleet.generate import generate
-from logagent.fleet.planted import Fleet
+from logagent.store.contract import NO_CSV, TABLES
 from tests.spark.conftest import Zoo
 from tests.spark.hand_made import AT
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from logagent.fleet.footers import MAGIC, TRAILER, canonical
-from logagent.fleet.store import Files
+from logagent.fleet.ingest.footers import MAGIC, TRAILER, canonical
+from logagent.fleet.tables.store import Files
 from tests.spark.conftest import Zoo
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.fleet.dates import ingest_dates
-from logagent.fleet.store import Store
+from logagent.fleet.report.dates import ingest_dates
+from logagent.fleet.tables.store import Store
 from tests.cli_host import CliHost
 
 

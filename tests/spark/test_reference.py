@@ -1,4 +1,4 @@
-"""Small fleets made by hypothesis, judged by the job and by the agent's own decision (`logagent.model.verdict`)."""
+"""Small fleets made by hypothesis, judged by the job and by the agent's own decision (`model.assignments.verdict`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from logagent.fleet.landing import rfc3339
-from logagent.fleet.planted import topic_id
+from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.ingest.landing import rfc3339
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, PartitionDir, Verdict
-from logagent.model.topics import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.model.verdict import Host, decide
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
 

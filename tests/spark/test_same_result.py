@@ -12,11 +12,11 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.contract import TABLES
-from logagent.fleet.dates import changed_dates
-from logagent.fleet.ingest import ingest
+from logagent.fleet.ingest.ingest import ingest
 from logagent.fleet.job import Job, report
-from logagent.fleet.schema import STORE
+from logagent.fleet.report.dates import changed_dates
+from logagent.fleet.tables.schema import STORE
+from logagent.store.contract import TABLES
 from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import NOW
 
@@ -61,8 +61,8 @@ def test_other_partitioning_and_shuffle_joins(zoo: Zoo, spark: SparkSession, tmp
     }
     before = {key: spark.conf.get(key, None) for key in settings}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logagent.fleet.verdicts.BROADCAST_KEYS", 0)
-        patch.setattr("logagent.fleet.output.PAGE_ROWS", 10)
+        patch.setattr("logagent.fleet.report.verdicts.BROADCAST_KEYS", 0)
+        patch.setattr("logagent.fleet.report.output.PAGE_ROWS", 10)
         patch.setattr("logagent.fleet.job.tune", lambda *_: None)
         for key, value in settings.items():
             spark.conf.set(key, value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from logagent.fleet.job import Job, report
-from logagent.fleet.store import Store
+from logagent.fleet.tables.store import Store
 from tests.bench.stores import make
 from tests.spark.conftest import Told
 from tests.spark.hand_made import NOW

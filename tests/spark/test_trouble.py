@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.fleet.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
+from logagent.fleet.report.dates import ingest_dates, trim_landing
 from logagent.fleet.session import explained
-from logagent.fleet.store import Store
+from logagent.fleet.tables.store import Store
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka

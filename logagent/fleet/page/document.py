@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from logagent.fleet.contract import PageTable
 from logagent.fleet.page import bars, growth, shell, summary, topics
 from logagent.fleet.page.cells import Show
 from logagent.fleet.page.columns import LAYOUT
@@ -13,6 +12,7 @@ from logagent.fleet.page.tables import Grid, cut_html, fit, grid, rest_of, table
 from logagent.fleet.page.text import esc
 from logagent.fleet.page.units import exact
 from logagent.fleet.page.words import NAVIGATION, WORDS
+from logagent.store.contract import PageTable
 
 MOST_BYTES = 3_000_000
 """The page is never larger, however many hosts, orphans and long names there are."""
@@ -30,7 +30,7 @@ _UNKNOWN_COLUMNS = (
 
 
 def render(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> str:
-    """The whole page, as `logagent.fleet.contract` defines what goes in.
+    """The whole page, as `logagent.store.contract` defines what goes in.
 
     Guarantees: the text encodes as UTF-8 and has at most `MOST_BYTES` bytes; it loads nothing from anywhere; no text
     from `report` or `tables` reaches the markup unescaped; what is left out of a table is counted, with the place where

@@ -9,10 +9,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from logagent.fleet.contract import PageTable
 from logagent.fleet.page.text import esc, name_html
 from logagent.fleet.page.units import day, exact, moment
 from logagent.fleet.page.words import NAVIGATION, READING
+from logagent.store.contract import PageTable
 
 _STYLES = ("base.css", "parts.css", "charts.css", "tables.css", "print.css")
 _SCRIPTS = ("start.js", "tables.js", "tools.js", "links.js", "treemap.js")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from logagent.fleet.contract import PageTable
 from logagent.fleet.page.tables import path_html
 from logagent.fleet.page.text import esc, name_html
 from logagent.fleet.page.units import LONG_AHEAD, days, exact, size
+from logagent.store.contract import PageTable
 
 Tables = Mapping[str, PageTable]
 SHOWN_WARNINGS = 30

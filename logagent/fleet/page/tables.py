@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from logagent.fleet.contract import PageTable
 from logagent.fleet.page.cells import Row, Show, cell
 from logagent.fleet.page.text import esc
 from logagent.fleet.page.units import exact
+from logagent.store.contract import PageTable
 
 # Rows and columns of a table that go on paper; print.css hides those beyond them.
 PRINTED_ROWS, PRINTED_COLUMNS = 60, 12

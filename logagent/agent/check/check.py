@@ -1,0 +1,170 @@
+"""Would this broker start, and how are its log dirs? Looks at everything a start depends on; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
+from logagent.agent.session.session import Session
+from logagent.broker.process.version import version_of_process
+from logagent.host.brokers.discovery import version_installed
+from logagent.host.linux.access import User, owner_of, user_of_process
+from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.host.log_dir.probe import Prober
+from logagent.model.assignments.reasons import Reason
+from logagent.model.check.check import check
+from logagent.model.check.facts import LogDirSeen, MetaState, Mode, ServerSeen, StartFacts
+from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.finding import Finding, Version
+from logagent.model.health.probe import ProbeResult
+from logagent.model.records import Health, TopicPartition, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirHealth:
+    """State of one log dir. probe_ms: how long the probe took; None where there was nothing to probe."""
+
+    path: str
+    health: Health
+    reason: str | None
+    probe_ms: float | None
+    limited: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """kafka_version: the one that was checked for; None: every one from `at_least` on (None: that is supported)."""
+
+    log_dirs: tuple[LogDirHealth, ...]
+    findings: tuple[Finding, ...]
+    kafka_version: Version | None
+    at_least: Version | None
+    user: User | None
+
+
+def run_check(
+    session: Session,
+    version: Version | None = None,
+    *,
+    timeout: float,
+    user: User | None = None,
+    deep: bool = True,
+    about_to_start: bool = False,
+    before_inventory: Callable[[], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> CheckReport:
+    """Probe every log dir, then check what a start depends on.
+
+    version: check for this release instead of the broker's own. timeout: seconds that a disk has to answer. user: the
+    broker's, instead of the one it runs as or the owner of its log dirs. deep: look into every partition directory for
+    owners, modes and odd files too (about 10 µs a file). about_to_start: as `prestart` asks it, where any holder at
+    all stands in the way. The inventory of `session` is used; where it has none, `before_inventory` (default: read the
+    assignments) and then the inventory come after the probes.
+    """
+    probes = dict(Prober().probe_all(session.sight.online().values(), timeout))
+    _mark_failed(probes.values(), session.sight.failures)
+    if not session.inventories:
+        # A directory younger than the assignments proves nothing, so those are read first; a disk that hangs would
+        # hold that up, so it is probed before.
+        (before_inventory or session.read_assignments)()
+        session.take_inventory(on_progress)
+    facts = session.facts()
+    chosen = version if version is not None else _exact_version(session, facts)
+    oldest = facts.kafka_version if chosen is None else None
+    who = user if user is not None else _broker_user(facts.log_dirs.values())
+    looker = Looker(session, facts, probes, who, deep)
+    seen = looker.all_log_dirs()
+    metadata = MetadataDir(session, seen, timeout, who).look()
+    findings = check(_start_facts(session, facts, seen + metadata, who, about_to_start), chosen, at_least=oldest)
+    return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
+
+
+def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> None:
+    for p in probes:
+        if STATES.get(p.outcome) is Health.OFFLINE:
+            failures.mark_offline(p.path, p.reason or "the probe failed")
+
+
+def _exact_version(session: Session, facts: Facts) -> Version | None:
+    """As configured, of the running broker's jars, or of those beside its configuration. The `metadata.version` of
+    the cluster, which the session falls back to, only says what it is at least."""
+    if session.target.kafka_version is not None:
+        return session.target.kafka_version
+    for f in facts.log_dirs.values():
+        if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
+            return version
+    return version_installed(session.target.config)
+
+
+def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
+    """Of the running broker, else the owner of the first log dir that is there."""
+    facts = list(log_dirs)
+    for f in facts:
+        if f.holder.state in HELD and f.holder.pid is not None:
+            user = user_of_process(f.holder.pid)
+            if user is not None:
+                return user
+    for f in facts:
+        try:
+            return owner_of(os.stat(f.path), f.path)
+        except OSError:
+            continue
+    return None
+
+
+def _start_facts(
+    session: Session, facts: Facts, seen: tuple[LogDirSeen, ...], user: User | None, about_to_start: bool
+) -> StartFacts:
+    rulings = facts.rulings
+    orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
+    wrong = {k: r.detail or "another one" for k, r in rulings.items() if r.reason == Reason.WRONG_DIRECTORY}
+    return StartFacts(
+        server=_server(session, seen),
+        log_dirs=seen,
+        dirs=tuple(session.dirs),
+        user=f"user {user.name} ({user.known_by})" if user is not None else "the broker's user",
+        assigned=_assigned(session),
+        gone=orphans,
+        wrong_directory=wrong,
+        about_to_start=about_to_start,
+    )
+
+
+def _server(session: Session, seen: Iterable[LogDirSeen]) -> ServerSeen:
+    """Without a configuration the mode is told by the version of `meta.properties`: KRaft formats with 1."""
+    target = session.target
+    if target.config is None:
+        versions = {s.meta.version for s in seen if s.meta.state is MetaState.READ}
+        modes = {1: Mode.KRAFT, 0: Mode.ZOOKEEPER}
+        return ServerSeen(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
+    server = target.server
+    return ServerSeen(
+        mode=Mode.KRAFT if server.process_roles else Mode.ZOOKEEPER,
+        node_id=server.node_id,
+        log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
+        metadata_log_dir=server.metadata_log_dir if server.process_roles else None,
+        config=target.config,
+    )
+
+
+def _assigned(session: Session) -> frozenset[TopicPartition]:
+    """The partitions that this node is a replica of by name, also from assignments too old for verdicts: what makes a
+    finding worse may be believed sooner than what makes it better."""
+    image, node_id = session.assignments.shown, session.sight.cluster.node_id
+    if image is None or node_id is None or image.cluster_id != session.sight.cluster.cluster_id:
+        return frozenset()
+    return frozenset(
+        TopicPartition(name, number)
+        for name, topic in image.by_name.items()
+        for number, partition in topic.partitions.items()
+        if node_id in partition.replicas
+    )
+
+
+def _health(s: LogDirSeen, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
+    probe = probes.get(s.path)
+    health = Health.OFFLINE if s.problem is not None else s.health
+    ms = round(probe.ms, 3) if probe is not None else None
+    return LogDirHealth(s.path, health, s.detail, ms, probe.limited if probe is not None else None)

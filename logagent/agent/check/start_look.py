@@ -1,0 +1,206 @@
+"""Gathers what was seen of each log dir for `check`: what the session knows, and what a starting broker will meet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from logagent.agent.session.session import Session
+from logagent.broker.process.lock import LOCK_FILE
+from logagent.errors import LogAgentError
+from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
+from logagent.host.inventory.scan import SYMLINK_ERROR
+from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.log_dir.probe import probe
+from logagent.host.log_dir.start_facts import (
+    METADATA_LOG,
+    PartitionDirs,
+    broken_checkpoints,
+    denied_in_log_dir,
+    is_kafka,
+    links_and_leftovers,
+    path_problem,
+    read_meta_file,
+    room_of,
+)
+from logagent.model.check.facts import Denied, LogDirSeen, PathProblem
+from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.health.probe import ProbeOutcome, ProbeResult
+from logagent.model.records import Health, Holder, HolderState, Kind
+
+_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+HELD = (HolderState.HELD, HolderState.STARTING)
+# A broker locks its log dirs one after the other: only of one that is older can it be said that it left one out.
+_SETTLED_MS = 30_000
+STATES = {
+    ProbeOutcome.FAILED: Health.OFFLINE,
+    ProbeOutcome.HUNG: Health.OFFLINE,
+    ProbeOutcome.READ_ONLY: Health.READ_ONLY,
+    ProbeOutcome.FULL: Health.FULL,
+}
+
+
+class Looker:
+    """Looks at the log dirs of one session, one after the other."""
+
+    def __init__(
+        self,
+        session: Session,
+        facts: Facts,
+        probes: Mapping[str, ProbeResult],
+        user: User | None,
+        deep: bool,
+    ) -> None:
+        self._session = session
+        self._facts = facts
+        self._probes = probes
+        self._user = user
+        self._deep = deep
+        self._broker = _the_broker(facts.log_dirs.values())
+
+    def all_log_dirs(self) -> tuple[LogDirSeen, ...]:
+        return tuple(self._one(path, f) for path, f in self._facts.log_dirs.items())
+
+    def _one(self, path: str, f: LogDirFacts) -> LogDirSeen:
+        log_dir = self._session.sight.online().get(path)
+        seen = LogDirSeen(path, os.path.realpath(path), holder=f.holder, detail=f.health_reason)
+        if log_dir is None:
+            problem = path_problem(path) if path not in self._probes else None
+            if problem is not None:
+                return replace(seen, problem=problem[0], detail=problem[1], health=Health.OFFLINE)
+            return replace(seen, health=Health.OFFLINE)
+        health, detail = self._health(path, f)
+        try:
+            with log_dir.acting("look"):
+                seen = replace(self._inside(log_dir, seen), health=health, detail=detail)
+        except LogAgentError as e:
+            return replace(seen, health=Health.OFFLINE, detail=str(e))
+        given_up = self._given_up(f)
+        if given_up is not None:
+            reason = f"the running broker (process {given_up}) gave it up"
+            return replace(seen, given_up_by=given_up, health=Health.OFFLINE, detail=reason)
+        return replace(seen, holder_is_broker=self._is_the_broker(f.holder))
+
+    def _inside(self, log_dir: OpenLogDir, seen: LogDirSeen) -> LogDirSeen:
+        links, leftovers = links_and_leftovers(log_dir.fd)
+        if self._user is None:
+            return seen
+        partitions = PartitionDirs(log_dir, self._user)
+        partitions.denied += denied_in_log_dir(log_dir, self._user)
+        if self._deep:
+            partitions.look(self._names(log_dir.path, links))
+        return replace(
+            seen,
+            meta=read_meta_file(log_dir.fd),
+            room=room_of(log_dir.fd),
+            checkpoints=broken_checkpoints(log_dir.fd),
+            dir_links=links,
+            odd_files=tuple(partitions.odd_files),
+            denied=tuple(partitions.denied),
+            not_seen=tuple(partitions.not_seen),
+            leftovers=tuple(leftovers),
+        )
+
+    def _names(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
+        """The directories that a broker loads. A symlink that ends in `-delete` is bad enough by itself."""
+        for d in self._session.dirs:
+            followed = d.name in links and d.kind is not Kind.DELETE
+            if d.log_dir == path and d.kind in _LOADED and (d.error != SYMLINK_ERROR or followed):
+                yield d.name
+
+    def _health(self, path: str, f: LogDirFacts) -> tuple[Health, str | None]:
+        probed = self._probes.get(path)
+        if probed is not None and probed.outcome is not ProbeOutcome.GOOD:
+            return STATES[probed.outcome], probed.reason
+        if f.health is Health.OFFLINE and f.identity is not None:
+            # It answers, but another log dir is held: for guards that is reason enough to leave it alone. Whether the
+            # broker gave it up, or has not come to it yet, or another process holds that one, is told apart below.
+            return Health.ONLINE, None
+        return f.health, f.health_reason
+
+    def _given_up(self, f: LogDirFacts) -> int | None:
+        """The PID of the running broker, where it has other log dirs and neither the lock nor `.lock` of this one."""
+        broker = self._broker
+        if broker is None or broker.pid is None or broker.start_time_ms is None:
+            return None
+        if self._facts.now_ms - broker.start_time_ms < _SETTLED_MS:
+            return None
+        free = f.holder.state is HolderState.FREE
+        files_only = f.holder.state is HolderState.HIDDEN and LOCK_FILE not in (f.holder.detail or "")
+        return broker.pid if free or (files_only and f.holder.pid == broker.pid) else None
+
+    def _is_the_broker(self, holder: Holder) -> bool | None:
+        if holder.state not in HELD:
+            return None
+        return self._broker is not None and holder.pid == self._broker.pid
+
+
+def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
+    """The one holder that is a Kafka broker, or cannot be named from here (another PID namespace); None if there are
+    several or none."""
+    holders = {f.holder.pid: f.holder for f in log_dirs if f.holder.state in HELD}
+    if len(holders) != 1:
+        return None
+    (holder,) = holders.values()
+    return holder if holder.pid is None or is_kafka(holder.pid) else None
+
+
+class MetadataDir:
+    """`metadata.log.dir`, where it is none of the log dirs: a KRaft broker needs it just as much."""
+
+    def __init__(self, session: Session, log_dirs: Sequence[LogDirSeen], timeout: float, user: User | None) -> None:
+        server = session.target.server
+        self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
+        self._log_dirs = log_dirs
+        self._timeout = timeout
+        self._user = user
+
+    def look(self) -> tuple[LogDirSeen, ...]:
+        """It as one more entry, or nothing."""
+        path = self._path
+        if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
+            return ()
+        seen = LogDirSeen(path, os.path.realpath(path), holds_logs=False)
+        problem = path_problem(path)
+        if problem is not None:
+            return (replace(seen, problem=problem[0], detail=problem[1]),)
+        try:
+            with OpenLogDir(path, LogDirFailures()) as opened, opened.acting("look"):
+                return (self._inside(opened, seen),)
+        except LogAgentError as e:
+            return (replace(seen, problem=PathProblem.UNREADABLE, detail=str(e)),)
+
+    def _inside(self, opened: OpenLogDir, seen: LogDirSeen) -> LogDirSeen:
+        probed = probe(opened, self._timeout)
+        health = STATES.get(probed.outcome, Health.ONLINE)
+        if health is Health.OFFLINE:
+            return replace(seen, health=health, detail=probed.reason)
+        try:
+            holder = holder_of(opened.fd, opened.path, scan_open_files([opened]))
+        except OSError:
+            holder = holder_of(opened.fd, opened.path, OpenFiles())
+        brokers = {s.holder.pid for s in self._log_dirs if s.holder_is_broker}
+        is_broker = holder.pid in brokers if holder.state in HELD else None
+        found = list(denied_in_log_dir(opened, self._user)) if self._user is not None else []
+        if self._user is not None:
+            found += _denied_log(opened, self._user)
+        return replace(
+            seen,
+            health=health,
+            detail=probed.reason,
+            holder=holder,
+            holder_is_broker=is_broker,
+            meta=read_meta_file(opened.fd),
+            room=room_of(opened.fd),
+            denied=tuple(found),
+        )
+
+
+def _denied_log(opened: OpenLogDir, user: User) -> Iterable[Denied]:
+    try:
+        found = os.stat(METADATA_LOG, dir_fd=opened.fd)
+    except FileNotFoundError:
+        return []
+    return denied(user, opened.fd, METADATA_LOG, f"{opened.path}/{METADATA_LOG}", found, READ | WRITE | SEARCH)

@@ -1,0 +1,183 @@
+"""The health of the log dirs, round after round: sees a failing disk first, and lets it back when it is good again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from logagent.agent.clock import Clock
+from logagent.agent.session.target import Target
+from logagent.errors import LogAgentError
+from logagent.host.brokers.holders import open_lock_files, shares_our_mounts
+from logagent.host.inventory.inventory import LogDirInventory
+from logagent.host.inventory.scan import scan_log_dir
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.log_dir.probe import Prober, Visit
+from logagent.model.health.states import LogDirState, Seen, next_state
+from logagent.model.records import Health, Identity
+from logagent.model.summary import HealthSummary, LogDirSummary
+from logagent.settings import Settings
+
+
+class LogDirHealth:
+    """Probes every log dir of `target` (and the quarantine directories) and says in `failures` which are offline.
+
+    It holds nothing of a log dir open between two rounds, so that whoever wants to can unmount it. One that comes back
+    was scanned anew: that inventory is put into `known`, in place of the one from before. `calls`: of a log dir on
+    which one of them still hangs, none comes back. Use it from one thread.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        clock: Clock,
+        failures: LogDirFailures,
+        settings: Settings,
+        prober: Prober | None = None,
+        *,
+        calls: DiskCalls | None = None,
+        known: dict[str, LogDirInventory] | None = None,
+    ) -> None:
+        self._target = target
+        self._clock = clock
+        self._failures = failures
+        self._settings = settings
+        self._prober = prober if prober is not None else Prober()
+        self._calls = calls if calls is not None else DirectCalls()
+        self._known = known if known is not None else {}
+        self._states: dict[str, LogDirState] = {}
+        self._visits: dict[str, Visit] = {}
+        self._scans: dict[str, _FreshScan] = {}
+
+    def states(self) -> Mapping[str, LogDirState]:
+        """The log dirs after the last round."""
+        return {path: self._states[path] for path in self._target.log_dirs if path in self._states}
+
+    def reconfigure(self, target: Target, settings: Settings) -> None:
+        """From the next round on: what is known of log dirs that stay is kept."""
+        self._target, self._settings = target, settings
+
+    def round(self) -> HealthSummary:
+        """One probe of every log dir, and what follows from it; takes `health.probe_timeout` at most."""
+        began, at_ms = self._clock.monotonic(), self._clock.now_ms()
+        before = dict(self._states)
+        self._visits = dict(self._prober.visit_all(self._paths(), self._settings.health.probe_timeout / 1000))
+        given_up = self._given_up()
+        for path, visit in self._visits.items():
+            self._judge(path, visit, given_up.get(path), at_ms)
+        self._states = {path: self._states[path] for path in self._visits}
+        return HealthSummary(
+            at_ms=at_ms,
+            seconds=self._clock.monotonic() - began,
+            log_dirs=tuple(self._summary(path) for path in self._target.log_dirs),
+            changed=tuple(path for path in self._target.log_dirs if self._is_news(before.get(path), path)),
+        )
+
+    def _paths(self) -> list[str]:
+        return list(dict.fromkeys((*self._target.log_dirs, *self._settings.cleanup.quarantine_dirs)))
+
+    def _is_news(self, before: LogDirState | None, path: str) -> bool:
+        return self._states[path].health is not (before.health if before is not None else Health.ONLINE)
+
+    def _judge(self, path: str, visit: Visit, given_up: str | None, at_ms: int) -> None:
+        failed, scan = self._failures.reason(path), self._scans.get(path)
+        seen = Seen(
+            probe=visit.result,
+            identity=visit.identity,
+            meta=visit.meta,
+            given_up=given_up,
+            failed=failed,
+            hanging=self._calls.hanging(path),
+            scanned=scan.identity if scan is not None else None,
+        )
+        recovery_probes = self._settings.health.recovery_probes
+        state = next_state(path, self._states.get(path), seen, at_ms, recovery_probes)
+        self._states[path] = state
+        if state.health is Health.OFFLINE:
+            self._failures.mark_offline(path, state.reason or "the probe failed")
+            self._scan_if_due(path, state, recovery_probes)
+        elif failed is not None:
+            if scan is not None and scan.inventory is not None:
+                self._known[path] = scan.inventory
+            else:
+                self._known.pop(path, None)
+            self._scans.pop(path, None)
+            self._failures.recovered(path, failed)
+
+    def _scan_if_due(self, path: str, state: LogDirState, recovery_probes: int) -> None:
+        """Begin a scan once the probes were good often enough; forget one that a bad probe has overtaken."""
+        scan = self._scans.get(path)
+        if scan is not None and not scan.is_alive() and (scan.failed or not state.good_probes):
+            del self._scans[path]
+            scan = None
+        if scan is not None and not state.good_probes:
+            scan.overtaken = True
+        if scan is None and state.wants_scan(recovery_probes):
+            self._scans[path] = _FreshScan(path)
+            self._scans[path].start()
+
+    def _given_up(self) -> dict[str, str]:
+        """The log dirs that nobody holds while a broker holds others of them, and has no `.lock` of these open.
+
+        Kafka closes the lock of a log dir that it takes offline (`LogManager.handleLogDirFailure`); a `.lock` that is
+        still open has only been unlinked by somebody.
+        """
+        locks = {p: v.lock for p, v in self._visits.items() if v.lock is not None and p in self._target.log_dirs}
+        held = {path: lock.pid for path, lock in locks.items() if lock.held}
+        free = [path for path, lock in locks.items() if lock.readable and not lock.held]
+        if not held or not free:
+            return {}
+        pids = {pid for pid in held.values() if pid is not None}
+        open_files = [open_lock_files(pid) for pid in pids]
+        has_open = frozenset[str]().union(*(files or () for files in open_files))
+        if any(not shares_our_mounts(pid) for pid in pids) and len(has_open) > len(held):
+            return {}  # in a container the paths are others: one of these may be the one
+        who = f"the running broker (process {min(pids)})" if pids else "the running broker"
+        reason = f"{who} holds other log dirs but not this one: it gave it up"
+        return {path: reason for path in free if not self._is_among(path, has_open)}
+
+    def _is_among(self, path: str, has_open: frozenset[str]) -> bool:
+        return not has_open.isdisjoint({f"{self._visits[path].real}/.lock", f"{path}/.lock"})
+
+    def _summary(self, path: str) -> LogDirSummary:
+        state, result = self._states[path], self._visits[path].result
+        return LogDirSummary(
+            path=path,
+            health=state.health,
+            reason=state.reason,
+            since_ms=state.since_ms,
+            probe_ms=round(result.ms, 3),
+            wrote=result.wrote,
+            limited=result.limited,
+            good_probes=state.good_probes,
+        )
+
+
+class _FreshScan(threading.Thread):
+    """A whole scan of a log dir that is about to come back, with nothing of what was known before.
+
+    `identity`: of the directory, once it was scanned and no bad probe came between.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(name=f"logagent-scan {path}", daemon=True)
+        self._path = path
+        self.overtaken = False
+        self.inventory: LogDirInventory | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with OpenLogDir(self._path, LogDirFailures()) as log_dir:
+                self.inventory = scan_log_dir(log_dir)
+        except (LogAgentError, OSError) as error:
+            self.error = error
+
+    @property
+    def identity(self) -> Identity | None:
+        return self.inventory.identity if self.inventory is not None and not self.overtaken else None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or self.overtaken

@@ -1,0 +1,188 @@
+"""Turns what cycles and rounds found into log lines: what was done, and what is not as it was the last time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from logagent.agent.daemon.events import MOST_LINES, Events, Level
+from logagent.agent.execute.log_manager import Execution
+from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id
+from logagent.model.records import Health, Outcome
+from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
+
+_Key = tuple[str, str, str]
+# Directories that are remembered one by one, to say what is new; 100,000 of them would cost too much.
+MOST_APART = 20_000
+_DIGITS = re.compile(r"\d+")
+_LEVELS: dict[Outcome, Level] = {Outcome.FAILED: "warning"}
+_HEALTH_LEVELS: dict[Health, Level] = {Health.OFFLINE: "error", Health.FULL: "warning", Health.READ_ONLY: "warning"}
+
+
+def _shape(text: str | None) -> str | None:
+    """`text` without its numbers: an age or a process id that differs is no other message."""
+    return None if text is None else _DIGITS.sub("#", text)
+
+
+class Narrator:
+    """Safe for threads, as `Events` is; one per daemon."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    # Plans
+
+    def planned(self, job: str, plan: Plan, enforced: bool) -> None:
+        """What would be done (report mode), what needs approval, and what is refused: each once, until it changes."""
+        whole = job == "cleanup"
+        if not enforced:
+            self._would(plan, whole)
+        self._refused(plan.refusals, plan, whole)
+        if whole and self._events.changed("approval", plan.plan_id if plan.needs_approval is not None else None):
+            stop = plan.needs_approval
+            if stop is not None:
+                hint = f"logagent cleanup --execute --approve {plan.plan_id}"
+                self._events.say(
+                    "needs-approval", "warning", plan=plan.plan_id, dirs=len(plan.actions), fact=stop.fact, hint=hint
+                )
+
+    def _would(self, plan: Plan, whole: bool) -> None:
+        told = {("would", p.dir.log_dir, p.dir.name): p.action for p in plan.actions}
+        news = self._news("would", told, whole)
+        new = [p for k, p in zip(told, plan.actions, strict=True) if k in news]
+        for p in new[:MOST_LINES]:
+            self._events.say("would-act", **_about(p, plan.plan_id))
+        if len(new) > MOST_LINES:
+            self._events.say("would-act-more", plan=plan.plan_id, dirs=len(new) - MOST_LINES)
+
+    def _refused(self, refusals: Sequence[Refusal], plan: Plan, whole: bool) -> None:
+        single = [r for r in refusals if r.name]
+        told = {("refused", r.log_dir, r.name): r.guard for r in single}
+        news = self._news("refused", told, whole)
+        new = [r for r in single if ("refused", r.log_dir, r.name) in news]
+        for r in new[:MOST_LINES]:
+            self._events.say(
+                "refused",
+                plan=plan.plan_id,
+                log_dir=r.log_dir,
+                name=r.name,
+                guard=r.guard,
+                fact=r.fact,
+                hint=r.hint,
+            )
+        for guard, count in Counter(r.guard for r in new[MOST_LINES:]).items():
+            self._events.say("refused-more", plan=plan.plan_id, guard=guard, dirs=count)
+
+    def _news(self, family: str, told: Mapping[_Key, str], whole: bool) -> AbstractSet[_Key]:
+        """Which of these are to be said. More than `MOST_APART` are remembered as one, and said when any differs."""
+        together = (family,)
+        if whole:
+            self._events.forget_all_but(family, [*told, together] if len(told) <= MOST_APART else [together])
+        if len(told) <= MOST_APART:
+            return {key for key, value in told.items() if self._events.changed(key, value)}
+        return told.keys() if self._events.changed(together, sum(map(hash, told.items()))) else frozenset()
+
+    def executed(self, plan: Plan, execution: Execution) -> None:
+        """Every action that was begun, with its outcome. What a guard stopped on the way is a refusal."""
+        self._refused(execution.refusals, plan, whole=False)
+        lines = 0
+        rest: Counter[tuple[str, str]] = Counter()
+        for p in plan.actions:
+            result = execution.results.get(action_id(p))
+            if result is None or result.outcome is Outcome.SKIPPED:
+                continue
+            lines += 1
+            if lines > MOST_LINES and result.outcome is Outcome.DONE:
+                rest[p.action.value, result.outcome.value] += 1
+                continue
+            level = _LEVELS.get(result.outcome, "info")
+            about = _about(p, plan.plan_id)
+            self._events.say("action", level, **about, outcome=result.outcome.value, error=result.error)
+        for (action, outcome), count in rest.items():
+            self._events.say("actions-more", plan=plan.plan_id, action=action, outcome=outcome, dirs=count)
+
+    # Summaries
+
+    def cycle(self, s: CycleSummary) -> None:
+        if s.error is not None:
+            busy = s.error_slug == "busy"
+            if self._events.changed("cycle-error", (s.error_slug, _shape(s.error))):
+                self._events.say("cycle-put-off" if busy else "cycle-failed", "info" if busy else "error",
+                                 job=s.job, slug=s.error_slug, error=s.error)  # fmt: skip
+            return
+        if self._events.changed("cycle-error", None):
+            self._events.say("cycle-works-again", job=s.job)
+        if s.job == "cleanup":
+            self._assignments(s)
+        figures = (s.mode, s.planned, tuple(sorted(s.refusals.items())), s.waiting, s.needs_approval)
+        if (self._events.changed(("cycle", s.job), figures) and (s.job == "cleanup" or s.planned)) or s.results:
+            self._events.say(
+                "cycle",
+                job=s.job,
+                mode=s.mode,
+                plan=s.plan_id,
+                planned=s.planned,
+                refused=sum(s.refusals.values()),
+                waiting=s.waiting,
+                **dict(sorted(_by_outcome(s).items())),
+                freed_bytes=s.freed_bytes,
+                seconds=s.seconds,
+            )
+
+    def _assignments(self, s: CycleSummary) -> None:
+        a = s.assignments
+        if self._events.changed("assignments", (a.source, a.usable, _shape(a.problem))):
+            level: Level = "info" if a.usable else "warning"
+            self._events.say("assignments", level, source=a.source or "none", usable=a.usable, problem=a.problem)
+
+    def health(self, s: HealthSummary) -> None:
+        """Log dirs whose state is another one than it was, and what a probe cannot do there (once)."""
+        for d in s.log_dirs:
+            if self._events.changed(("health", d.path), (d.health, d.reason if d.health is Health.OFFLINE else None)):
+                level = _HEALTH_LEVELS.get(d.health, "info")
+                self._events.say("log-dir", level, log_dir=d.path, health=d.health.value, reason=d.reason)
+            if d.health is Health.ONLINE and self._events.changed(("probe", d.path), d.limited) and d.limited:
+                self._events.say("probe-limited", log_dir=d.path, reason=d.limited)
+
+    def watch(self, log_dirs: Iterable[str], unwatched: Mapping[str, str]) -> None:
+        """Where inotify does not tell, and that it does again."""
+        for path in log_dirs:
+            problem = unwatched.get(path)
+            if self._events.changed(("watch", path), problem):
+                if problem is None:
+                    self._events.say("watch", log_dir=path, by="inotify")
+                else:
+                    self._events.say("watch", "warning", log_dir=path, by="polling", reason=problem)
+
+    def publish(self, s: PublishSummary) -> None:
+        """That the store cannot be reached, or can be again; and snapshots that were given up."""
+        if self._events.changed("publish-error", _shape(s.error)):
+            if s.error is not None:
+                self._events.say("publish-failed", "warning", error=s.error, waiting=s.waiting)
+            else:
+                self._events.say("published", sent=s.sent, waiting=s.waiting)
+        if self._events.changed("publish-dropped", s.dropped or None) and s.dropped:
+            self._events.say("publish-dropped", "warning", snapshots=s.dropped, reason="the spool is full")
+
+
+def _by_outcome(s: CycleSummary) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for (_, outcome), count in s.results.items():
+        found[outcome] += count
+    return found
+
+
+def _about(p: Proposal, plan_id: str) -> dict[str, str | int | None]:
+    return {
+        "plan": plan_id,
+        "id": action_id(p),
+        "action": p.action.value,
+        "log_dir": p.dir.log_dir,
+        "name": p.dir.name,
+        "new_name": p.new_name,
+        "topic": p.full_topic or p.dir.topic,
+        "reason": p.reason,
+        "bytes": p.dir.bytes,
+    }

@@ -1,0 +1,185 @@
+"""After a crash: intents without an outcome are settled by looking at the disk. No rename is redone, only understood.
+
+Runs first in every session that may act, under the executor lock, so nobody else's work in progress is mistaken for
+a crash. A removal that was interrupted is due again at once (its name still stands in the queue); a rename either
+happened or did not, and the inode says which (never the device: its number can change when the host starts anew). What
+belongs to it is completed: checkpoint entries leave or come back, and temp files of ours go. Whatever cannot be settled
+now stays open for the next session: the log dir is offline, a checkpoint cannot be written, or the directory is under
+neither name and this may be another disk (it has no `meta.properties`, as an empty mount point, or the directory lies
+in another log dir: two disks changed places).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from logagent.agent.execute.checkpoints import edit_checkpoints
+from logagent.broker.files.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
+from logagent.broker.files.meta_properties import META_PROPERTIES
+from logagent.broker.process.lock import look
+from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.state.journal import CheckpointEntry, Entry, Journal
+from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
+
+
+def recover(
+    journal: Journal,
+    log_dirs: Mapping[str, OpenLogDir],
+    now_ms: int,
+    calls: DiskCalls | None = None,
+    *,
+    quarantine: Collection[str] = (),
+) -> list[Entry]:
+    """Settle every unsettled intent on an open log dir; those elsewhere (offline now) stay as they are.
+
+    `quarantine`: those of `log_dirs` that are quarantine directories, which have no `meta.properties`. Returns the
+    settled entries, as they were. Raises JournalError.
+    """
+    calls = calls or DirectCalls()
+    unsettled = [e for e in journal.unsettled() if e.intent.log_dir in log_dirs and e.intent.ends_in in log_dirs]
+    seen_at = _seen_at(unsettled, log_dirs, calls)
+    jobs: dict[str, Callable[[Stop], list[Entry]]] = {}
+    for path in {e.intent.log_dir: None for e in unsettled}:
+        mine = [e for e in unsettled if e.intent.log_dir == path]
+        jobs[path] = partial(_recover_one, path, mine, journal, log_dirs, seen_at, frozenset(quarantine), now_ms)
+    settled = []
+    for found in calls.work(jobs).values():
+        if isinstance(found, JournalError):
+            raise found
+        settled += found if isinstance(found, list) else []
+    return settled
+
+
+def _seen_at(
+    unsettled: Sequence[Entry], log_dirs: Mapping[str, OpenLogDir], calls: DiskCalls
+) -> dict[int, frozenset[str]]:
+    """By id of the entry all the log dirs in which its directory stands now, under either of its names."""
+
+    def look_for(log_dir: OpenLogDir) -> set[int]:
+        with log_dir.acting("look"):
+            return {
+                e.id
+                for e in unsettled
+                if any(_is(log_dir, n, e.intent.identity) for n in (e.intent.name, e.intent.new_name) if n is not None)
+            }
+
+    found = calls.looks({path: partial(look_for, log_dir) for path, log_dir in log_dirs.items()})
+    return {
+        e.id: frozenset(path for path, ids in found.items() if isinstance(ids, set) and e.id in ids) for e in unsettled
+    }
+
+
+def _recover_one(
+    path: str,
+    unsettled: Sequence[Entry],
+    journal: Journal,
+    log_dirs: Mapping[str, OpenLogDir],
+    seen_at: Mapping[int, frozenset[str]],
+    quarantine: frozenset[str],
+    now_ms: int,
+    stop: Stop,
+) -> list[Entry]:
+    """What concerns the log dir `path`; nothing more once `stop()` is true."""
+    settled: list[Entry] = []
+    outcomes: list[tuple[int, Outcome, str | None]] = []
+    for entry in unsettled:
+        source, target = log_dirs[path], log_dirs[entry.intent.ends_in]
+        try:
+            if _may_be_elsewhere(seen_at[entry.id], source, target, quarantine):
+                continue
+            outcome, error = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
+            refuse_if(stop, path)
+        except LogAgentError:
+            continue
+        outcomes.append((entry.id, outcome, error))
+        settled.append(entry)
+    if outcomes:
+        journal.finish(outcomes, now_ms)
+    return settled
+
+
+def _may_be_elsewhere(
+    seen_at: frozenset[str], source: OpenLogDir, target: OpenLogDir, quarantine: frozenset[str]
+) -> bool:
+    """Whether a directory that is under neither name need not be gone: its disk may be mounted elsewhere, or not."""
+    if seen_at & {source.path, target.path}:
+        return False
+    return bool(seen_at) or not all(d.path in quarantine or _is_formatted(d) for d in (source, target))
+
+
+def _is_formatted(log_dir: OpenLogDir) -> bool:
+    with log_dir.acting("look", META_PROPERTIES):
+        try:
+            os.stat(META_PROPERTIES, dir_fd=log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None]:
+    intent = entry.intent
+    with log_dir.acting("look", intent.name):
+        at_old_name = _is(log_dir, intent.name, intent.identity)
+    with target.acting("look", intent.new_name):
+        at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
+    if intent.action is ActionKind.REMOVE:
+        if at_old_name:
+            return Outcome.YIELDED, "interrupted: the rest stays queued"
+        return Outcome.DONE, None
+    home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
+    if at_new_name:
+        away.fsync()
+        home.fsync()
+        if intent.action is ActionKind.RESTORE:
+            _edit(home, stop, put=intent.checkpoint_entries)
+        else:
+            _edit(home, stop, drop=_left_behind(home, intent.checkpoint_entries))
+        return Outcome.DONE, None
+    if at_old_name:
+        if intent.action is ActionKind.RESTORE:
+            _edit(home, stop)
+        else:
+            _edit(home, stop, put=intent.checkpoint_entries)
+        return Outcome.SKIPPED, "interrupted before the rename"
+    return Outcome.FAILED, "interrupted, and the directory stands under neither name now"
+
+
+def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
+    try:
+        found = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode)
+
+
+def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> list[CheckpointEntry]:
+    """Recovery points that go after a rename and are as they were before it (the other entries went before it).
+
+    Another offset is that of a broker which made the partition anew since then.
+    """
+    with log_dir.acting("read", RECOVERY_POINT):
+        standing = read_checkpoint(log_dir.fd, RECOVERY_POINT) or {}
+    mine = [e for e in entries if e.file == RECOVERY_POINT]
+    return [e for e in mine if standing.get(TopicPartition(e.topic, e.partition)) == e.offset]
+
+
+def _edit(
+    log_dir: OpenLogDir, stop: Stop, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()
+) -> None:
+    """Take entries out of the checkpoints or put them (back) where no newer one stands; our temp files go.
+
+    While a broker holds the log dir its own checkpoints are the truth and nothing is written. Raises BrokerHoldsLogDir
+    where that cannot be told.
+    """
+    interlock = StoppableInterlock(log_dir.fd, log_dir.path, stop)
+    try:
+        with log_dir.acting("removal of temp files"):
+            remove_leftovers(log_dir.fd, interlock.before)
+        edit_checkpoints(log_dir, interlock, drop=drop, put=put, files=CHECKPOINTS)
+    except BrokerHoldsLogDir:
+        if not look(log_dir.fd).held:
+            raise

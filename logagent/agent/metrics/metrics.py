@@ -1,0 +1,257 @@
+"""What the daemon tells Prometheus, over HTTP and as a textfile: the summaries of its ticks, in `metric_names.METRICS`.
+
+A registry of its own: nothing that a library registers by the way appears. One scrape sees every summary whole (a log
+dir that left is gone from the next scrape on), and before the first tick there is no figure rather than a zero.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from logagent import __version__
+from logagent.agent.metrics.metric_names import METRICS
+from logagent.host.brokers.process import BrokerProcess
+from logagent.model.planning.plan import GUARD_NAMES
+from logagent.model.records import ActionKind, Health, Outcome
+from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
+
+_LEDGER_TOTALS = ("size", "used", "free")
+_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+_JOBS = ("cleanup", "queue")
+_NONE: tuple[str, ...] = ()
+
+Samples = dict[tuple[str, ...], float]
+Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+
+
+class Metrics(Collector):
+    """Collects what the loops observed. Every method may be called from any thread; none does I/O but `write_textfile`.
+
+    Counters count since the daemon started, as Prometheus expects; those whose labels are known beforehand start at 0,
+    so that the first event is seen as an increase.
+    """
+
+    def __init__(self, version: str = __version__) -> None:
+        self._mutex = threading.Lock()
+        self._writing = threading.Lock()
+        self._samples: dict[str, Samples] = {name: {} for name, m in METRICS.items() if m.type != "histogram"}
+        self._durations: dict[str, list[float]] = {}
+        self._set("logagent_build_info", 1, version)
+        for action in ActionKind:
+            for outcome in Outcome:
+                self._add("logagent_actions_total", 0, action.value, outcome.value)
+        for guard in GUARD_NAMES:
+            self._add("logagent_refusals_total", 0, guard)
+        for job in _JOBS:
+            for error in ("journal", "failed"):
+                self._add("logagent_cycle_errors_total", 0, job, error)
+        self._add("logagent_freed_bytes_total", 0)
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+        # Its usual names would collide with the node exporter's own where a textfile is collected.
+        ProcessCollector(namespace="logagent", registry=self.registry)
+
+    # What is observed
+
+    def observe_cycle(self, s: CycleSummary) -> None:
+        """A cycle ended. One that ended early changes only what it knows."""
+        with self._mutex:
+            self._cycle(s)
+            self._done(s)
+            whole = s.error is None
+            if s.queues or whole:
+                self._queues(s)
+            if s.job == "cleanup" and (s.ledgers or whole):
+                self._inventory(s)
+            if s.job == "cleanup" and whole:
+                self._plan(s)
+
+    def _cycle(self, s: CycleSummary) -> None:
+        started = s.started_ms / 1000
+        self._set("logagent_cycle_last_start_timestamp_seconds", started, s.job)
+        self._set("logagent_cycle_failed", s.error is not None, s.job)
+        if s.error is None:
+            self._set("logagent_cycle_last_success_timestamp_seconds", started, s.job)
+        else:
+            self._add("logagent_cycle_errors_total", 1, s.job, s.error_slug or "failed")
+        counts = self._durations.setdefault(s.job, [0.0] * (len(_BUCKETS) + 2))
+        counts[bisect_left(_BUCKETS, s.seconds)] += 1
+        counts[-1] += s.seconds
+        self._set("logagent_enforcing", s.mode == "enforce")
+
+    def _done(self, s: CycleSummary) -> None:
+        for (action, outcome), count in s.results.items():
+            self._add("logagent_actions_total", count, action, outcome)
+        for guard, count in s.refusals.items():
+            self._add("logagent_refusals_total", count, guard)
+        self._add("logagent_freed_bytes_total", s.freed_bytes)
+
+    def _queues(self, s: CycleSummary) -> None:
+        self._replace("logagent_queue_directories", {(path,): q.entries for path, q in s.queues.items()})
+        self._replace("logagent_queue_bytes", {(path,): q.bytes for path, q in s.queues.items()})
+        oldest = {(path,): _seconds(q.oldest_marked_ms) for path, q in s.queues.items()}
+        self._replace("logagent_queue_oldest_marked_timestamp_seconds", oldest)
+        self._replace("logagent_queue_next_due_timestamp_seconds", {_NONE: _seconds(s.next_due_ms)})
+
+    def _inventory(self, s: CycleSummary) -> None:
+        for total in _LEDGER_TOTALS:
+            sizes = {(path,): ledger.get(total) for path, ledger in s.ledgers.items()}
+            self._replace(f"logagent_log_dir_{total}_bytes", sizes)
+        kinds = {
+            (path, kind): size
+            for path, ledger in s.ledgers.items()
+            for kind, size in ledger.items()
+            if kind not in _LEDGER_TOTALS
+        }
+        self._replace("logagent_log_dir_bytes", kinds)
+        self._replace("logagent_log_dir_directories", s.directories)
+        self._replace("logagent_orphan_directories", {key: count for key, (count, _) in s.orphans.items()})
+        self._replace("logagent_orphan_bytes", {key: size for key, (_, size) in s.orphans.items()})
+
+    def _plan(self, s: CycleSummary) -> None:
+        self._set("logagent_plan_actions", s.planned)
+        self._set("logagent_plan_waiting", s.waiting)
+        self._set("logagent_plan_needs_approval", s.needs_approval is not None)
+        refused = {(guard,): s.refusals.get(guard, 0) for guard in (*GUARD_NAMES, *s.refusals)}
+        self._replace("logagent_plan_refusals", refused)
+        self._set("logagent_assignments_usable", s.assignments.usable)
+        at = _seconds(s.assignments.at_ms)
+        self._replace("logagent_assignments_timestamp_seconds", {(s.assignments.source or "none",): at})
+
+    def observe_health(self, s: HealthSummary) -> None:
+        """A round of probes ended."""
+        dirs = s.log_dirs
+        offline = {d.path: d.health is Health.OFFLINE for d in dirs}
+        with self._mutex:
+            self._set("logagent_health_round_seconds", s.seconds)
+            self._set("logagent_health_last_round_timestamp_seconds", s.at_ms / 1000)
+            self._set("kafka_log_LogManager_OfflineLogDirectoryCount", sum(offline.values()))
+            self._replace("kafka_log_LogManager_LogDirectoryOffline", {(p,): off for p, off in offline.items()})
+            states = {(d.path, state.value): d.health is state for d in dirs for state in Health}
+            self._replace("logagent_log_dir_state", states)
+            since = {(d.path,): d.since_ms / 1000 for d in dirs}
+            self._replace("logagent_log_dir_state_since_timestamp_seconds", since)
+            self._replace("logagent_log_dir_probe_seconds", {(d.path,): _seconds(d.probe_ms) for d in dirs})
+            self._replace("logagent_log_dir_probe_reads_only", {(d.path,): d.limited is not None for d in dirs})
+            self._replace("logagent_log_dir_good_probes", {(d.path,): d.good_probes for d in dirs})
+
+    def observe_publish(self, s: PublishSummary) -> None:
+        """An attempt to reach the fleet store ended."""
+        with self._mutex:
+            self._set("logagent_publish_failed", s.error is not None)
+            self._add("logagent_publish_failures_total", int(s.error is not None))
+            self._add("logagent_publish_sent_total", s.sent)
+            self._set("logagent_publish_dropped_total", s.dropped)
+            self._set("logagent_publish_waiting_files", s.waiting)
+            self._set("logagent_publish_waiting_bytes", s.waiting_bytes)
+            self._replace("logagent_publish_last_sent_timestamp_seconds", {_NONE: _seconds(s.last_sent_ms)})
+            self._set("logagent_publish_last_attempt_seconds", s.seconds)
+
+    def observe_brokers(self, brokers: Iterable[BrokerProcess]) -> None:
+        """The processes that hold log dirs now; none while the broker is stopped."""
+        found = {(str(b.pid),): b for b in brokers}
+        with self._mutex:
+            self._set("logagent_broker_processes", len(found))
+            for name, attribute in _BROKER.items():
+                self._replace(name, {pid: getattr(b, attribute) for pid, b in found.items()})
+            started = {pid: b.start_time_ms / 1000 for pid, b in found.items()}
+            self._replace("logagent_broker_start_timestamp_seconds", started)
+
+    def observe_reload(self, *, successful: bool) -> None:
+        """The configuration was read again (or, at the start, for the first time)."""
+        with self._mutex:
+            self._set("logagent_config_last_reload_successful", successful)
+
+    # What is told
+
+    def collect(self) -> Iterator[Family]:
+        """For the registry: everything, from one moment."""
+        with self._mutex:
+            samples = {name: dict(found) for name, found in self._samples.items()}
+            durations = {job: list(counts) for job, counts in self._durations.items()}
+        for name, metric in METRICS.items():
+            family: Family
+            if metric.type == "histogram":
+                yield _histogram(name, durations)
+                continue
+            family = (GaugeMetricFamily if metric.type == "gauge" else CounterMetricFamily)(
+                name, metric.help, labels=metric.labels
+            )
+            for labels, value in samples[name].items():
+                family.add_metric(labels, value)
+            yield family
+
+    def exposition(self) -> bytes:
+        """Prometheus' text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+    def write_textfile(self, path: str) -> None:
+        """Write them for the node exporter's textfile collector: whole, or not at all; readable by everybody, for that
+        exporter runs as somebody else. Raises OSError."""
+        # Another suffix than .prom: the collector reads nothing else.
+        part = f"{path}.tmp"
+        with self._writing:
+            try:
+                # Made by us: whatever stands there (a FIFO would hang whoever opens it) goes.
+                with suppress(FileNotFoundError):
+                    os.unlink(part)
+                with open(part, "xb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
+                    os.fchmod(file.fileno(), 0o644)
+                    file.write(self.exposition())
+                os.replace(part, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(part)
+                raise
+
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        self._samples[name][tuple(map(_text, labels))] = value
+
+    def _add(self, name: str, value: float, *labels: str) -> None:
+        key = tuple(map(_text, labels))
+        self._samples[name][key] = self._samples[name].get(key, 0) + value
+
+    def _replace(self, name: str, found: Mapping[Any, float | None]) -> None:
+        """All samples of a metric, by label values; without a value there is none."""
+        told = {tuple(map(_text, labels)): value for labels, value in found.items() if value is not None}
+        self._samples[name] = told
+
+
+_BROKER = {
+    "logagent_broker_cpu_seconds_total": "cpu_seconds",
+    "logagent_broker_resident_memory_bytes": "resident_bytes",
+    "logagent_broker_read_bytes_total": "read_bytes",
+    "logagent_broker_written_bytes_total": "write_bytes",
+    "logagent_broker_open_fds": "open_files",
+    "logagent_broker_max_fds": "open_files_limit",
+}
+
+
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _text(label: str) -> str:
+    """A label value: bytes of a path that are no UTF-8 appear as `\\udcXX`, as in our documents."""
+    return label.encode("utf-8", "backslashreplace").decode()
+
+
+def _histogram(name: str, durations: Mapping[str, list[float]]) -> HistogramMetricFamily:
+    metric = METRICS[name]
+    family = HistogramMetricFamily(name, metric.help, labels=metric.labels)
+    for job, counts in durations.items():
+        buckets, so_far = [], 0.0
+        for bound, count in zip((*map(str, _BUCKETS), "+Inf"), counts[:-1], strict=True):
+            so_far += count
+            buckets.append((bound, so_far))
+        family.add_metric((job,), buckets, sum_value=counts[-1])
+    return family

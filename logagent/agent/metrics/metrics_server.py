@@ -1,0 +1,145 @@
+"""The HTTP side of the metrics: prometheus-client's WSGI application, served by a thread that can be stopped.
+
+It answers `/metrics` and nothing else, has no secrets, and changes nothing. Anybody who may connect may read it, so it
+listens on loopback unless an operator names another address: that is allowed (a Prometheus elsewhere has to come in
+somehow), and the daemon says so once.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from socketserver import TCPServer
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client import make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+from logagent.agent.metrics.metrics import Metrics
+from logagent.errors import LogAgentError
+
+# A client that connects and says nothing is let go after so long, and only so many are listened to at a time.
+_CLIENT_SECONDS = 10.0
+_MOST_CLIENTS = 16
+_SHORTAGE_SECONDS = 0.2
+
+
+def split_listen(listen: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` (`[::1]:9640` for IPv6); the form has been checked with the configuration."""
+    host, _, port = listen.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(listen: str) -> bool:
+    """Whether only this host can connect there. A name other than `localhost` is not looked up: it counts as no."""
+    host, _ = split_listen(listen)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class MetricsServer:
+    """Serves `metrics` on `listen` from when it is made until `close`.
+
+    `address` is where it listens, with the port that was found where 0 was asked for. Raises LogAgentError where it
+    cannot listen there; that is no reason to end a daemon that deletes and watches, so the caller goes on without.
+    """
+
+    def __init__(self, metrics: Metrics, listen: str) -> None:
+        host, port = split_listen(listen)
+        try:
+            family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._server = _server_class(family)((str(where[0]), port), _Handler)
+        except OSError as e:
+            raise LogAgentError(
+                f"metrics cannot be served on {listen}: {e.strerror or e}",
+                hint="choose another metrics.listen (it may be taken by another daemon on this host)",
+            ) from e
+        self._server.set_app(_only_metrics(make_wsgi_app(metrics.registry)))
+        bound = self._server.server_address
+        self.address = f"{bound[0]!s}:{bound[1]}" if family == socket.AF_INET else f"[{bound[0]!s}]:{bound[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening. Requests that are being answered end on their own."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def _only_metrics(app: Any) -> App:
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/metrics":
+            start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"logagent: the metrics are at /metrics\n"]
+        found: Iterable[bytes] = app(environ, start_response)
+        return found
+
+    return answer
+
+
+class _Server(ThreadingWSGIServer):
+    # Connections that the kernel completes before we come to accept them; further ones wait for seconds.
+    request_queue_size = 4 * _MOST_CLIENTS
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
+        super().__init__(address, handler)
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError as e:
+            if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                # Whoever waits is still there at once.
+                time.sleep(_SHORTAGE_SECONDS)
+            raise
+
+    def server_bind(self) -> None:
+        """As HTTPServer's, without asking a name server for our own name: it may not answer for minutes."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self._places.release()  # no thread could be started
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no event; anything else is a bug, and must be seen."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+def _server_class(family: int) -> type[_Server]:
+    return type("_FamilyServer", (_Server,), {"address_family": family})
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _CLIENT_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are no events."""

@@ -1,0 +1,264 @@
+"""Where verdicts come from: the configured sources in their order, the first usable one decides, a second must agree.
+
+A source that cannot be read, is too old or of another cluster is not usable; why is kept in words, and with no usable
+source at all every verdict is `unknown`. Nothing in here ever turns an error into an empty answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from logagent.agent.session.target import Target
+from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, decide
+from logagent.model.facts import LogDirFacts, Ruling, Rulings
+from logagent.model.records import Kind, PartitionDir, Verdict
+from logagent.model.times import rfc3339
+from logagent.settings import Settings
+
+if TYPE_CHECKING:
+    from logagent.broker.admin.reader import AdminReader
+
+METADATA_DIR = "__cluster_metadata-0"
+_MOST_META_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Assignments:
+    """The usable images, in the order of the sources, and what was wrong with the others.
+
+    `unusable` ones were read, but are stale or foreign: they decide nothing but say so with their figures.
+    `unreachable`: a source was a service, and nobody answered.
+    """
+
+    usable: list[AssignmentImage] = field(default_factory=list)
+    unusable: list[AssignmentImage] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    delete_delay_ms: int | None = None
+    unreachable: ServiceUnreachable | None = None
+    reader: AdminReader | None = None
+
+    @property
+    def first(self) -> AssignmentImage | None:
+        return self.usable[0] if self.usable else None
+
+    @property
+    def shown(self) -> AssignmentImage | None:
+        """What to show a person: the first usable one, else the first that was read at all."""
+        return next(iter((*self.usable, *self.unusable)), None)
+
+    @property
+    def own_reader(self) -> AdminReader | None:
+        """The reader, if what it reads from was seen to be this host's own cluster: another one has a node of our id,
+        and perhaps a log dir of our path, too."""
+        ours = any(i.source is Source.ADMIN for i in self.usable)
+        return self.reader if ours else None
+
+    def log_dir_served(self, node_id: int, path: str) -> bool | None:
+        """Whether our broker says that it serves the log dir; None where it cannot be asked."""
+        reader = self.own_reader
+        return None if reader is None else reader.log_dir_served(node_id, path)
+
+    def close(self) -> None:
+        """End the round of questions to the cluster."""
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
+
+    def document(self, now_ms: int) -> dict[str, Any]:
+        """The `assignments` member of scan and plan documents."""
+        image = self.shown
+        if image is None:
+            return {
+                "source": "none",
+                "cluster_id": None,
+                "at": None,
+                "offset": None,
+                "age_seconds": None,
+                "topics": 0,
+                "partitions": 0,
+            }
+        return {
+            "source": image.source.value,
+            "cluster_id": image.cluster_id,
+            "at": rfc3339(image.at_ms),
+            "offset": image.offset,
+            "age_seconds": image.age_ms(now_ms) / 1000,
+            "topics": image.topic_count,
+            "partitions": image.partition_count,
+        }
+
+
+def load_assignments(
+    target: Target, settings: Settings, *, cluster_id: str | None, node_id: int | None, now_ms: int
+) -> Assignments:
+    """Read the sources of `assignments.sources`. What cannot be used is said in `problems`.
+
+    Raises ConfigError only (a wrong `kafka.client` file).
+    """
+    found = Assignments()
+    host = Host(node_id, cluster_id, settings.assignments.max_age)
+    for source in settings.assignments.sources:
+        try:
+            image = _read(source, target, settings, host, found, now_ms)
+        except ConfigError:
+            raise
+        except ServiceUnreachable as e:
+            found.problems.append(f"{source}: {e}")
+            found.unreachable = e
+            continue
+        except (LogAgentError, OSError) as e:
+            found.problems.append(f"{source}: {e}")
+            continue
+        except BaseException:
+            found.close()
+            raise
+        if image is None:
+            continue
+        problem = _unusable(image, host, now_ms)
+        if problem is None:
+            found.usable.append(image)
+        else:
+            found.problems.append(f"{source}: {problem}")
+            found.unusable.append(image)
+    return found
+
+
+def _read(
+    source: str, target: Target, settings: Settings, host: Host, found: Assignments, now_ms: int
+) -> AssignmentImage | None:
+    if source == "kraft-log":
+        return read_kraft_log(target, host, found, now_ms)
+    if source == "file":
+        from logagent.broker.exported.file import read_assignments
+
+        assert settings.assignments.file is not None
+        return read_assignments(settings.assignments.file)
+    if settings.kafka.bootstrap_servers is None:
+        found.problems.append("admin: kafka.bootstrap_servers is not set")
+        return None
+    found.reader = open_reader(settings)
+    return found.reader.image(now_ms)
+
+
+def open_reader(settings: Settings) -> AdminReader:
+    """One round of questions to the configured cluster. Raises ConfigError for a wrong client properties file."""
+    from logagent.broker.admin.client_properties import read_client_properties
+    from logagent.broker.admin.reader import AdminReader
+
+    assert settings.kafka.bootstrap_servers is not None
+    client = read_client_properties(settings.kafka.client) if settings.kafka.client is not None else None
+    return AdminReader(settings.kafka.bootstrap_servers, client)
+
+
+def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> AssignmentImage | None:
+    """The metadata log on this host's own disk; None (with the reason noted) where there is none, as in ZooKeeper mode.
+
+    Its cluster id is that of the `meta.properties` beside it: the log itself has none. Raises UnreadableError.
+    """
+    if target.config is None:
+        directory = next((d for d in target.log_dirs if os.path.isdir(os.path.join(d, METADATA_DIR))), None)
+    else:
+        directory = target.server.metadata_log_dir
+    if directory is None or not os.path.isdir(os.path.join(directory, METADATA_DIR)):
+        found.problems.append("kraft-log: there is no metadata log on this host (ZooKeeper mode, or another place)")
+        return None
+    from logagent.broker.metadata_log.log import read_metadata_log
+
+    voters = len(target.server.quorum_voters) or None
+    metadata = read_metadata_log(
+        os.path.join(directory, METADATA_DIR),
+        node_id=host.node_id,
+        cluster_id=_cluster_id_beside(directory),
+        now_ms=now_ms,
+        configured_voters=voters,
+    )
+    if host.node_id is not None:
+        found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
+    return metadata.assignments
+
+
+def _cluster_id_beside(directory: str) -> str | None:
+    path = os.path.join(directory, META_PROPERTIES)
+    try:
+        with open(path, "rb") as file:
+            return parse_meta_properties(file.read(_MOST_META_BYTES)).cluster_id
+    except OSError as e:
+        raise UnreadableError(f"{path}: {e.strerror}") from e
+
+
+def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:
+    """Why `image` cannot decide anything here, with the figure; None where it can."""
+    if host.cluster_id is None or image.cluster_id != host.cluster_id:
+        return f"it is of cluster {image.cluster_id}, this host is of {host.cluster_id}"
+    age = image.age_ms(now_ms)
+    if age > host.max_age_ms:
+        return f"it is {age // 1000} s old (assignments.max_age is {host.max_age_ms // 1000} s)"
+    if age < -CLOCK_TOLERANCE_MS:
+        return f"it is {-age // 1000} s from the future"
+    if image.topic_count == 0:
+        return "it has no topics"
+    return None
+
+
+def judge(
+    dirs: Iterable[PartitionDir],
+    assignments: Assignments,
+    host: Host,
+    log_dirs: Mapping[str, LogDirFacts],
+    now_ms: int,
+    *,
+    proven_absent: frozenset[str] = frozenset(),
+) -> Rulings:
+    """The verdict on every current and future directory.
+
+    The first usable source decides. Where it says orphan, every other usable one must agree. The Admin API cannot
+    prove absence by leaving a topic out, so the broker of this host is asked by topic id. While it is stopped nobody
+    can be asked; then `proven_absent` counts: the ids that it did not know at every sighting that an orphan needs. A
+    topic id is random and never given again, so what was gone for good stays gone.
+    """
+    chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
+    absent = _absent_by_id(chosen, assignments, host, proven_absent)
+    rulings = Rulings()
+    # Most directories have the same few: 100,000 of them keep one object each.
+    shared: dict[Ruling, Ruling] = {}
+    for d in chosen:
+        where = log_dirs.get(d.log_dir)
+        directory_id = where.directory_id if where is not None else None
+        images: Sequence[AssignmentImage | None] = assignments.usable or assignments.unusable[:1] or [None]
+        answers = [
+            decide(d, image, host, now_ms=now_ms, directory_id=directory_id, absent_by_id=absent) for image in images
+        ]
+        ruling = answers[0]
+        if ruling is None:
+            continue
+        if ruling.verdict is Verdict.ORPHAN:
+            for other in answers[1:]:
+                ruling = combine(ruling, other)
+        rulings.add(d.log_dir, d.name, shared.setdefault(ruling, ruling))
+    return rulings
+
+
+def _absent_by_id(
+    dirs: Sequence[PartitionDir], assignments: Assignments, host: Host, proven_absent: frozenset[str]
+) -> AbstractSet[str] | None:
+    """Topic ids of `dirs` that the Admin image does not list and this host's own broker does not know either."""
+    image = next((i for i in assignments.usable if not i.complete), None)
+    reader = assignments.own_reader
+    if image is None or reader is None or host.node_id is None:
+        return None
+    asked = sorted({d.topic_id for d in dirs if d.topic_id is not None and d.topic_id not in image.by_id})
+    if not asked:
+        return frozenset()
+    try:
+        answers = reader.topic_ids_known(host.node_id, asked)
+    except LogAgentError as e:
+        assignments.problems.append(f"admin: {e}")
+        return proven_absent.intersection(asked)
+    return frozenset(topic_id for topic_id, answer in answers.items() if answer.value == "unknown")

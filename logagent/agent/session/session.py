@@ -1,0 +1,402 @@
+"""One command on one host: broker, state dir, journal, log dirs, inventory and facts, opened and closed together."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from logagent.agent.clock import Clock
+from logagent.agent.execute.checkpoints import entries_to_drop
+from logagent.agent.execute.log_manager import LogManager
+from logagent.agent.execute.recovery import recover
+from logagent.agent.session import history as remembered
+from logagent.agent.session.assignments import Assignments, judge, load_assignments
+from logagent.agent.session.log_dirs import HostSight
+from logagent.agent.session.target import Target
+from logagent.broker.process.version import at_least, version_of_process
+from logagent.errors import JournalError, KafkaStorageError, LogAgentError
+from logagent.host.brokers.discovery import version_installed
+from logagent.host.inventory.scan import LogDirInventory, scan_log_dir
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, refuse_if
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.removal.budget import ByteBudget
+from logagent.host.state.journal import CheckpointEntry, Journal
+from logagent.host.state.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
+from logagent.model.assignments.sightings import Clocks, clock_problem, count_sightings, orphans_seen
+from logagent.model.assignments.verdict import Host
+from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling
+from logagent.model.health.serving import has_all_open, tell_serving
+from logagent.model.planning.blast_radius import Taken, had
+from logagent.model.planning.guards import GUARDS
+from logagent.model.planning.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
+from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
+from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
+from logagent.settings import Settings
+
+# How long a command waits for another one (or the daemon's cycle) to finish acting.
+EXECUTOR_WAIT_SECONDS = 10.0
+# How long all sources of assignments together may take, where nobody waits who could press Ctrl-C.
+READ_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class Session:
+    """Everything that a command sees. `acting`: it holds the executor lock and may write the journal. `whole`: the
+    inventory is of all directories, so that what it does not show is not there."""
+
+    target: Target
+    settings: Settings
+    clock: Clock
+    sight: HostSight
+    journal: Journal
+    acting: bool
+    actor: str
+    journal_problem: str | None = None
+    inventories: dict[str, LogDirInventory] = field(default_factory=dict)
+    known: dict[str, LogDirInventory] = field(default_factory=dict)
+    dirs: list[PartitionDir] = field(default_factory=list)
+    whole: bool = False
+    assignments: Assignments = field(default_factory=Assignments)
+
+    def take_inventory(
+        self, on_progress: Callable[[int], None] | None = None, *, only: Callable[[str], bool] | None = None
+    ) -> None:
+        """Scan every online log dir. One that fails meanwhile is offline from then on; the others go on.
+
+        `only`: which names to look at, where the others do not matter; no later inventory follows on such a one.
+        """
+        opened = self.sight.opened()
+        # Those of this session, which the health loop does not change under it, as it does what is known.
+        self.inventories = {}
+        self.whole = only is None
+        known = self.known if self.whole else {}
+        done: dict[str, int] = dict.fromkeys(opened, 0)
+
+        def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
+            def scan(stop: Stop) -> LogDirInventory:
+                def tell(count: int) -> None:
+                    refuse_if(stop, path)
+                    done[path] = count
+                    if on_progress is not None:
+                        on_progress(sum(done.values()))
+
+                inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
+                done[path] = len(inventory.dirs)
+                return inventory
+
+            return scan
+
+        # A scan uses the inventory before it up: one that is given up leaves none behind.
+        jobs = {path: job(path, d, known.pop(path, None)) for path, d in opened.items()}
+        self.dirs = []
+        for path, found in self.calls.work(jobs).items():
+            if isinstance(found, LogDirInventory):
+                self.inventories[path] = found
+                if opened[path].offline() is None:
+                    known[path] = found
+                self.dirs += self._ours(found) if path in self.sight.quarantine else found.dirs
+            elif not isinstance(found, KafkaStorageError):
+                raise found
+
+    def _ours(self, quarantine: LogDirInventory) -> list[PartitionDir]:
+        """What this journal put into a quarantine directory: another agent may keep its own there."""
+        renames = self.journal.renames()
+        found = [(d, renames.get((quarantine.path, d.name))) for d in quarantine.dirs]
+        return [d for d, e in found if e is not None and e.intent.new_dir and e.intent.identity.inode == d.inode]
+
+    @property
+    def calls(self) -> DiskCalls:
+        return self.sight.calls
+
+    def of_kind(self, *kinds: Kind) -> list[PartitionDir]:
+        return [d for d in self.dirs if d.kind in kinds]
+
+    # What the journal adds
+
+    def marks(self) -> dict[tuple[str, str], Mark]:
+        return remembered.marks(self.journal, self.dirs)
+
+    def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
+        return remembered.renamed_by(self.journal, self.dirs, plan_id)
+
+    def begun(self) -> frozenset[tuple[str, str]]:
+        return remembered.begun(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
+
+    def attempts(self) -> dict[tuple[str, str], Attempts]:
+        """Removals that failed so far, by (log dir, name)."""
+        return {key: Attempts(f.attempts, f.last_at_ms, f.last_error) for key, f in self.journal.failures().items()}
+
+    def queue(self) -> list[QueueEntry]:
+        """What is marked for deletion, in the order in which it falls due."""
+        return build_queue(
+            self.of_kind(Kind.DELETE),
+            self.marks(),
+            self.attempts(),
+            self.begun(),
+            delay_ms=self.file_delete_delay_ms(),
+            leftover_grace_ms=self.settings.cleanup.leftover_grace,
+        )
+
+    # Assignments and verdicts
+
+    def read_assignments(self, sources: tuple[str, ...] | None = None) -> None:
+        """Read the sources of assignments. Before the inventory: a directory younger than they are proves nothing."""
+        settings = self.settings
+        if sources is not None:
+            settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
+        self.sight.read_cluster()
+        cluster = self.sight.cluster
+        online = tuple(self.sight.online())
+        load = partial(
+            load_assignments,
+            replace(self.target, log_dirs=online),
+            replace(settings, assignments=replace(settings.assignments, sources=self._sources(settings, online))),
+            cluster_id=cluster.cluster_id,
+            node_id=cluster.node_id,
+            now_ms=self.clock.now_ms(),
+        )
+        try:
+            self.assignments = self.calls.ask(
+                "reading the assignments", load, of=online, limit=READ_SECONDS, undo=Assignments.close
+            )
+        except KafkaStorageError as e:
+            self.assignments = Assignments(problems=[str(e)])
+
+    def _sources(self, settings: Settings, online: tuple[str, ...]) -> tuple[str, ...]:
+        """The configured ones but for the metadata log on a log dir that hangs, where nobody asks in vain."""
+        sources, place = settings.assignments.sources, self.target.server.metadata_log_dir
+        hung = self.calls.parallel and place in self.target.log_dirs and place not in online
+        return tuple(s for s in sources if s != "kraft-log") if hung else sources
+
+    def read_delete_delay(self) -> None:
+        """Only what the queue needs of the sources: a dynamic `log.segment.delete.delay.ms`, unless we override it."""
+        if self.settings.delete.file_delete_delay_ms is None:
+            self.read_assignments(("kraft-log",))
+
+    def file_delete_delay_ms(self) -> int:
+        """Ours where it is set, else the broker's dynamic one, else the one in its configuration."""
+        configured = self.settings.delete.file_delete_delay_ms
+        if configured is not None:
+            return configured
+        dynamic = self.assignments.delete_delay_ms
+        return dynamic if dynamic is not None else self.target.server.file_delete_delay_ms
+
+    def count_sightings(self, facts: Facts) -> str | None:
+        """Count the orphans of this inventory; returns why ages cannot be trusted (then nothing counts and is due)."""
+        problem = self.clock_problem()
+        self.journal.note_clocks(self._clocks())
+        complete = (
+            frozenset(self.sight.online()) & self.inventories.keys()
+            if self.assignments.usable and problem is None
+            else frozenset()
+        )
+        known = self.journal.sightings()
+        counted = count_sightings(known, orphans_seen(self.dirs, facts), complete, facts.now_ms)
+        if counted != known:
+            self.journal.replace_sightings(counted.values())
+        return problem
+
+    def clock_problem(self) -> str | None:
+        """Why ages cannot be trusted now: a clock was set since the last cycle."""
+        return clock_problem(self.journal.last_clocks(), self._clocks())
+
+    def _clocks(self) -> Clocks:
+        return Clocks(boot_id(), self.clock.now_ms(), int(self.clock.boottime() * 1000))
+
+    # Facts and plans
+
+    def facts(self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True) -> Facts:
+        """Everything that guards look at, gathered now; verdicts for `dirs` (default: all).
+
+        `to_plan`: with what the blast radius of a plan needs besides.
+        """
+        now = self.clock.now_ms()
+        log_dirs = self._tell_serving(self.sight.log_dir_facts(), now)
+        cluster = self.sight.cluster
+        host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
+        rulings = judge(
+            self.dirs if dirs is None else dirs,
+            self.assignments,
+            host,
+            log_dirs,
+            now,
+            proven_absent=remembered.proven_absent(self.journal, self.settings.cleanup),
+        )
+        recent = remembered.recent(self.journal, now) if self.journal_problem is None else ()
+        had_dirs, had_bytes = had(self.dirs, Taken(recent))
+        return replace(
+            self.sight.facts(log_dirs),
+            rulings=rulings,
+            kafka_version=self._kafka_version(log_dirs),
+            quarantine_dirs=self.sight.quarantine_by_log_dir(),
+            journal_problem=self.journal_problem,
+            recent=recent,
+            partition_dirs=had_dirs,
+            partition_bytes=had_bytes,
+            assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
+        )
+
+    def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> Keys:
+        """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""
+        if self.assignments.usable:
+            return Keys(lambda: (key for key, ruling in rulings.items() if ruling.verdict is not Verdict.ORPHAN))
+        dirs = self.dirs
+        return Keys(lambda: ((d.log_dir, d.name) for d in dirs if d.kind is Kind.CURRENT))
+
+    def _tell_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
+        """Tell brokers that serve from those that may still be starting, and remember since when we know."""
+        if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
+            return log_dirs
+        known = self.journal.serving()
+        told, noted = tell_serving(log_dirs, known, self._seen_serving, self.settings.guard.settle, now_ms)
+        if self.acting and noted != known:
+            self.journal.note_serving(noted)
+        return told
+
+    def _seen_serving(self, where: LogDirFacts) -> bool:
+        inventory = self.inventories.get(where.path)
+        if self.whole and inventory is not None and has_all_open(where, inventory.dirs):
+            return True
+        node_id = self.sight.cluster.node_id
+        return node_id is not None and self.assignments.log_dir_served(node_id, where.path) is True
+
+    def _kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> tuple[int, ...] | None:
+        """Of the running broker's jars, else configured, else of the jars beside its configuration, else at least."""
+        for f in log_dirs.values():
+            if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
+                return version
+        if self.target.kafka_version is not None:
+            return self.target.kafka_version
+        image = self.assignments.first
+        return version_installed(self.target.config) or at_least(image.metadata_version if image is not None else None)
+
+    def plan(
+        self,
+        proposals: Sequence[Proposal],
+        waiting: Sequence[Waiting] = (),
+        refusals: Sequence[Refusal] = (),
+        *,
+        facts: Facts,
+        approve: str | None = None,
+    ) -> Plan:
+        cleanup = self.settings.cleanup
+        limits = BlastRadius(cleanup.max_dirs, cleanup.max_fraction)
+        return assemble(proposals, waiting, facts, GUARDS, limits, approve=approve, refusals=refusals)
+
+    def checkpoint_drops(self, plan: Plan) -> dict[str, tuple[CheckpointEntry, ...]]:
+        """By action id the checkpoint entries that the plan's renames take out, as far as they can be read now."""
+        jobs = {
+            path: partial(entries_to_drop, log_dir, [p for p in plan.actions if p.dir.log_dir == path])
+            for path, log_dir in self.sight.online().items()
+        }
+        drops: dict[str, tuple[CheckpointEntry, ...]] = {}
+        for found in self.calls.looks(jobs).values():
+            if not isinstance(found, LogAgentError):
+                drops |= found
+        return drops
+
+    def log_manager(
+        self, plan: Plan, *, stop: Callable[[], bool], on_progress: Callable[[int, int], None] | None = None
+    ) -> LogManager:
+        rate = self.settings.delete.bytes_per_second
+        return LogManager(
+            log_dirs=self.sight.log_dirs | self.sight.quarantine,
+            journal=self.journal,
+            clock=self.clock,
+            look=lambda: self.facts([p.dir for p in plan.actions]),
+            actor=self.actor,
+            budget=ByteBudget(rate) if rate is not None else None,
+            workers=self.settings.delete.workers,
+            on_progress=on_progress,
+            stop=stop,
+            calls=self.calls,
+            # By then the next cycle waits: what is due in a log dir waits no longer for another one that is slow.
+            longest_seconds=self.settings.cleanup.interval / 1000 if len(self.target.log_dirs) > 1 else None,
+        )
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot: ages over a reboot are compared by the wall clock alone."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def new_uuid() -> str:
+    """A random UUID as Kafka prints it in directory names: 32 hex digits."""
+    return uuid.uuid4().hex
+
+
+@contextmanager
+def open_session(
+    target: Target,
+    settings: Settings,
+    clock: Clock,
+    *,
+    state_dir: str | None,
+    act: bool,
+    actor: str,
+    environ: Mapping[str, str] = os.environ,
+    wait_seconds: float = EXECUTOR_WAIT_SECONDS,
+    failures: LogDirFailures | None = None,
+    calls: DiskCalls | None = None,
+    known: dict[str, LogDirInventory] | None = None,
+    settle: bool = True,
+) -> Iterator[Session]:
+    """Open everything, in the order that keeps it safe.
+
+    To act: first the state dir and its owner's identity, then the executor lock, then the journal, and what a crash
+    left open is settled before anything is looked at. To look: the journal is read if it is there, and where it
+    cannot be read that is a fact of its own, not an error.
+
+    What outlives a session, for the daemon: `failures`, the log dirs that are offline; `calls`, which gives up what
+    hangs; `known`, the inventories by log dir, that the next ones follow on (they are replaced in place; without one
+    for a log dir it is scanned in full). Without `settle` what a crash left open stays so: settling it can rewrite a
+    checkpoint, and that is not for whoever only reports.
+    """
+    failures = failures if failures is not None else LogDirFailures()
+    calls = calls if calls is not None else DirectCalls()
+    directory = state_dir if state_dir is not None else default_state_dir(environ)
+    with ExitStack() as stack:
+        problem: str | None = None
+        if act:
+            there = log_dirs_there(target.log_dirs, failures, calls)
+            prepare_state_dir(directory, there[0] if there else None, there)
+            stack.enter_context(
+                ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
+            )
+            journal = stack.enter_context(Journal.open(directory))
+        else:
+            try:
+                journal = stack.enter_context(Journal.open_read_only(directory))
+            except JournalError as e:
+                problem = str(e)
+                journal = stack.enter_context(Journal.empty())
+        sight = stack.enter_context(HostSight(target, clock, failures, settings.cleanup.quarantine_dirs, calls))
+        if act:
+            hold_log_dirs(
+                sight.opened().values(),
+                wait_seconds=wait_seconds,
+                monotonic=clock.monotonic,
+                sleep=clock.sleep,
+                calls=calls,
+            )
+            if settle:
+                recover(journal, sight.opened(), clock.now_ms(), calls, quarantine=sight.quarantine)
+        session = Session(target, settings, clock, sight, journal, act, actor, problem)
+        if known is not None:
+            session.known = known
+        stack.callback(lambda: session.assignments.close())
+        yield session
+
+
+def log_dirs_there(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
+    """The log dirs that are directories; of one that is offline or hangs nobody asks that."""
+    jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
+    return [path for path, found in calls.looks(jobs).items() if found is True]

@@ -1,0 +1,127 @@
+"""What a broker's answers mean: topics, topic ids and log dirs, out of kafka-python's response objects.
+
+No I/O and no kafka-python here; an answer is anything with the fields of Kafka's response schemas. Whatever is partial
+raises `UnreadableError`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from logagent.errors import UnreadableError
+from logagent.model.assignments.image import PartitionAssignment, Topic
+from logagent.model.naming.topic_ids import to_text
+
+# Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
+NONE = 0
+LEADER_NOT_AVAILABLE = 5
+REPLICA_NOT_AVAILABLE = 9
+TOPIC_AUTHORIZATION_FAILED = 29
+CLUSTER_AUTHORIZATION_FAILED = 31
+LISTENER_NOT_FOUND = 72
+UNKNOWN_TOPIC_ID = 100
+
+# A partition that says one of these still names its replicas; the leader is what is missing.
+HARMLESS_PARTITION_ERRORS = frozenset({NONE, LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, LISTENER_NOT_FOUND})
+
+
+class IdAnswer(StrEnum):
+    """What a broker said about one topic id. Only UNKNOWN says that the topic is gone."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    NOT_AUTHORISED = "not-authorised"
+    CANNOT_TELL = "cannot-tell"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirReplica:
+    """One log in a log dir. `size` in bytes; `offset_lag` in records behind (see Kafka's `ReplicaInfo`)."""
+
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """One log dir as its broker describes it: `error_code` 0 serves, 56 is offline.
+
+    Marked (`-delete`) and stray directories are not among the `replicas`. `total_bytes` and `usable_bytes` of the
+    volume: None before 3.3 (-1 on the wire).
+    """
+
+    path: str
+    error_code: int
+    replicas: tuple[LogDirReplica, ...]
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+def id_answer(error_code: int) -> IdAnswer:
+    known = {
+        NONE: IdAnswer.KNOWN,
+        UNKNOWN_TOPIC_ID: IdAnswer.UNKNOWN,
+        TOPIC_AUTHORIZATION_FAILED: IdAnswer.NOT_AUTHORISED,
+    }
+    return known.get(error_code, IdAnswer.CANNOT_TELL)
+
+
+def topic_id_of(topic: Any) -> str | None:
+    """The id of a topic in a metadata answer; None before 2.8 (absent, or zero)."""
+    topic_id: uuid.UUID | None = topic.topic_id
+    return None if topic_id is None or topic_id.int == 0 else to_text(topic_id.bytes)
+
+
+def topic_of(answer: Any, moving: Mapping[tuple[str, int], Any]) -> Topic:
+    if answer.error_code != NONE or not answer.name:
+        raise UnreadableError(f"a partial answer: topic {answer.name} has error {answer.error_code}")
+    topic = Topic(answer.name, topic_id_of(answer))
+    for partition in answer.partitions:
+        where = f"{answer.name}-{partition.partition_index}"
+        if partition.error_code not in HARMLESS_PARTITION_ERRORS or not partition.replica_nodes:
+            raise UnreadableError(f"a partial answer: partition {where} has error {partition.error_code}")
+        topic.partitions[partition.partition_index] = _assignment(
+            partition, moving.get((answer.name, partition.partition_index))
+        )
+    # Brokers learn of a topic's partitions one by one in ZooKeeper mode; a gap is a topic half known.
+    if sorted(topic.partitions) != list(range(len(answer.partitions))) or not topic.partitions:
+        raise UnreadableError(f"a partial answer: topic {answer.name} has the partitions {sorted(topic.partitions)}")
+    return topic
+
+
+def _assignment(partition: Any, moving: Any | None) -> PartitionAssignment:
+    replicas = tuple(partition.replica_nodes)
+    adding = tuple(moving.adding_replicas) if moving is not None else ()
+    removing = tuple(moving.removing_replicas) if moving is not None else ()
+    # The two answers are of two moments; whoever is in either counts as a replica.
+    both = tuple(dict.fromkeys((*replicas, *adding, *removing)))
+    return PartitionAssignment(
+        replicas=both,
+        isr=tuple(partition.isr_nodes),
+        adding=adding,
+        removing=removing,
+        leader=partition.leader_id,
+    )
+
+
+def log_dir_of(result: Any) -> LogDirDescription:
+    replicas = tuple(
+        LogDirReplica(t.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+        for t in result.topics
+        for p in t.partitions
+    )
+    total, usable = (getattr(result, name, None) for name in ("total_bytes", "usable_bytes"))
+    return LogDirDescription(
+        path=result.log_dir,
+        error_code=result.error_code,
+        replicas=replicas,
+        total_bytes=total if total is not None and total >= 0 else None,
+        usable_bytes=usable if usable is not None and usable >= 0 else None,
+    )

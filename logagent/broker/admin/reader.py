@@ -1,0 +1,217 @@
+"""Whose is what, as a running cluster says: topics, replicas, reassignments and log dirs through the Admin API.
+
+Works for KRaft and for ZooKeeper-mode clusters (tried from 2.5.1 to 4.3.1). An answer is whole or an error: an empty
+list of topics or of log dirs is how Kafka answers a principal that may not see them, never "there are none".
+
+A topic that is merely missing from a list proves nothing. Only the broker whose disk it is can say that a topic id is
+gone (`AdminReader.topic_ids_known`): it learns of a topic before it makes the directory, while other brokers lag by
+seconds.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from logagent.broker.admin.answers import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    NONE,
+    IdAnswer,
+    LogDirDescription,
+    id_answer,
+    log_dir_of,
+    topic_id_of,
+    topic_of,
+)
+from logagent.broker.admin.client import (
+    AdminClient,
+    DescribeLogDirsRequest,
+    ListPartitionReassignmentsRequest,
+    MetadataRequest,
+)
+from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
+from logagent.model.naming.topic_ids import ZERO_ID, from_text
+
+__all__ = ["AdminReader", "IdAnswer", "LogDirDescription"]
+
+BY_ID_VERSION = 12
+"""Metadata requests name topics by id from this version on (Kafka 3.1); older brokers drop the connection."""
+
+IDS_A_REQUEST = 1000
+CANARIES = 3
+LAG_MS = 60_000
+"""How long a broker may take to learn of what happened elsewhere; 15 s were seen on a busy machine."""
+
+_ALL_TOPICS = "kafka-acls --add --allow-principal User:NAME --operation Describe --topic '*'"
+_CLUSTER = "kafka-acls --add --allow-principal User:NAME --operation Describe --cluster"
+
+
+class AdminReader:
+    """One round of questions to one cluster; close it afterwards and make a new one for the next round.
+
+    `client_config` is what `client_properties` gives; `timeout` (seconds) bounds each question, not the round (a name
+    server that hangs is bounded by the system's resolver only). `client` takes the place of a new connection.
+    Every method raises `ServiceUnreachable` where nobody answers (wrong credentials included) and `UnreadableError`
+    where an answer is partial, empty or refused, unless it says otherwise.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client_config: Mapping[str, Any] | None = None,
+        timeout: float = 10.0,
+        *,
+        client: AdminClient | None = None,
+    ) -> None:
+        self._client = client or AdminClient(bootstrap_servers, client_config or {}, timeout)
+        self._living_ids: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def cluster_id(self) -> str:
+        """The cluster's id, as in every `meta.properties` of its brokers."""
+        return self._cluster_id(self._metadata(topics=[]))
+
+    def nodes(self) -> tuple[int, ...]:
+        """Ids of the brokers that the cluster counts as alive, in order."""
+        return tuple(sorted(broker.node_id for broker in self._metadata(topics=[]).brokers))
+
+    def image(self, at_ms: int, *, node_id: int | None = None, lag_ms: int = LAG_MS) -> AssignmentImage:
+        """Every topic that the principal may describe, from `node_id` (else from any broker).
+
+        `at_ms` is now; directories younger than `at_ms - lag_ms` are not judged. `replicas` is old and new ones
+        together while a reassignment is open. `brokers` are the live ones. Topic ids are None before 2.8. Log dirs
+        are asked for per broker (`log_dirs`). The image is never `complete`: what is missing may be hidden.
+        """
+        # In this order a reassignment that ends in between still counts, which is the safe side.
+        moving = self._reassignments()
+        response = self._metadata(topics=None, node_id=node_id)
+        topics = [topic_of(answer, moving) for answer in response.topics]
+        if not topics:
+            raise UnreadableError(
+                f"{self._origin(node_id)} lists no topics: there are none, or the principal may describe none",
+                hint=f"let it describe all topics: {_ALL_TOPICS}",
+            )
+        brokers = {b.node_id: BrokerRegistration(b.node_id, (), fenced=False) for b in response.brokers}
+        image = make_image(
+            topics,
+            source=Source.ADMIN,
+            cluster_id=self._cluster_id(response),
+            at_ms=at_ms,
+            known_until_ms=at_ms - lag_ms,
+            complete=False,
+            brokers=brokers,
+            origin=self._origin(node_id),
+        )
+        self._living_ids = tuple(image.by_id)
+        return image
+
+    def topic_ids_known(self, node_id: int, topic_ids: Iterable[str]) -> dict[str, IdAnswer]:
+        """What node `node_id` itself says about each topic id (22-character text).
+
+        The answer for every id is there. `CANNOT_TELL` where the broker has no such question (before 3.1), gives
+        another error or none, or where it does not know topics either that are alive: a broker that has just
+        started in ZooKeeper mode knows nothing yet.
+        """
+        ids = list(dict.fromkeys(topic_ids))
+        if not ids or self._client.request_version(MetadataRequest, node_id) < BY_ID_VERSION:
+            return dict.fromkeys(ids, IdAnswer.CANNOT_TELL)
+        if not self._living_ids:
+            response = self._metadata(topics=None, node_id=node_id)
+            self._living_ids = tuple(i for t in response.topics if (i := topic_id_of(t)) is not None)
+        canaries = [i for i in self._living_ids if i not in ids][:CANARIES]
+        asked = [i for i in ids if i != ZERO_ID]
+        answers: dict[str, IdAnswer] = {}
+        for start in range(0, len(asked), IDS_A_REQUEST):
+            answers.update(self._ask_ids(node_id, asked[start : start + IDS_A_REQUEST] + canaries))
+        alive = [answers.get(i) for i in canaries]
+        if IdAnswer.UNKNOWN in alive or not (canaries or IdAnswer.KNOWN in answers.values()):
+            answers = {
+                i: IdAnswer.CANNOT_TELL if answer is IdAnswer.UNKNOWN else answer for i, answer in answers.items()
+            }
+        return {i: answers.get(i, IdAnswer.CANNOT_TELL) for i in ids}
+
+    def log_dirs(self, node_id: int) -> dict[str, LogDirDescription]:
+        """The log dirs of one broker by path, offline ones too (they carry an error code)."""
+        response = self._client.send(lambda: DescribeLogDirsRequest(topics=None), node_id)
+        # Before version 3 there is no code for the whole answer, and a refusal is just an empty one.
+        code = getattr(response, "error_code", NONE) or NONE
+        if code != NONE or not response.results:
+            why = f"error {code}" if code else "no log dirs, which is how a refusal looks"
+            raise UnreadableError(
+                f"node {node_id} does not describe its log dirs: {why}",
+                hint=f"the principal needs DESCRIBE on the cluster: {_CLUSTER}",
+            )
+        described = (log_dir_of(result) for result in response.results)
+        return {log_dir.path: log_dir for log_dir in described}
+
+    def log_dirs_by_node(self) -> dict[int, dict[str, LogDirDescription]]:
+        """The log dirs of every live broker, asked one after another; an error if one of them does not answer."""
+        return {node_id: self.log_dirs(node_id) for node_id in self.nodes()}
+
+    def log_dir_served(self, node_id: int, path: str) -> bool | None:
+        """Whether node `node_id` serves the log dir `path`: True if it describes it without error, False with one.
+
+        None where that cannot be told: the node does not answer, refuses, or has no such log dir. Raises nothing of
+        ours, because a broker that starts is exactly one that does not answer yet; anything but True is "starting".
+        """
+        try:
+            described = self.log_dirs(node_id)
+        except (ServiceUnreachable, UnreadableError):
+            return None
+        wanted = posixpath.normpath(path)
+        for log_dir in described.values():
+            if posixpath.normpath(log_dir.path) == wanted:
+                return log_dir.error_code == NONE
+        return None
+
+    def _metadata(self, *, topics: list[Any] | None, node_id: int | None = None) -> Any:
+        response = self._client.send(lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False), node_id)
+        code = getattr(response, "error_code", NONE) or NONE
+        if code != NONE:
+            raise UnreadableError(f"{self._origin(node_id)} refuses to describe the cluster: error {code}")
+        if not response.brokers:
+            raise UnreadableError(f"{self._origin(node_id)} lists no brokers")
+        return response
+
+    def _cluster_id(self, response: Any) -> str:
+        if not response.cluster_id:
+            raise UnreadableError(f"{self._origin(None)} does not say its cluster id")
+        return str(response.cluster_id)
+
+    def _origin(self, node_id: int | None) -> str:
+        who = "" if node_id is None else f", node {node_id}"
+        return f"the Admin API at {self._client.bootstrap_servers}{who}"
+
+    def _reassignments(self) -> dict[tuple[str, int], Any]:
+        timeout_ms = int(self._client.timeout * 1000)
+        response = self._client.send_to_controller(
+            lambda: ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=None)
+        )
+        if response.error_code != NONE:
+            hint = f"the principal needs DESCRIBE on the cluster: {_CLUSTER}"
+            raise UnreadableError(
+                f"the controller does not list reassignments: error {response.error_code} {response.error_message}",
+                hint=hint if response.error_code == CLUSTER_AUTHORIZATION_FAILED else None,
+            )
+        return {(t.name, p.partition_index): p for t in response.topics for p in t.partitions}
+
+    def _ask_ids(self, node_id: int, ids: list[str]) -> dict[str, IdAnswer]:
+        wanted = [
+            MetadataRequest.MetadataRequestTopic(name=None, topic_id=uuid.UUID(bytes=from_text(text))) for text in ids
+        ]
+        answers: dict[str, IdAnswer] = {}
+        for topic in self._metadata(topics=wanted, node_id=node_id).topics:
+            if (topic_id := topic_id_of(topic)) is not None:
+                answers[topic_id] = id_answer(topic.error_code)
+        return answers

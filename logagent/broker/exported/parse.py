@@ -1,0 +1,190 @@
+"""The members of an assignment document, each checked by hand.
+
+Not a pydantic model, although there is one for other programs: 100,000 partitions as models take ten times the
+memory and a second of start-up, and every message here names the place that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from logagent.errors import UnreadableError
+from logagent.model.assignments.image import (
+    AssignmentImage,
+    BrokerRegistration,
+    PartitionAssignment,
+    Source,
+    Topic,
+    make_image,
+)
+from logagent.model.naming.topic_ids import canonical
+
+T = TypeVar("T")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_NODE = 2**31 - 1
+
+
+class _Wrong(Exception):
+    """What is wrong at a place of the document."""
+
+
+def parse_document(data: bytes, *, origin: str, schema: str) -> AssignmentImage:
+    """The image of a document whose checksum was right; `UnreadableError` names the first place that is wrong.
+
+    Topics become objects of ours as soon as the JSON parser is through with each, so that a large document never
+    stands in memory as dicts.
+    """
+    try:
+        document = json.loads(data, object_hook=lambda found: _topic(found) if "partitions" in found else found)
+        if not isinstance(document, dict):
+            raise _Wrong("it is no JSON object")
+        return _image(document, origin, schema)
+    except _Wrong as wrong:
+        raise UnreadableError(f"{origin}: {wrong}") from wrong
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{origin}: it is no JSON document: {error}") from error
+
+
+def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImage:
+    if document.get("schema") != schema:
+        raise _Wrong(f"its schema is {document.get('schema')!r}, expected {schema!r}")
+    source = _member(document, "source", str)
+    if source not in (Source.KRAFT_LOG, Source.ADMIN):
+        raise _Wrong(f"source: {source!r} is neither {Source.KRAFT_LOG} nor {Source.ADMIN}")
+    topics = _member(document, "topics", list)
+    for index, topic in enumerate(topics):
+        if not isinstance(topic, Topic):
+            raise _Wrong(f"topics[{index}]: it is no topic with its partitions")
+    at_ms = _time(_member(document, "at", str))
+    return make_image(
+        topics,
+        source=Source.FILE,
+        cluster_id=_member(document, "cluster_id", str),
+        at_ms=at_ms,
+        known_until_ms=at_ms,
+        complete=source == Source.KRAFT_LOG,
+        offset=_optional(document, "offset", int),
+        metadata_version=_optional(document, "metadata_version", int),
+        brokers={broker.node_id: broker for broker in _list(document, "brokers", _broker)},
+        uncommitted=frozenset(_list(document, "uncommitted", _removal)),
+        origin=origin,
+        exported_from=Source(source),
+    )
+
+
+def _member(container: dict[str, Any], key: str, kind: type[T]) -> T:
+    value = container.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise _Wrong(f"{key}: {value!r:.60} is no {kind.__name__}")
+    return value
+
+
+def _optional(container: dict[str, Any], key: str, kind: type[T]) -> T | None:
+    return None if container.get(key) is None else _member(container, key, kind)
+
+
+def _list(container: dict[str, Any], key: str, parse: Callable[[dict[str, Any]], T]) -> list[T]:
+    parsed = []
+    for index, item in enumerate(_member(container, key, list)):
+        try:
+            if not isinstance(item, dict):
+                raise _Wrong("it is no JSON object")
+            parsed.append(parse(item))
+        except _Wrong as wrong:
+            raise _Wrong(f"{key}[{index}]: {wrong}") from wrong
+    return parsed
+
+
+def _time(text: str) -> int:
+    try:
+        if _TIME.fullmatch(text) is None:
+            raise ValueError
+        moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise _Wrong(f"at: {text!r:.60} is no RFC 3339 time in UTC with milliseconds") from None
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _id(container: dict[str, Any], key: str) -> str:
+    return _canonical(_member(container, key, str), key)
+
+
+def _canonical(text: str, key: str) -> str:
+    try:
+        return _shared_id(text)
+    except ValueError as error:
+        raise _Wrong(f"{key}: {error}") from error
+
+
+# Few different ids and replica lists come very often: checked once, and kept once.
+_shared_id = lru_cache(maxsize=65_536)(canonical)
+
+
+@lru_cache(maxsize=65_536)
+def _node_ids(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    for number in numbers:
+        if not 0 <= number <= _MAX_NODE:
+            raise _Wrong(f"{number!r:.60} is no node id")
+    if len(set(numbers)) != len(numbers):
+        raise _Wrong("a node is there twice")
+    return numbers
+
+
+def _nodes(container: dict[str, Any], key: str) -> tuple[int, ...]:
+    numbers = _member(container, key, list)
+    for number in numbers:
+        if type(number) is not int:
+            raise _Wrong(f"{key}: {number!r:.60} is no node id")
+    try:
+        return _node_ids(tuple(numbers))
+    except _Wrong as wrong:
+        raise _Wrong(f"{key}: {wrong}") from wrong
+
+
+def _directories(container: dict[str, Any], key: str) -> tuple[str, ...]:
+    listed = _member(container, key, list)
+    for one in listed:
+        if not isinstance(one, str):
+            raise _Wrong(f"{key}: {one!r:.60} is no id")
+    return tuple([_canonical(one, key) for one in listed])
+
+
+def _partition(row: dict[str, Any]) -> tuple[int, PartitionAssignment]:
+    number = _member(row, "partition", int)
+    if not 0 <= number <= _MAX_NODE:
+        raise _Wrong(f"partition: {number} is no partition")
+    replicas, directories = _nodes(row, "replicas"), _directories(row, "directories")
+    if directories and len(directories) != len(replicas):
+        raise _Wrong(f"directories: {len(directories)} for {len(replicas)} replicas")
+    return number, PartitionAssignment(
+        replicas, _nodes(row, "isr"), _nodes(row, "adding"), _nodes(row, "removing"), directories
+    )
+
+
+def _topic(row: dict[str, Any]) -> Topic:
+    name = _member(row, "topic", str)
+    try:
+        topic_id = None if row.get("topic_id") is None else _id(row, "topic_id")
+        partitions = _list(row, "partitions", _partition)
+        numbered = dict(partitions)
+        if len(numbered) != len(partitions):
+            raise _Wrong("a partition is there twice")
+    except _Wrong as wrong:
+        raise _Wrong(f"topic {name}: {wrong}") from wrong
+    return Topic(name, topic_id, numbered)
+
+
+def _broker(row: dict[str, Any]) -> BrokerRegistration:
+    return BrokerRegistration(_member(row, "node_id", int), _directories(row, "directory_ids"))
+
+
+def _removal(row: dict[str, Any]) -> str | tuple[str, int]:
+    topic_id = _id(row, "topic_id")
+    partition = _optional(row, "partition", int)
+    return topic_id if partition is None else (topic_id, partition)

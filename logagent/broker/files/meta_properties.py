@@ -1,0 +1,101 @@
+"""`meta.properties`: which cluster, node and directory a log dir belongs to (Kafka's `MetaProperties`, KIP-858)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from logagent.broker.files.java_properties import parse_properties
+from logagent.errors import UnreadableError
+from logagent.model.assignments.cluster import MetaSeen
+from logagent.model.naming.java_numbers import parse_int
+from logagent.model.naming.topic_ids import canonical
+
+META_PROPERTIES: Final = "meta.properties"
+_MOST_BYTES: Final = 1 << 20
+
+# String.trim: everything up to U+0020.
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """What the file says. Version 1 always has cluster and node id; in version 0 either may be missing (None).
+
+    `node_id` is `broker.id` in version 0 and `node.id` in version 1; -1 is possible and means none was given.
+    `directory_id` is canonical text, None before 3.7. An empty file reads as version 0 with nothing in it: Kafka
+    accepts that, and whoever needs a cluster id must look whether there is one.
+    """
+
+    version: int
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+
+
+def parse_meta_properties(data: bytes) -> MetaProperties:
+    """Read the file's bytes; raises UnreadableError, with Kafka's message, exactly where a 3.9.1 broker refuses."""
+    try:
+        props = parse_properties(data)
+        version = _version(props.get("version", "0"))
+        if version == 0:
+            node_id = _number(props, "broker.id") if "broker.id" in props else None
+        elif "node.id" in props:
+            node_id = _number(props, "node.id")
+        else:
+            raise UnreadableError("Failed to find node.id")
+        directory_id = props.get("directory.id")
+        if directory_id is not None:
+            directory_id = _directory_id(directory_id)
+    except UnreadableError as error:
+        raise UnreadableError(f"{META_PROPERTIES}: {error}") from None
+    cluster_id = props.get("cluster.id")
+    if version == 1 and cluster_id is None:
+        raise UnreadableError(f"{META_PROPERTIES}: cluster.id was not found.")
+    return MetaProperties(version, cluster_id, node_id, directory_id)
+
+
+def look_at_meta(dir_fd: int) -> MetaSeen:
+    """The `meta.properties` of an open log dir. Raises OSError as a failing disk raises it, for nothing else."""
+    try:
+        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return MetaSeen(missing=True)
+    except OSError as e:
+        if e.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
+            return MetaSeen(error=e.strerror)
+        raise
+    try:
+        meta = parse_meta_properties(os.read(fd, _MOST_BYTES))
+    except (UnreadableError, IsADirectoryError) as e:
+        return MetaSeen(error=str(e))
+    finally:
+        os.close(fd)
+    return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
+
+
+def _version(text: str) -> int:
+    try:
+        version = parse_int(text.strip(_TRIMMED))
+    except ValueError:
+        raise UnreadableError(f"Invalid meta.properties version string '{text}'") from None
+    if version not in (0, 1):
+        raise UnreadableError(f"Unknown meta.properties version number {version}")
+    return version
+
+
+def _number(props: Mapping[str, str], key: str) -> int:
+    try:
+        return parse_int(props[key])
+    except ValueError as error:
+        raise UnreadableError(f"Unable to read {key} as a base-10 number. {error}") from None
+
+
+def _directory_id(text: str) -> str:
+    try:
+        return canonical(text)
+    except ValueError as error:
+        raise UnreadableError(f"Unable to read directory.id as a Uuid: {error}") from None

@@ -1,0 +1,57 @@
+"""`partition.metadata` in a partition dir: the topic id its records belong to (Kafka's `PartitionMetadataFile`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from logagent.errors import UnreadableError
+from logagent.model.naming.java_numbers import parse_int
+from logagent.model.naming.topic_ids import ZERO_ID, canonical
+
+PARTITION_METADATA: Final = "partition.metadata"
+
+# What every broker since 2.8 writes; anything else takes the long way.
+_AS_WRITTEN: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{21}[AQgw])\n?")
+_COLON: Final = re.compile(r":[ \t\n\v\f\r]+")
+
+
+def parse_partition_metadata(data: bytes) -> str:
+    """The topic id as canonical text.
+
+    Raises UnreadableError where a 3.9.1 broker refuses the file, the zero id included; a broker takes the log dir
+    offline for most of these. Only the first two lines count, whatever their keys are called, as in Kafka.
+    Deviation: bytes that are no UTF-8 are refused anywhere; Kafka sees them in the first 8192 bytes only.
+    """
+    match = _AS_WRITTEN.fullmatch(data)
+    topic_id = match[1].decode("ascii") if match is not None else _read(data)
+    if topic_id == ZERO_ID:
+        raise UnreadableError(f"{PARTITION_METADATA}: the topic id is the zero id")
+    return topic_id
+
+
+def _read(data: bytes) -> str:
+    # bytes.splitlines ends lines at \n, \r and \r\n only, as Java's readLine does; str.splitlines knows more.
+    lines = data.splitlines()
+    try:
+        data.decode()
+        if len(lines) < 2:
+            raise UnreadableError(f"{PARTITION_METADATA}: {len(lines)} of its two lines are there")
+        version = parse_int(_value(lines[0]))
+        if version < 0:
+            raise UnreadableError(f"{PARTITION_METADATA}: unrecognized version {version}")
+        return canonical(_value(lines[1]))
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"{PARTITION_METADATA}: byte {error.start} is no UTF-8") from None
+    except ValueError as error:
+        raise UnreadableError(f"{PARTITION_METADATA}: {error}") from None
+
+
+def _value(line: bytes) -> str:
+    """The second of exactly two parts; Java's `split` drops empty parts at the end."""
+    parts = _COLON.split(line.decode())
+    while parts and not parts[-1]:
+        parts.pop()
+    if len(parts) != 2:
+        raise ValueError(f"malformed line {line.decode()!r}")
+    return parts[1]

@@ -1,0 +1,236 @@
+"""What `server.properties` says about log dirs and deletion, as the broker understands it (`KafkaConfig`, 3.9.1).
+
+Only the file is read. A broker started with `--override key=value` has other values, and so has one whose dynamic
+configuration changes them (`log.segment.delete.delay.ms`): neither can be seen here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final, TypeVar
+
+from logagent.broker.files.java_properties import Property, iter_properties, parse_properties, read_properties
+from logagent.errors import ConfigError, UnreadableError
+from logagent.model.naming.java_numbers import INT_MAX, parse_int, parse_long
+
+__all__ = [
+    "DEFAULT_FILE_DELETE_DELAY_MS",
+    "DEFAULT_LOG_DIR",
+    "ServerProperties",
+    "parse_properties",
+    "parse_server_properties",
+    "read_properties",
+    "read_server_properties",
+]
+
+DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
+DEFAULT_FILE_DELETE_DELAY_MS: Final = 60_000
+PROCESS_ROLES: Final = ("broker", "controller")
+
+_NO_LOG_DIR = "At least one log directory must be defined via log.dirs or log.dir."
+_COMMA: Final = re.compile(r"[ \t\n\v\f\r]*,[ \t\n\v\f\r]*")
+# String.trim: everything up to U+0020, and nothing above it.
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+# ConfigTransformer's pattern: ${provider:key} or ${provider:path:key}.
+_VARIABLE: Final = re.compile(r"\$\{([^}]*?):(?:[^}]*?:)?[^}]*?\}")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProperties:
+    """The keys that matter to us, and `props` with all of them as Java holds them.
+
+    `log_dirs`: in Kafka's order, as written: neither made absolute nor freed of duplicates. 3.9 drops empty items
+    and then refuses to start if two items are one directory; 4.3 refuses empty items and drops items that are
+    spelled alike. We read as 3.9 does and leave both findings to `check`. A relative path is relative to the
+    broker's working directory, which this file does not tell.
+    `metadata_log_dir`: where `__cluster_metadata-0` lies (`metadata.log.dir`, else the first log dir).
+    `node_id`: `node.id` or `broker.id`; None where absent or negative (then a ZooKeeper-mode broker draws its own).
+    `quorum_voters`: ids in `controller.quorum.voters`, each once; empty also where the quorum is dynamic.
+    `file_delete_delay_ms`: `log.segment.delete.delay.ms`, milliseconds.
+    """
+
+    log_dirs: list[str]
+    metadata_log_dir: str
+    node_id: int | None
+    process_roles: list[str]
+    quorum_voters: list[int]
+    file_delete_delay_ms: int
+    delete_topic_enable: bool
+    props: dict[str, str]
+
+
+def read_server_properties(path: str | PathLike[str]) -> ServerProperties:
+    """`parse_server_properties` of a file; ConfigError also where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        problem = f"{path}: {error.strerror}"
+        raise ConfigError(
+            f"cannot read the broker's configuration: {problem}",
+            problems=(problem,),
+            hint="name the broker's file with --kafka-config, or its log dirs with --log-dir",
+        ) from error
+    return parse_server_properties(data, str(path))
+
+
+def parse_server_properties(text: bytes, path: str = "server.properties") -> ServerProperties:
+    """Read a `server.properties`; raises ConfigError with every problem at once, each as "path:line: key: what".
+
+    `log.dirs` is used if it is there at all: set but empty, it does not fall back to `log.dir` (the broker refuses
+    to start). A value that a config provider would fill in (`${file:…}` with `config.providers`) is a problem: its
+    text is not what the broker uses.
+    """
+    try:
+        entries = {entry.key: entry for entry in iter_properties(text)}
+    except UnreadableError as error:
+        problem = f"{path}: {error}"
+        raise ConfigError(f"no Java properties: {problem}", problems=(problem,)) from error
+    reader = _Reader(path, entries)
+    log_dirs = _log_dirs(reader)
+    metadata_log_dir = reader.get("metadata.log.dir", log_dirs[0] if log_dirs else "", _path)
+    roles: list[str] = reader.get("process.roles", [], _roles)
+    result = ServerProperties(
+        log_dirs=log_dirs,
+        metadata_log_dir=metadata_log_dir,
+        node_id=_node_id(reader, in_kraft_mode=bool(roles)),
+        process_roles=roles,
+        quorum_voters=reader.get("controller.quorum.voters", [], _voters),
+        file_delete_delay_ms=reader.get("log.segment.delete.delay.ms", DEFAULT_FILE_DELETE_DELAY_MS, _delay),
+        delete_topic_enable=reader.get("delete.topic.enable", True, _boolean),
+        props={entry.key: entry.value for entry in entries.values()},
+    )
+    if reader.problems:
+        more = f" (and {len(reader.problems) - 1} more)" if len(reader.problems) > 1 else ""
+        raise ConfigError(f"{reader.problems[0]}{more}", problems=tuple(reader.problems))
+    return result
+
+
+class _Reader:
+    """Values by key, trimmed as `ConfigDef.parseType` trims them; collects what is wrong."""
+
+    def __init__(self, path: str, entries: dict[str, Property]) -> None:
+        self.path = path
+        self.entries = entries
+        self.problems: list[str] = []
+        providers = entries.get("config.providers")
+        self._providers = frozenset(_csv(providers.value)) if providers else frozenset()
+
+    def has(self, key: str) -> bool:
+        return key in self.entries
+
+    def get(self, key: str, default: T, convert: Callable[[str], T]) -> T:
+        """The converted value of `key`, or `default` where it is absent or wrong (then a problem is noted)."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return default
+        for variable in _VARIABLE.finditer(entry.value):
+            if variable[1] in self._providers:
+                self.note(key, f"{variable[0]} is filled in by a config provider, which logagent does not ask")
+                return default
+        try:
+            return convert(entry.value.strip(_TRIMMED))
+        except ValueError as error:
+            self.note(key, str(error))
+            return default
+
+    def note(self, key: str, what: str) -> None:
+        entry = self.entries.get(key)
+        place = f"{self.path}:{entry.line}" if entry else self.path
+        self.problems.append(f"{place}: {key}: {what}")
+
+
+def _log_dirs(reader: _Reader) -> list[str]:
+    if reader.has("log.dirs"):
+        return reader.get("log.dirs", [], _paths)
+    return reader.get("log.dir", [DEFAULT_LOG_DIR], _paths)
+
+
+def _node_id(reader: _Reader, *, in_kraft_mode: bool) -> int | None:
+    """`KafkaConfig.populateSynonyms` and the checks on it."""
+    node_id = reader.get("node.id", None, _number)
+    broker_id = reader.get("broker.id", None, _number)
+    if node_id is not None and broker_id is not None and node_id != broker_id:
+        reader.note("node.id", f"{node_id} differs from broker.id, {broker_id}: the broker refuses to start")
+    found = broker_id if node_id is None else node_id
+    given = reader.has("node.id") or reader.has("broker.id")
+    if in_kraft_mode and (not given or (found is not None and found < 0)):
+        reader.note("node.id", "must be set to 0 or more where process.roles is set (KRaft mode)")
+    elif found is not None and found < -1:
+        reader.note("broker.id" if node_id is None else "node.id", f"{found} is below -1")
+    return None if found is None or found < 0 else found
+
+
+def _csv(text: str) -> list[str]:
+    """`CoreUtils.parseCsvList`: empty items are dropped."""
+    return [item for item in _COMMA.split(text.strip(_TRIMMED)) if item]
+
+
+def _paths(text: str) -> list[str]:
+    items = _csv(text)
+    if not items:
+        raise ValueError(_NO_LOG_DIR)
+    return [_path(item) for item in items]
+
+
+def _path(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"{text!r} is no path: it has a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} is no path: it has half of a surrogate pair") from None
+    return text
+
+
+def _number(text: str) -> int | None:
+    try:
+        return parse_int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number up to {INT_MAX}") from None
+
+
+def _delay(text: str) -> int:
+    try:
+        delay = parse_long(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of milliseconds") from None
+    if delay < 0:
+        raise ValueError(f"{delay} is below 0")
+    return delay
+
+
+def _boolean(text: str) -> bool:
+    word = text.lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return word == "true"
+
+
+def _roles(text: str) -> list[str]:
+    roles = _COMMA.split(text) if text else []
+    for role in roles:
+        if role not in PROCESS_ROLES:
+            raise ValueError(f"{role!r} is not one of {', '.join(PROCESS_ROLES)}")
+    if len(set(roles)) != len(roles):
+        raise ValueError(f"{text!r} names a role twice")
+    return roles
+
+
+def _voters(text: str) -> list[int]:
+    """The ids of `{id}@{host}:{port}` entries (`QuorumConfig.parseVoterConnections`)."""
+    ids: dict[int, None] = {}
+    for voter in _COMMA.split(text) if text else []:
+        number, at, address = voter.partition("@")
+        if not at or ":" not in address:
+            raise ValueError(f"{voter!r} is not of the form id@host:port")
+        try:
+            ids[parse_int(number)] = None
+        except ValueError:
+            raise ValueError(f"{number!r} in {voter!r} is no voter id") from None
+    return list(ids)

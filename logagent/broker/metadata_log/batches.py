@@ -1,0 +1,179 @@
+"""Record batches of one metadata segment or snapshot, read in pieces and checked before anything is believed.
+
+Kafka's CRC-32C covers a batch from its attributes on; base offset, length, leader epoch and magic lie outside it.
+They are held by other means: offsets of a raft log have no gaps, so every base offset is known beforehand; a wrong
+length moves the end of the checked bytes; epochs never fall; the magic is 2.
+
+The file is read with `pread` in windows, never mapped: a broker may truncate it, and a mapping would then kill us.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from logagent.broker.metadata_log.record_batch import RecordBatch, RecordDefect
+from logagent.errors import UnreadableError
+
+WINDOW = 1 << 20
+LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+HEADER_SIZE = 61
+MAX_BATCH = 64 << 20  # KafkaRaftClient writes batches of at most 8 MiB
+MAGIC = 2
+
+
+class BatchDefect(Exception):
+    """At `position` there is no whole, correct batch."""
+
+    def __init__(self, position: int, says: str) -> None:
+        super().__init__(says)
+        self.position = position
+
+
+class Batch(NamedTuple):
+    """A batch whose header fits its place. The CRC is checked where `records` is called, not before."""
+
+    base_offset: int
+    next_offset: int
+    time_ms: int
+    epoch: int
+    control: bool
+    position: int
+    raw: RecordBatch
+
+    def records(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of each record.
+
+        Raises `BatchDefect` before the first one if the CRC is wrong. What does not fit behind a right CRC was
+        written that way: that is no torn tail but `UnreadableError`, because some records may be out already.
+        """
+        if not self.raw.validate_crc():
+            raise BatchDefect(self.position, "its checksum is wrong")
+        where = f"byte {self.position}: the batch at offset {self.base_offset}"
+        if self.raw.records_count != self.next_offset - self.base_offset:
+            raise UnreadableError(f"{where} counts {self.raw.records_count} records")
+        if self.raw.compressed:
+            raise UnreadableError(f"{where} is compressed, which Kafka does not do in this log")
+        expected = self.base_offset
+        try:
+            for offset, key, value in self.raw.records():
+                if offset != expected:
+                    raise UnreadableError(f"{where} has offset {offset} in place of {expected}")
+                yield expected, key, value
+                expected += 1
+        except RecordDefect as error:
+            raise UnreadableError(f"{where} cannot be read: {error}") from error
+
+
+class BatchFile:
+    """The batches of one open file, in order.
+
+    `size` is fixed when the file is opened: what a live broker appends later is left for the next reading.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self.name = name
+        self.size = os.fstat(fd).st_size
+        self._start = 0
+        self._window = b""
+
+    def bytes_at(self, position: int, length: int) -> bytes:
+        """Bytes of the file; `UnreadableError` if it has become shorter than it was when opened."""
+        offset = position - self._start
+        if offset < 0 or offset + length > len(self._window):
+            self._start = position
+            self._window = self._read(position, min(max(length, WINDOW), self.size - position))
+            offset = 0
+        return self._window[offset : offset + length]
+
+    def _read(self, position: int, length: int) -> bytes:
+        pieces = []
+        while length > 0:
+            piece = os.pread(self._fd, length, position)
+            if not piece:
+                raise FileShrank(f"{self.name} became shorter while it was read")
+            pieces.append(piece)
+            position += len(piece)
+            length -= len(piece)
+        return b"".join(pieces)
+
+    def offset_at(self, position: int) -> int | None:
+        """Base offset of the batch at `position`; None unless a whole, correct one stands there."""
+        left = self.size - position
+        if not position >= 0 or left < HEADER_SIZE:
+            return None
+        length = int.from_bytes(self.bytes_at(position + 8, 4), "big", signed=True) + LOG_OVERHEAD
+        if not HEADER_SIZE <= length <= min(left, MAX_BATCH):
+            return None
+        batch = RecordBatch(self.bytes_at(position, length))
+        return batch.base_offset if batch.magic == MAGIC and batch.validate_crc() else None
+
+    def batches(self, first_offset: int, min_epoch: int, position: int = 0) -> Iterator[Batch]:
+        """Every batch from `position` on, where the one with `first_offset` must stand.
+
+        Raises `BatchDefect` at the first place that holds no whole batch that continues the one before.
+        """
+        expected, epoch = first_offset, min_epoch
+        while position < self.size:
+            header = self._header(position, expected, epoch)
+            raw = RecordBatch(self.bytes_at(position, header))
+            batch = Batch(
+                raw.base_offset,
+                raw.next_offset,
+                raw.max_timestamp,
+                raw.leader_epoch,
+                raw.control,
+                position,
+                raw,
+            )
+            if batch.next_offset <= batch.base_offset:
+                raise BatchDefect(position, f"it ends at offset {batch.next_offset}")
+            yield batch
+            position += header
+            expected, epoch = batch.next_offset, batch.epoch
+
+    def _header(self, position: int, expected: int, epoch: int) -> int:
+        """Whole length of the batch at `position`, whose header must fit its place."""
+        left = self.size - position
+        if left < HEADER_SIZE:
+            raise BatchDefect(position, f"only {left} bytes are left")
+        head = self.bytes_at(position, HEADER_SIZE)
+        base_offset = int.from_bytes(head[:8], "big", signed=True)
+        length = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+        leader_epoch = int.from_bytes(head[12:16], "big", signed=True)
+        if head[16] != MAGIC:
+            raise BatchDefect(position, f"its format is {head[16]}")
+        if base_offset != expected:
+            raise BatchDefect(position, f"it begins at offset {base_offset}, expected {expected}")
+        if leader_epoch < epoch:
+            raise BatchDefect(position, f"its epoch {leader_epoch} is older than {epoch}")
+        if not HEADER_SIZE <= length <= min(left, MAX_BATCH):
+            raise BatchDefect(position, f"it claims {length} bytes where {left} are left")
+        return length
+
+    def batch_after(self, position: int, offset: int) -> int | None:
+        """Position of a whole, correct batch with a later offset than `offset` behind `position`; None for none.
+
+        This tells a torn tail (nothing sensible follows) from damage in the middle, after which a broker's own
+        records go on: those may not be left out silently.
+        """
+        left = self.size - position
+        if left > MAX_BATCH:
+            raise UnreadableError(f"{self.name}: {left} bytes after byte {position} hold no readable batch")
+        tail = self.bytes_at(position, left)
+        at = tail.find(MAGIC, 17)
+        while at != -1:
+            start = at - 16
+            base_offset = int.from_bytes(tail[start : start + 8], "big", signed=True)
+            length = int.from_bytes(tail[start + 8 : start + 12], "big", signed=True) + LOG_OVERHEAD
+            plausible = offset < base_offset <= offset + left and HEADER_SIZE <= length <= left - start
+            if plausible and RecordBatch(tail[start : start + length]).validate_crc():
+                return position + start
+            at = tail.find(MAGIC, at + 1)
+        return None
+
+
+class FileShrank(UnreadableError):
+    """The broker changed a file while we read it: the reading starts over."""

@@ -1,0 +1,176 @@
+"""The assignments in the KRaft metadata log on this host's own disk, without any network.
+
+`read_metadata_log` replays the newest complete snapshot and the log after it, as `MetadataLoader` of a starting
+broker does. It guarantees: the image is the state after some whole prefix of batches of that log, or
+`UnreadableError`; never something in between, however the files were cut or damaged. Which of its removals are
+known to be committed is part of the image (`AssignmentImage.uncommitted`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from logagent.broker.metadata_log.batches import BatchDefect, FileShrank
+from logagent.broker.metadata_log.quorum import QuorumState, parse_quorum_state
+from logagent.broker.metadata_log.read import LogState, open_file, read_segments, read_snapshot
+from logagent.errors import UnreadableError
+from logagent.model.assignments.commitment import committed_offset
+from logagent.model.assignments.image import AssignmentImage, Source, make_image
+
+ATTEMPTS = 5
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_PRODUCER_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """What the log says. `delete_delays` has dynamic `log.segment.delete.delay.ms` by node id, "" for all.
+
+    `torn_bytes` at the end of the log were no whole batch and were left out; `snapshot` is the file that the
+    reading began with, None where it began with the log.
+    """
+
+    assignments: AssignmentImage
+    delete_delays: dict[str, int]
+    snapshot: str | None
+    voters: int | None
+    committed_offset: int
+    torn_bytes: int = 0
+
+    def delete_delay_ms(self, node_id: int) -> int | None:
+        """The dynamic setting of this node, else of all nodes; None where none is set dynamically."""
+        return self.delete_delays.get(str(node_id), self.delete_delays.get(""))
+
+
+def read_metadata_log(
+    directory: str | int,
+    *,
+    node_id: int | None,
+    cluster_id: str | None,
+    now_ms: int,
+    configured_voters: int | None = None,
+) -> MetadataImage:
+    """Read `__cluster_metadata-0` (a path or a directory descriptor).
+
+    `cluster_id` is the one of the `meta.properties` beside it, since the log itself has none; `now_ms` is the time
+    at which the caller began, and must not lie after the first look at the log; `configured_voters` is the number
+    of entries in `controller.quorum.voters`.
+
+    Works beside a live broker: files that vanish, shrink or are replaced during the reading start it over.
+    Raises `UnreadableError` with the place and what is wrong there; `OSError` only for errors of the disk.
+    """
+    with _opened(directory) as dir_fd:
+        label = directory if isinstance(directory, str) else os.readlink(f"/proc/self/fd/{dir_fd}")
+        for _ in range(ATTEMPTS):
+            before, names = _marks(dir_fd), sorted(os.listdir(dir_fd))
+            try:
+                state = _read_once(dir_fd, names)
+            except (FileNotFoundError, FileShrank):
+                continue
+            except UnreadableError as error:
+                if sorted(os.listdir(dir_fd)) != names:
+                    continue
+                raise UnreadableError(f"{label}: {error}", hint=error.hint) from error
+            # A follower that truncates what the quorum did not keep gets a new epoch with it; then old and new
+            # records may have been read side by side.
+            if _marks(dir_fd) == before:
+                return _image(state, before, label, node_id, cluster_id, now_ms, configured_voters)
+    raise UnreadableError(f"{label}: the metadata log kept changing during {ATTEMPTS} attempts to read it")
+
+
+@contextmanager
+def _opened(directory: str | int) -> Iterator[int]:
+    if isinstance(directory, int):
+        yield directory
+        return
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
+    """Contents of `leader-epoch-checkpoint` and `quorum-state`; None for a file that is not there."""
+    found: list[bytes | None] = []
+    for name in ("leader-epoch-checkpoint", "quorum-state"):
+        try:
+            with open_file(dir_fd, name) as file:
+                found.append(file.bytes_at(0, min(file.size, 1 << 20)) if file.size else b"")
+        except (FileNotFoundError, FileShrank):
+            found.append(None)
+    return found[0], found[1]
+
+
+def _read_once(dir_fd: int, names: list[str]) -> LogState:
+    segments = sorted(int(m[1]) for m in map(_SEGMENT.fullmatch, names) if m)
+    snapshots = sorted((m[0] for m in map(_SNAPSHOT.fullmatch, names) if m), reverse=True)
+    if not segments and not snapshots:
+        raise UnreadableError("there is neither a log nor a snapshot of it")
+    state, refused = LogState(), list[str]()
+    for name in snapshots:
+        try:
+            state = read_snapshot(dir_fd, name)
+            break
+        except (UnreadableError, BatchDefect) as error:
+            if isinstance(error, FileShrank):
+                raise
+            refused.append(f"{name}: {error}")
+    start = max((base for base in segments if base <= state.snapshot_end), default=None)
+    if start is None and segments:
+        why = f" ({'; '.join(refused)})" if refused else ""
+        raise UnreadableError(
+            f"the log begins at offset {segments[0]} and no complete snapshot reaches up to there{why}"
+        )
+    if start is None and state.snapshot is None:
+        raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
+    needed = [base for base in segments if start is not None and base >= start]
+    read_segments(dir_fd, state, needed)
+    longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
+    if longest > state.end and not state.torn_bytes:
+        # A producer snapshot is named after the end of the log at that time: more was here once.
+        state.torn_bytes = 1
+    return state
+
+
+def _image(
+    state: LogState,
+    marks: tuple[bytes | None, bytes | None],
+    label: str,
+    node_id: int | None,
+    cluster_id: str | None,
+    now_ms: int,
+    configured_voters: int | None,
+) -> MetadataImage:
+    if state.at_ms is None or (state.snapshot is None and not state.times.times):
+        raise UnreadableError(f"{label}: the metadata log is empty")
+    if state.replay.zk_migration:
+        raise UnreadableError(
+            f"{label}: a migration from ZooKeeper is under way, so the log may not have every topic yet",
+            hint="use the Admin API as the source of assignments until it is finished",
+        )
+    quorum: QuorumState = parse_quorum_state(marks[1])
+    voters = state.voters.number(quorum, configured_voters)
+    may_lead = node_id is None or quorum.leader_id is None or quorum.leader_id == node_id
+    committed = committed_offset(
+        state.times, snapshot_end=state.snapshot_end, log_end=state.end, voters=voters, may_lead=may_lead
+    )
+    image = make_image(
+        state.replay.topics.values(),
+        source=Source.KRAFT_LOG,
+        cluster_id=cluster_id,
+        at_ms=state.at_ms,
+        known_until_ms=min(now_ms, state.at_ms) if state.torn_bytes else now_ms,
+        complete=True,
+        offset=state.end,
+        metadata_version=state.replay.metadata_version,
+        brokers=state.replay.brokers,
+        uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
+        origin=label,
+    )
+    return MetadataImage(image, state.replay.delete_delays, state.snapshot, voters, committed, state.torn_bytes)

@@ -1,0 +1,215 @@
+"""Replays metadata records into topics, brokers and settings; mirrors `ReplicationControlManager.replay` and
+`ClusterControlManager.replay` for what concerns the place of partitions.
+
+A record that does not fit the state before it (a change of an unknown topic, a name taken twice) is refused: the
+log then is not what a controller wrote, or was not read from where we thought.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logagent.broker.metadata_log.decoders import decode_record
+from logagent.broker.metadata_log.records import (
+    AbortTransaction,
+    BeginTransaction,
+    BrokerRegistrationChange,
+    ConfigRecord,
+    EndTransaction,
+    FeatureLevel,
+    FenceBroker,
+    MetadataRecord,
+    PartitionChange,
+    PartitionRecord,
+    RegisterBroker,
+    RemoveTopic,
+    TopicRecord,
+    UnregisterBroker,
+    ZkMigrationState,
+)
+from logagent.errors import UnreadableError
+from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
+
+DELETE_DELAY = "log.segment.delete.delay.ms"
+_BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default of all brokers
+_TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
+_ZK_MIGRATING = frozenset({1, 2})  # 3.4 and 3.5 swapped what the two numbers mean; neither is done
+# Different assignments that are remembered, to be shared; a cluster in which each has its own would pay for it.
+_MOST_SHARED = 20_000
+
+
+@dataclass(slots=True)
+class Replay:
+    """The state after the records applied so far.
+
+    `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
+    which that happened: the end of the transaction where there was one.
+    """
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    delete_delays: dict[str, int] = field(default_factory=dict)
+    removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
+    metadata_version: int | None = None
+    zk_migration: bool = False
+    _transaction: list[MetadataRecord] | None = None
+    _nodes: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
+    _directories: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    _assignments: dict[PartitionAssignment, PartitionAssignment] = field(default_factory=dict)
+
+    def add(self, offset: int, value: bytes) -> None:
+        """Apply one record's value, or hold it back while a metadata transaction is open (KIP-868).
+
+        Raises `UnreadableError`.
+        """
+        record = decode_record(value)
+        if record is None:
+            return
+        if type(record) in _TRANSACTION_MARKS:
+            self._transaction_mark(offset, record)
+        elif self._transaction is not None:
+            self._transaction.append(record)
+        else:
+            self._apply(offset, record)
+
+    def _transaction_mark(self, offset: int, record: MetadataRecord) -> None:
+        if isinstance(record, BeginTransaction):
+            if self._transaction is not None:
+                raise UnreadableError(f"offset {offset} begins a transaction within another")
+            self._transaction = []
+            return
+        if self._transaction is None:
+            raise UnreadableError(f"offset {offset} ends a transaction that was not begun")
+        held, self._transaction = self._transaction, None
+        if isinstance(record, EndTransaction):
+            for one in held:
+                self._apply(offset, one)
+
+    @property
+    def open_transaction(self) -> bool:
+        return self._transaction is not None
+
+    def _apply(self, offset: int, record: MetadataRecord) -> None:
+        match record:
+            case PartitionRecord():
+                self._partition(offset, record)
+            case TopicRecord():
+                self._topic(offset, record)
+            case PartitionChange():
+                self._partition_change(offset, record)
+            case RemoveTopic():
+                self._remove_topic(offset, record)
+            case ConfigRecord():
+                self._config(record)
+            case FeatureLevel("metadata.version", level):
+                self.metadata_version = level
+            case ZkMigrationState(state):
+                self.zk_migration = state in _ZK_MIGRATING
+            case _:
+                self._broker(record)
+
+    def _topic(self, offset: int, record: TopicRecord) -> None:
+        if record.topic_id in self.topics or record.name in self.ids:
+            raise UnreadableError(f"offset {offset} creates topic {record.name} ({record.topic_id}), which exists")
+        self.topics[record.topic_id] = Topic(record.name, record.topic_id)
+        self.ids[record.name] = record.topic_id
+
+    def _remove_topic(self, offset: int, record: RemoveTopic) -> None:
+        topic = self.topics.pop(record.topic_id, None)
+        if topic is None:
+            raise UnreadableError(f"offset {offset} removes the unknown topic {record.topic_id}")
+        del self.ids[topic.name]
+        self.removals[record.topic_id] = offset
+
+    def _broker(self, record: MetadataRecord) -> None:
+        match record:
+            case RegisterBroker(broker_id, _, fenced, log_dirs):
+                self.brokers[broker_id] = BrokerRegistration(broker_id, log_dirs, fenced)
+            case UnregisterBroker(broker_id):
+                self.brokers.pop(broker_id, None)
+            case FenceBroker(broker_id, fenced):
+                if broker_id in self.brokers:
+                    self.brokers[broker_id] = self.brokers[broker_id]._replace(fenced=fenced)
+            case BrokerRegistrationChange(broker_id, change, log_dirs):
+                if (broker := self.brokers.get(broker_id)) is not None:
+                    self.brokers[broker_id] = broker._replace(
+                        fenced=broker.fenced if change is None else change,
+                        directory_ids=log_dirs or broker.directory_ids,
+                    )
+            case _:
+                pass
+
+    def _config(self, record: ConfigRecord) -> None:
+        if record.resource_type != _BROKER_RESOURCE or record.name != DELETE_DELAY:
+            return
+        if record.value is None:
+            self.delete_delays.pop(record.resource_name, None)
+            return
+        try:
+            self.delete_delays[record.resource_name] = int(record.value)
+        except ValueError as error:
+            raise UnreadableError(f"{DELETE_DELAY} is set to {record.value!r}, which is no number") from error
+
+    def _partition(self, offset: int, record: PartitionRecord) -> None:
+        topic = self.topics.get(record.topic_id)
+        if topic is None:
+            raise UnreadableError(f"offset {offset} adds a partition to the unknown topic {record.topic_id}")
+        if record.partition < 0:
+            raise UnreadableError(f"offset {offset} adds partition {record.partition} to {topic.name}")
+        new = self._thrifty(
+            PartitionAssignment(
+                record.replicas, record.isr, record.adding, record.removing, record.directories, record.leader
+            )
+        )
+        self._replace(offset, topic, record.partition, topic.partitions.get(record.partition), new)
+
+    def _partition_change(self, offset: int, record: PartitionChange) -> None:
+        topic = self.topics.get(record.topic_id)
+        old = topic.partitions.get(record.partition) if topic is not None else None
+        if topic is None or old is None:
+            raise UnreadableError(
+                f"offset {offset} changes the unknown partition {record.partition} of {record.topic_id}"
+            )
+        replicas = old.replicas if record.replicas is None else record.replicas
+        directories = old.directories if record.directories is None else record.directories
+        if record.directories is None and replicas != old.replicas:
+            directories = ()  # they run parallel to the replicas: of the old ones they say nothing here
+        new = PartitionAssignment(
+            replicas=replicas,
+            isr=old.isr if record.isr is None else record.isr,
+            adding=old.adding if record.adding is None else record.adding,
+            removing=old.removing if record.removing is None else record.removing,
+            directories=directories,
+            leader=old.leader if record.leader == -2 else record.leader,
+        )
+        self._replace(offset, topic, record.partition, old, self._thrifty(new))
+
+    def _replace(
+        self, offset: int, topic: Topic, partition: int, old: PartitionAssignment | None, new: PartitionAssignment
+    ) -> None:
+        topic.partitions[partition] = new
+        if old is not None and not set(old.replicas) <= set(new.replicas):
+            assert topic.topic_id is not None
+            self.removals[topic.topic_id, partition] = offset
+
+    def _thrifty(self, partition: PartitionAssignment) -> PartitionAssignment:
+        """The same assignment, shared with partitions that have the same, or made of tuples that are shared: a cluster
+        has few different ones."""
+        known = self._assignments.get(partition)
+        if known is not None:
+            return known
+        thrifty = PartitionAssignment(
+            self._shared(partition.replicas),
+            self._shared(partition.isr),
+            self._shared(partition.adding),
+            self._shared(partition.removing),
+            self._directories.setdefault(partition.directories, partition.directories),
+            partition.leader,
+        )
+        if len(self._assignments) < _MOST_SHARED:
+            self._assignments[thrifty] = thrifty
+        return thrifty
+
+    def _shared(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        return self._nodes.setdefault(nodes, nodes)

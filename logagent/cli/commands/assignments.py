@@ -1,0 +1,84 @@
+"""`logagent assignments`: which topics, partitions and replicas the cluster has, for people and for other hosts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from logagent.cli.options import Call, common
+from logagent.cli.render import dump, human_ms, table
+from logagent.cli.session import read_assignments, session_of
+from logagent.errors import Exit, LogAgentError, UsageError
+from logagent.model.assignments.image import AssignmentImage
+from logagent.model.times import rfc3339
+
+
+@click.group()
+def assignments() -> None:
+    """Show or export the assignments that verdicts are made from."""
+
+
+@assignments.command()
+@click.argument("file", metavar="FILE|-")
+@common
+def export(call: Call, file: str) -> None:
+    """Write the assignments to FILE (or stdout), for a host that cannot read them itself (--assignments FILE)."""
+    from logagent.broker.exported.file import document_pieces, write_assignments
+
+    image, now = _image(call)
+    if file == "-":
+        for piece in document_pieces(image):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
+    if Path(file).is_dir():
+        raise UsageError(f"{file} is a directory", hint="name a file")
+    try:
+        write_assignments(file, image)
+    except OSError as e:
+        raise LogAgentError(f"{file} cannot be written: {e.strerror}") from e
+    call.say(
+        f"{image.topic_count} topics, {image.partition_count} partitions, {human_ms(image.age_ms(now))} old: {file}"
+    )
+
+
+@assignments.command()
+@common
+def show(call: Call) -> None:
+    """Show where the assignments come from, how old they are, and what this node holds."""
+    image, now = _image(call)
+    if call.json:
+        import json
+
+        from logagent.broker.exported.file import document_pieces
+
+        dump(json.loads(b"".join(document_pieces(image))))
+        return
+    rows = [
+        ["source", f"{image.source.value}: {image.origin}"],
+        ["cluster", image.cluster_id or "unknown"],
+        ["at", f"{rfc3339(image.at_ms)} ({human_ms(image.age_ms(now))} old)"],
+        ["offset", "" if image.offset is None else str(image.offset)],
+        ["topics", str(image.topic_count)],
+        ["partitions", str(image.partition_count)],
+        ["brokers", ", ".join(map(str, sorted(image.brokers))) or ", ".join(map(str, sorted(image.nodes)))],
+    ]
+    table("Assignments", [("", "left"), ("", "left")], rows, color=call.color)
+
+
+def _image(call: Call) -> tuple[AssignmentImage, int]:
+    with session_of(call) as session:
+        read_assignments(session, call)
+        image, now = session.assignments.shown, session.clock.now_ms()
+        if image is None and session.assignments.unreachable is not None:
+            raise session.assignments.unreachable
+        if image is None:
+            raise LogAgentError(
+                "no source of assignments can be read",
+                hint="set kafka.bootstrap_servers for the Admin API, or run it on a KRaft node",
+            )
+        if not session.assignments.usable:
+            call.came_to(Exit.FAILED)
+    return image, now

@@ -1,0 +1,74 @@
+"""`logagent config`: what is configured, and whether it holds together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from logagent.agent.session.target import Target, resolve_target
+from logagent.cli.options import Call, common
+from logagent.cli.render import dump, table
+from logagent.config import as_document, load_what_holds
+from logagent.errors import ConfigError
+
+
+@click.group()
+def config() -> None:
+    """Check or show the configuration."""
+
+
+@config.command()
+@common
+def check(call: Call) -> None:
+    """Read logagent.toml, the environment and server.properties; every error at once (exit status 78)."""
+    target = _target(call)
+    loaded = call.loaded_settings
+    document = {
+        "schema": "logagent.config-check/1",
+        "config": loaded.file if loaded is not None else None,
+        "environment": list(loaded.environment) if loaded is not None else [],
+        "kafka_config": target.config,
+        "log_dirs": list(target.log_dirs),
+    }
+    if call.json:
+        dump(document)
+    else:
+        call.say(f"configuration: {document['config'] or 'defaults'}")
+        call.say(f"broker: {target.config or 'log dirs named on the command line'}")
+        call.say(f"log dirs: {', '.join(target.log_dirs)}")
+
+
+def _target(call: Call) -> Target:
+    """The broker; raises ConfigError with what is wrong with our configuration and with its own, both at once."""
+    try:
+        settings, wrong = call.settings(), None
+    except ConfigError as e:
+        settings, wrong = load_what_holds(call.config_file)[0].settings, e
+        if call.kafka_config is not None:
+            settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
+    try:
+        target = resolve_target(settings, call.log_dirs)
+    except ConfigError as e:
+        if wrong is None:
+            raise
+        raise ConfigError(str(wrong), problems=wrong.problems + e.problems, hint=wrong.hint or e.hint) from e
+    if wrong is not None:
+        raise wrong
+    return target
+
+
+@config.command()
+@common
+def show(call: Call) -> None:
+    """Show every setting as it is in force: durations in milliseconds, sizes in bytes."""
+    document = as_document(call.settings())
+    if call.json:
+        dump({"schema": "logagent.config/1", "settings": document})
+        return
+    rows = [
+        [f"{section}.{key}", "" if value is None else str(value)]
+        for section, values in document.items()
+        for key, value in values.items()
+    ]
+    table("Settings", [("key", "left"), ("value", "text")], rows, color=call.color)

@@ -1,0 +1,84 @@
+"""`logagent delete`: LogManager.asyncDelete by hand, for a broker that is stopped."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from logagent.agent.execute.log_manager import find_partition
+from logagent.agent.session.session import Session, new_uuid
+from logagent.cli.options import Call, common
+from logagent.cli.plans import run_plan
+from logagent.errors import UsageError
+from logagent.model.facts import Facts
+from logagent.model.naming import names
+from logagent.model.planning.plan import Flags, Plan
+from logagent.model.planning.proposals import compile_topics, rename_away, select
+from logagent.model.records import Kind, TopicPartition
+
+
+@click.command()
+@click.option("--topic", metavar="REGEX", help="Topics whose whole name matches.")
+@click.option("--partition", "partitions", multiple=True, metavar="T-P", help="One partition (repeatable).")
+@click.option("--include-internal", is_flag=True, help="Internal topics too.")
+@click.option("--future", is_flag=True, help="The future logs (of moves between log dirs), not the current ones.")
+@click.option("--quarantine", is_flag=True, help="Set aside as -stray, which the broker keeps, not as -delete.")
+@click.option("--allow-assigned", is_flag=True, help="Though it is not proven that nobody needs it.")
+@click.option("--even-last-copy", is_flag=True, help="Though no other live copy is known.")
+@click.option("--execute", is_flag=True, help="Do it; without this it is only a plan.")
+@click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan, though it is over the blast radius.")
+@common
+def delete(
+    call: Call,
+    topic: str | None,
+    partitions: tuple[str, ...],
+    include_internal: bool,
+    future: bool,
+    quarantine: bool,
+    allow_assigned: bool,
+    even_last_copy: bool,
+    execute: bool,
+    approve: str | None,
+) -> None:
+    """Mark partitions for deletion (rename to -delete); the files go after file.delete.delay.ms, by `cleanup`."""
+    if (topic is None) == (not partitions):
+        raise UsageError("name what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
+    topics = _regex(topic) if topic is not None else None
+    wanted = frozenset(_partition(text) for text in partitions)
+    flags = Flags(allow_assigned, even_last_copy, include_internal, by_topic=topic is not None)
+
+    def make_plan(session: Session, facts: Facts) -> Plan:
+        chosen = select(session.dirs, topics, wanted, future=future)
+        for partition in sorted(wanted, key=str):
+            if find_partition(partition, session.dirs, facts, is_future=future) is None:
+                call.say(f"{partition}: there is no such {'future ' if future else ''}log here; nothing to do")
+        proposals = [
+            rename_away(
+                d,
+                is_stray=quarantine,
+                reason="asked for",
+                new_uuid=new_uuid,
+                quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
+                flags=flags,
+            )
+            for d in sorted(chosen, key=lambda d: (d.log_dir, d.name))
+        ]
+        return session.plan(proposals, facts=facts, approve=approve)
+
+    run_plan(call, make_plan, execute=execute)
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return compile_topics(text)
+    except re.error as e:
+        raise UsageError(f"--topic {text!r} is no regular expression: {e}", hint="it must match whole names") from e
+
+
+def _partition(text: str) -> TopicPartition:
+    parsed = names.classify(text)
+    if "/" in text or parsed.kind is not Kind.CURRENT or parsed.topic is None or parsed.partition is None:
+        why = "that is a path" if "/" in text else parsed.error or f"that is a {parsed.kind.value} dir"
+        raise UsageError(f"--partition {text!r} is no TOPIC-PARTITION: {why}", hint="write it such as orders-0")
+    return TopicPartition(parsed.topic, parsed.partition)

@@ -1,0 +1,47 @@
+"""`logagent queue`: what is marked for deletion, in the order in which it falls due."""
+
+from __future__ import annotations
+
+import click
+
+from logagent.cli.documents import queue_document
+from logagent.cli.options import Call, common
+from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.cli.session import note_health, session_of
+from logagent.model.naming.names import DELETE_SUFFIX
+
+
+@click.command()
+@common
+def queue(call: Call) -> None:
+    """Show what is marked for deletion and when it falls due (file.delete.delay.ms after it was marked)."""
+    with session_of(call) as session:
+        session.read_delete_delay()
+        session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
+        note_health(call, session.facts())
+        if session.journal_problem is not None:
+            call.say(f"times and names may be missing: {session.journal_problem}")
+        entries = session.queue()
+        delay = session.file_delete_delay_ms()
+        now = session.clock.now_ms()
+    if call.json:
+        dump(queue_document(entries, now, delay))
+        return
+    if not entries:
+        call.say("nothing is marked for deletion")
+        return
+    rows = [
+        [
+            f"{e.dir.log_dir}/{e.dir.name}",
+            e.full_topic or f"{e.dir.topic}…",
+            human_bytes(e.dir.bytes),
+            human_time(e.marked_at_ms),
+            "now" if e.due_at_ms <= now else f"in {human_ms(e.due_at_ms - now)}",
+            e.owner,
+            f"{e.attempts.count}: {e.attempts.last_error}" if e.attempts is not None else "",
+        ]
+        for e in entries
+    ]
+    columns = [("directory", "path"), ("topic", "path"), ("size", "right"), ("marked at", "left"), ("due", "left")]
+    columns += [("marked by", "left"), ("failed attempts", "text")]
+    table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)

@@ -1,0 +1,103 @@
+"""`logagent run`: the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.session.target import resolve_target
+from logagent.cli.options import Call, common
+from logagent.config_apart import load_apart
+from logagent.errors import Exit, Halted
+from logagent.host.linux.malloc import share_one_arena
+from logagent.host.state.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
+
+if TYPE_CHECKING:
+    from logagent.agent.daemon.control import RunConfig
+
+DAEMON_LOCK = "daemon.lock"
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Do what is due now, once, and exit.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log lines.")
+@common
+def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
+    """Stay up: watch the log dirs, keep the delete queue, clean up at every cleanup.interval.
+
+    Log lines go to stderr. SIGTERM ends it at the next file, SIGHUP reads the configuration again.
+    """
+    from logagent.agent.daemon.process import Running
+
+    share_one_arena()
+    # The configuration is about to be read: there is nothing to reload yet, and no reason to die of it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    clock = SystemClock()
+    config = load(call)
+    state_dir = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
+    there = answering(config)
+    prepare_state_dir(state_dir, there[0] if there else None, there)
+    with ExecutorLock(
+        state_dir, "logagent run", wait_seconds=0, monotonic=clock.monotonic, sleep=clock.sleep, name=DAEMON_LOCK
+    ):
+        running = Running(
+            config,
+            load=lambda: load(call, anew=True),
+            state_dir=state_dir,
+            clock=clock,
+            out=sys.stderr,
+            form=log_format,
+            host=call.host,
+        )
+        status = running.once() if once else running.stay(signal.SIGTERM, signal.SIGINT, reload=signal.SIGHUP)
+    if status is Exit.HALTED:
+        raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline = stay waits")
+    call.came_to(status)
+
+
+def answering(config: RunConfig) -> list[str]:
+    """The log dirs that can be looked at now: a disk that hangs already must not keep the daemon from its start.
+
+    Each is looked at by a child. A thread would do, but for a start as root: `setresuid` waits until every thread has
+    heard of it, and one that sits in a call to a dead disk never does.
+    """
+    children = {path: _look_at(path) for path in config.target.log_dirs}
+    deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
+    there: set[str] = set()
+    while children and time.monotonic() < deadline:
+        for path, pid in list(children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del children[path]
+                if status == 0:
+                    there.add(path)
+        if children:
+            time.sleep(0.005)
+    return [path for path in config.target.log_dirs if path in there]
+
+
+def _look_at(path: str) -> int:
+    """A child that ends with status 0 if `path` is a directory."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if os.path.isdir(path) else 1)
+        finally:
+            os._exit(1)
+    return pid
+
+
+def load(call: Call, *, anew: bool = False) -> RunConfig:
+    """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
+    from logagent.agent.daemon.control import RunConfig
+
+    call.loaded_settings = None if anew else load_apart(call.config_file)
+    settings = call.settings()
+    loaded = call.loaded_settings
+    return RunConfig(settings, resolve_target(settings, call.log_dirs), loaded.file if loaded is not None else None)

@@ -1,0 +1,94 @@
+"""`logagent scan`: the inventory of this host's log dirs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from logagent.agent.session.rows import dir_rows, scan_head
+from logagent.cli.options import Call, common
+from logagent.cli.render import dump_line, human_bytes, table
+from logagent.cli.session import note_health, read_assignments, session_of, take_inventory
+
+# A person reads so many rows; --all, --json and --jsonl give every one.
+SHOWN = 40
+
+
+@click.command()
+@click.option("--jsonl", is_flag=True, help="One JSON object per line: the head, then one per directory.")
+@click.option("--all", "show_all", is_flag=True, help="Every directory in the table, not only the largest.")
+@common
+def scan(call: Call, jsonl: bool, show_all: bool) -> None:
+    """Show every log dir and every directory in it, with the bytes that no tool which asks the broker can see."""
+    with session_of(call) as session:
+        read_assignments(session, call)
+        take_inventory(session, call)
+        facts = session.facts(to_plan=False)
+        note_health(call, facts)
+        if session.journal_problem is not None:
+            call.say(f"full topic names may be missing: {session.journal_problem}")
+        head = scan_head(session, facts, call.host)
+        shown = session.dirs
+        if not (jsonl or call.json):
+            session.dirs.sort(key=lambda d: -d.allocated)
+            shown = session.dirs if show_all else session.dirs[:SHOWN]
+        rows = dir_rows(shown, facts, session.marks(), session.journal.sightings())
+        if jsonl:
+            dump_line({"row": "scan", **head})
+            for row in rows:
+                dump_line({"row": "dir", **row})
+        elif call.json:
+            _stream(head, rows)
+        else:
+            _show(call, head, rows, Counter(d.kind.value for d in session.dirs))
+
+
+def _stream(head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+    """One document, written row by row: 100,000 directories are never in memory as text."""
+    out = sys.stdout
+    out.write(json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [')
+    for number, row in enumerate(rows):
+        out.write(("\n" if number == 0 else ",\n") + json.dumps(row, ensure_ascii=True))
+    out.write("]}\n")
+
+
+def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], counts: Counter[str]) -> None:
+    columns = [("log dir", "path"), ("health", "left"), ("holder", "left")]
+    kinds = ("current", "future", "stray", "delete", "other", "unexplained", "free")
+    ledgers = [
+        [
+            d["path"],
+            d["health"],
+            _holder(d["holder"]),
+            *(human_bytes(d["ledger"][kind]) if d["ledger"] else "" for kind in kinds),
+        ]
+        for d in head["log_dirs"]
+    ]
+    table("Log dirs (allocated)", [*columns, *((k, "right") for k in kinds)], ledgers, color=call.color)
+    call.say(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no directories")
+    lines = [
+        [
+            f"{row['log_dir']}/{row['name']}",
+            row["kind"],
+            human_bytes(row["allocated"]),
+            str(row["segments"]),
+            f"{row['newest_mtime'][:19].replace('T', ' ')}Z" if row["newest_mtime"] else "",
+            "in use" if row["in_use"] else "",
+            " ".join(filter(None, (row["verdict"], row["reason"], row["error"]))),
+        ]
+        for row in rows
+    ]
+    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("segments", "right")]
+    headings += [("newest write", "left"), ("", "left"), ("verdict", "text")]
+    table("Directories", headings, lines, color=call.color)
+    if len(lines) < counts.total():
+        call.say(f"the {len(lines)} largest of {counts.total()} are shown; --all shows every one")
+
+
+def _holder(holder: Mapping[str, Any]) -> str:
+    return holder["state"] if holder["pid"] is None else f"{holder['state']} by {holder['pid']}"

@@ -1,0 +1,105 @@
+"""`logagent status`: what the running daemon says of itself."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any
+
+import click
+
+from logagent.agent.daemon.status_socket import ask_status
+from logagent.cli.options import Call, common
+from logagent.cli.render import dump, human_bytes, human_ms, human_time, table, visible
+from logagent.errors import Exit
+from logagent.host.state.state_dir import default_state_dir
+
+
+@click.command()
+@common
+def status(call: Call) -> None:
+    """Ask the daemon that uses this state dir: its log dirs, its queue, its last cycles, and what comes next."""
+    document = ask_status(call.state_dir if call.state_dir is not None else default_state_dir(os.environ))
+    if any(d["health"] == "offline" for d in document["log_dirs"]):
+        call.came_to(Exit.OFFLINE)
+    if call.json:
+        dump(document)
+    else:
+        _show(call, document)
+
+
+def _show(call: Call, s: dict[str, Any]) -> None:
+    now = _ms(s["at"])
+    up = human_ms(now - _ms(s["started_at"]))
+    call.say(f"logagent {s['agent_version']} runs as process {s['pid']} for {up} (cleanup.mode = {s['mode']})")
+    rows = [
+        [d["path"], d["health"] or "not probed yet", f"{human_ms(now - _ms(d['since']))}" if d["since"] else "",
+         f"{d['probe_ms']:.0f} ms" if d["probe_ms"] is not None else "", d["watch"],
+         d["reason"] or d["watch_problem"] or ""]
+        for d in s["log_dirs"]
+    ]  # fmt: skip
+    columns = [("log dir", "path"), ("health", "left"), ("since", "right"), ("probe", "right"), ("watch", "left")]
+    table("Log dirs", [*columns, ("why", "text")], rows, color=call.color)
+    if s["cycles"]:
+        columns = [("job", "left"), ("began", "left"), ("took", "right"), ("planned", "right"), ("came to", "text")]
+        columns += [("refused", "right"), ("waiting", "right"), ("freed", "right")]
+        table("Last cycles", columns, [_cycle(c) for c in s["cycles"]], color=call.color)
+    for line in _lines(s, now):
+        call.say(visible(line))
+
+
+def _cycle(c: dict[str, Any]) -> list[str]:
+    results = ", ".join(f"{r['dirs']} {r['action']} {r['outcome']}" for r in c["results"])
+    return [
+        c["job"],
+        human_time(_ms(c["started_at"])),
+        f"{c['seconds']:.1f} s",
+        str(c["planned"]),
+        c["error"] or results or "nothing was due",
+        str(sum(c["refusals"].values())),
+        str(c["waiting"]),
+        human_bytes(c["freed_bytes"]),
+    ]
+
+
+def _lines(s: dict[str, Any], now: int) -> list[str]:
+    lines = [_broker(b, now) for b in s["brokers"]]
+    if s["running"]:
+        lines.append(f"at work: {s['running']}")
+    if s["queue"]:
+        due = f"; the next is due {_when(s['queue']['next_due_at'], now)}" if s["queue"]["next_due_at"] else ""
+        lines.append(f"delete queue: {s['queue']['entries']} ({human_bytes(s['queue']['bytes'])}){due}")
+    if s["assignments"]:
+        a = s["assignments"]
+        age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
+        said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none were read'}"
+        lines.append(f"assignments: {said}")
+    approval = next((c["needs_approval"] for c in s["cycles"] if c["job"] == "cleanup" and c["needs_approval"]), None)
+    if approval:
+        lines.append(f"a plan waits for approval: logagent cleanup --execute --approve {approval}")
+    if s["publish"]:
+        p = s["publish"]
+        sent = f"last sent {human_time(_ms(p['last_sent_at']))}" if p["last_sent_at"] else "nothing was sent yet"
+        lines.append(f"fleet store: {sent}, {p['waiting']} waiting" + (f": {p['error']}" if p["error"] else ""))
+    coming = [f"{job} {_when(at, now)}" for job, at in s["next"].items() if at]
+    return [*lines, f"next: {', '.join(coming)}"]
+
+
+def _broker(b: dict[str, Any], now: int) -> str:
+    files = f", {b['open_files']} of {b['open_files_limit'] or 'unlimited'} descriptors" if b["open_files"] else ""
+    io = (
+        f", {human_bytes(b['read_bytes'])} read and {human_bytes(b['written_bytes'])} written"
+        if b["read_bytes"] is not None and b["written_bytes"] is not None
+        else ""
+    )
+    up = human_ms(now - _ms(b["start_time"]))
+    return f"broker: process {b['pid']} of {b['user']}, up {up}{files}{io}: {b['command']}"
+
+
+def _when(at: str, now: int) -> str:
+    left = _ms(at) - now
+    return f"in {human_ms(left)}" if left > 0 else "now"
+
+
+def _ms(at: str) -> int:
+    return int(datetime.fromisoformat(at).timestamp() * 1000)

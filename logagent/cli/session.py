@@ -1,0 +1,149 @@
+"""What the commands for one host share: opening a session, progress, stopping on a signal."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.session.session import EXECUTOR_WAIT_SECONDS, Session, open_session
+from logagent.agent.session.target import Target, resolve_target
+from logagent.cli.options import Call
+from logagent.errors import Exit
+from logagent.model.facts import Facts
+from logagent.model.records import Health
+
+
+def target_of(call: Call) -> Target:
+    """The broker this invocation is about; says which configuration was found where none was named."""
+    settings = call.settings()
+    target = resolve_target(settings, call.log_dirs)
+    if target.config is not None and settings.kafka.config is None:
+        call.say(f"using {target.config}")
+    return target
+
+
+@contextmanager
+def session_of(call: Call, *, act: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS) -> Iterator[Session]:
+    """Open the session of one command: to look, or (with `act`) to act under the executor lock."""
+    target = target_of(call)
+    with open_session(
+        target,
+        call.settings(),
+        SystemClock(),
+        state_dir=call.state_dir,
+        act=act,
+        actor=f"cli:{_user()}",
+        wait_seconds=wait_seconds,
+    ) as session:
+        yield session
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def take_inventory(session: Session, call: Call) -> None:
+    """Scan with a counter on the terminal where it takes long."""
+    with Progress(call, "Scanning", total=None) as progress:
+        session.take_inventory(progress.set_count)
+
+
+def read_assignments(session: Session, call: Call) -> None:
+    """Read the sources; why one cannot be used is said where it leaves us without verdicts, else only with -v."""
+    session.read_assignments()
+    for problem in session.assignments.problems:
+        (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
+
+
+def note_health(call: Call, facts: Facts) -> None:
+    """Offline log dirs are part of the exit status of whatever looked at them."""
+    for f in facts.log_dirs.values():
+        if f.health is Health.OFFLINE:
+            call.came_to(Exit.OFFLINE)
+            call.say(f"log dir {f.path} is offline: {f.health_reason}")
+
+
+# Work that is done sooner shows no progress bar: it would only flicker.
+_PATIENCE_SECONDS = 0.5
+
+
+class Stopper:
+    """SIGINT and SIGTERM set a flag: work stops between two files and the journal learns of it."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        return self.stopped
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = True
+
+
+class Progress:
+    """A progress bar on stderr where that is a terminal and the work takes long enough to be waited for."""
+
+    def __init__(self, call: Call, what: str, total: int | None) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._shown_from = time.monotonic() + _PATIENCE_SECONDS
+        if call.progress:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            amount = MofNCompleteColumn() if total is None else DownloadColumn()
+            console = Console(stderr=True, no_color=not call.color)
+            self._bar = Bar(
+                TextColumn(what), BarColumn(), amount, TimeRemainingColumn(), console=console, transient=True
+            )
+            self._task = self._bar.add_task(what, total=total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def set_count(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=count)
+            self._show()
+
+    def advance_bytes(self, files: int, count: int) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._task, count)
+            self._show()
+
+    def _show(self) -> None:
+        if not self._bar.live.is_started and time.monotonic() >= self._shown_from:
+            self._bar.start()
+
+    @property
+    def on_bytes(self) -> Callable[[int, int], None] | None:
+        return self.advance_bytes if self._bar is not None else None

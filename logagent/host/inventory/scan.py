@@ -1,0 +1,255 @@
+"""The inventory of a log dir: full the first time, afterwards only what can have changed.
+
+A partition directory whose own mtime did not change has the same files, and of those Kafka changes only the newest
+segment's: `.log`, its indexes, its aborted-transaction index. So the next scan stats the directory and that `.log`, and
+the indexes only if the `.log` changed, or while a broker may be starting or stopping (it resizes the indexes without a
+record being written: told by who has the lock). The difference is added. That is exact after appends, rolls, retention
+and truncation. What it cannot see (a change in place of an older file, a clock that stepped back) is found by a slice
+of all directories that every scan reads in full. mtimes are as coarse as the kernel's tick, so a directory that was
+modified within a second of its last reading is read again.
+
+Reading is by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
+`partition.metadata`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from io import StringIO
+
+from logagent.broker.process.lock import look
+from logagent.host.inventory.inventory import OTHER_KINDS, LogDirInventory
+from logagent.host.inventory.partition import TAIL_INDEXES, Known, PartitionReader
+from logagent.host.linux.mounts import mounted_children
+from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
+from logagent.model.naming.names import classify
+from logagent.model.records import Kind
+
+__all__ = ["MOUNT_POINT_ERROR", "OTHER_KINDS", "SYMLINK_ERROR", "LogDirInventory", "scan_log_dir"]
+
+# In each scan one of so many slices is read in full: at a scan every 10 minutes, everything within two days.
+SLICES = 256
+# In each scan one of so many slices has its indexes looked at, changed or not.
+INDEX_SLICES = 16
+# How long after the lock changed hands a broker may still be loading its logs.
+LOADING_NS = 3600 * 1_000_000_000
+# Inodes of directories come in steps (xfs: 32 or 64); this spreads them, so that slices are of one size.
+_SPREAD = 0x9E3779B1
+SYMLINK_ERROR = "symlink"
+MOUNT_POINT_ERROR = "mount point"
+
+
+def scan_log_dir(
+    log_dir: OpenLogDir,
+    previous: LogDirInventory | None = None,
+    *,
+    slices: int = SLICES,
+    now_ns: Callable[[], int] = time.time_ns,
+    on_progress: Callable[[int], None] | None = None,
+    only: Callable[[str], bool] | None = None,
+) -> LogDirInventory:
+    """Take the inventory of `log_dir`, or `only` of directories with such names (no other inventory follows on it).
+
+    `previous` makes it an incremental one, if it is of the same directory (device and inode). It is **used up**: its
+    records are brought up to date in place and handed on, so that 100,000 of them exist once. `slices=1` reads
+    everything in full. `on_progress(count)` is told now and then how many directories are done.
+
+    Raises `KafkaStorageError` if the log dir fails or is offline, `ItemFailed` if it cannot be listed for a reason of
+    our own. One unreadable directory is no failure of the scan: it is listed with its error.
+    """
+    with log_dir.acting("scan"):
+        return _Scan(log_dir, previous, slices, now_ns).run(on_progress, only)
+
+
+class _Scan:
+    def __init__(
+        self, log_dir: OpenLogDir, previous: LogDirInventory | None, slices: int, now_ns: Callable[[], int]
+    ) -> None:
+        if previous is not None and previous.identity != log_dir.identity:
+            previous = None
+        self._log_dir = log_dir
+        self._slices = slices
+        self._now_ns = now_ns
+        self._result = LogDirInventory(log_dir.path, log_dir.identity, now_ns())
+        if previous is not None:
+            self._result.known = previous.known
+        self._result.round = previous.round + 1 if previous is not None else 0
+        self._due_slice = self._result.round % slices
+        self._due_indexes = self._result.round % INDEX_SLICES
+        self._all_indexes = self._note_holder(previous)
+        self._reader = PartitionReader(log_dir, now_ns)
+        self._mounted = mounted_children(log_dir.fd)
+
+    def run(
+        self, on_progress: Callable[[int], None] | None, only: Callable[[str], bool] | None = None
+    ) -> LogDirInventory:
+        result = self._result
+        names = _names(self._log_dir.fd)
+        for done, name in enumerate(names if only is None else filter(only, names)):
+            known = result.known.get(name)
+            if known is not None:
+                # The string that is kept already, not a second one for every directory.
+                name = known.name
+            if known is None or not self._refresh(name, known):
+                known = self._read(name)
+            if known is not None:
+                result.known[name] = known
+                result.dirs.append(known)
+                if known.kind in OTHER_KINDS:
+                    result.other_bytes += known.bytes
+                    result.other_allocated += known.allocated
+            if on_progress is not None and done % 512 == 0:
+                on_progress(done)
+        if len(result.known) > len(result.dirs):
+            for gone in result.known.keys() - {known.name for known in result.dirs}:
+                del result.known[gone]
+        space = os.fstatvfs(self._log_dir.fd)
+        result.size = space.f_blocks * space.f_frsize
+        result.used = (space.f_blocks - space.f_bfree) * space.f_frsize
+        result.free = space.f_bavail * space.f_frsize
+        return result
+
+    def _refresh(self, name: str, known: Known) -> bool:
+        """Bring `known` up to date without listing it; False if it has to be read in full."""
+        spread = known.inode * _SPREAD >> 12
+        if not known.settled or spread % self._slices == self._due_slice or name in self._mounted:
+            return False
+        try:
+            found = os.lstat(name, dir_fd=self._log_dir.fd)
+            if (
+                found.st_mtime_ns != known.mtime_ns
+                or found.st_ino != known.inode
+                or found.st_ctime_ns != known.ctime_ns
+                or not stat.S_ISDIR(found.st_mode)
+            ):
+                return False
+            if known.last_segment_offset is not None:
+                all_indexes = self._all_indexes or spread % INDEX_SLICES == self._due_indexes
+                self._refresh_tail(f"{name}/{known.last_segment_offset:020d}", known, all_indexes)
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+            return False
+        return True
+
+    def _note_holder(self, previous: LogDirInventory | None) -> bool:
+        """Whether all indexes are to be looked at: a broker may have started or stopped since the last scan."""
+        result = self._result
+        seen = look(self._log_dir.fd)
+        result.holder = (seen.held, seen.pid)
+        if previous is None or previous.holder != result.holder:
+            result.holder_since_ns = result.at_ns
+            return True
+        result.holder_since_ns = previous.holder_since_ns
+        return seen.held and result.at_ns < result.holder_since_ns + LOADING_NS
+
+    def _refresh_tail(self, base: str, known: Known, all_indexes: bool) -> None:
+        """Stat the files of the newest segment that can have changed and add what they grew (or shrank) by."""
+        fd = self._log_dir.fd
+        found = os.lstat(base + ".log", dir_fd=fd)
+        size, blocks, written = found.st_size, found.st_blocks, found.st_mtime_ns
+        if size == known.log_bytes and blocks == known.log_blocks and written == known.newest_mtime_ns:
+            if not all_indexes:
+                return
+        else:
+            known.bytes += size - known.log_bytes
+            known.allocated += (blocks - known.log_blocks) * 512
+            known.log_bytes, known.log_blocks = size, blocks
+            known.newest_mtime_ns = written
+        size = blocks = 0
+        for bit, suffix in TAIL_INDEXES:
+            if known.index_files & bit:
+                found = os.lstat(base + suffix, dir_fd=fd)
+                size += found.st_size
+                blocks += found.st_blocks
+        known.bytes += size - known.index_bytes
+        known.allocated += (blocks - known.index_blocks) * 512
+        known.index_bytes, known.index_blocks = size, blocks
+
+    def _read(self, name: str) -> Known | None:
+        """Read the directory `name` in full; None if it is none, or gone."""
+        log_dir = self._log_dir
+        if name in self._mounted:
+            return self._unread(name, MOUNT_POINT_ERROR)
+        try:
+            fd = os.open(name, OPEN_CHILD, dir_fd=log_dir.fd)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            return self._not_a_directory(name)
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+            return self._unread(name, f"it cannot be opened: {error.strerror}")
+        try:
+            found = os.fstat(fd)
+            if found.st_dev != log_dir.identity.device:
+                return self._unread(name, MOUNT_POINT_ERROR)
+            known = self._entry(name, found)
+            self._reader.read(fd, known, found.st_blocks)
+        finally:
+            os.close(fd)
+        self._result.read_in_full += 1
+        return known
+
+    def _not_a_directory(self, name: str) -> Known | None:
+        try:
+            found = os.lstat(name, dir_fd=self._log_dir.fd)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(found.st_mode):
+            return self._unread(name, SYMLINK_ERROR)
+        if stat.S_ISREG(found.st_mode):
+            self._result.other_bytes += found.st_size
+        self._result.other_allocated += found.st_blocks * 512
+        return None
+
+    def _unread(self, name: str, error: str) -> Known | None:
+        """A directory (or symlink) of which nothing but its own inode is known, and perhaps not even that."""
+        try:
+            found = os.lstat(name, dir_fd=self._log_dir.fd)
+        except FileNotFoundError:
+            return None
+        except OSError as unknown:
+            if unknown.errno in OFFLINE_ERRNOS:
+                raise
+            # The log dir may be listed but not searched: inode 0 is nobody's, so nothing can be done to it.
+            found = os.stat_result((0,) * 19)
+        known = self._entry(name, found)
+        known.error = error
+        return known
+
+    def _entry(self, name: str, found: os.stat_result) -> Known:
+        parsed = classify(name)
+        share = self._reader.share
+        modified, changed = found.st_mtime_ns, found.st_ctime_ns
+        device = self._log_dir.identity.device
+        return Known(
+            log_dir=self._log_dir.path,
+            name=name,
+            kind=parsed.kind,
+            topic=share(parsed.topic),
+            partition=parsed.partition,
+            uuid=parsed.uuid,
+            truncated=parsed.truncated,
+            # One object for equal numbers: of 100,000 records every one would have its own.
+            device=device if found.st_dev == device else found.st_dev,
+            inode=found.st_ino,
+            ctime_ns=modified if changed == modified else changed,
+            mtime_ns=modified,
+            error=parsed.error if parsed.kind is Kind.INVALID else None,
+        )
+
+
+def _names(dir_fd: int) -> Iterator[str]:
+    """The names in a directory as they are now: all read before the first is given, because what is renamed meanwhile
+    would come twice. Into one text: 100,000 strings that are only compared with those that exist take 10 MB."""
+    listed = StringIO()
+    with os.scandir(dir_fd) as entries:
+        for entry in entries:
+            listed.write(entry.name + "/")
+    return (found[0] for found in re.finditer("[^/]+", listed.getvalue()))

@@ -1,0 +1,110 @@
+"""Which log dirs are offline and why: Kafka's `LogDirFailureChannel`, for this process."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from types import MappingProxyType
+
+from logagent.errors import KafkaStorageError
+
+# Errors of a failing disk (or of one that went away); the table is in `logagent.host.log_dir.log_dir`.
+OFFLINE_ERRNOS = frozenset(
+    {
+        errno.EIO,
+        errno.EREMOTEIO,
+        errno.EROFS,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENOMEDIUM,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        errno.ECONNABORTED,
+        errno.ESHUTDOWN,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EUCLEAN,
+        errno.EBADMSG,
+    }
+)
+
+Listener = Callable[[str, str], None]
+
+
+class LogDirFailures:
+    """Which log dirs are offline and why: the first failure wins and is recorded once. Safe for threads.
+
+    Deviation from `LogDirFailureChannel`: `recovered` takes a log dir back after enough good probes; Kafka waits for a
+    restart. Whoever opened it before it failed stays out all the same: `count` tells that by the number of failures.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._real_paths: dict[str, str] = {}
+        self._listeners: list[Listener] = []
+        self._mutex = threading.Lock()
+
+    def mark_offline(self, path: str, reason: str) -> bool:
+        """Record the failure; True if it is the first of this log dir. Listeners are told of that one only."""
+        with self._mutex:
+            if path in self._reasons:
+                return False
+            self._reasons[path] = reason
+            self._counts[path] = self._counts.get(path, 0) + 1
+            listeners = list(self._listeners)
+        for tell in listeners:
+            tell(path, reason)
+        return True
+
+    def recovered(self, path: str, reason: str | None = None) -> None:
+        """It is good again, for those who open it from now on. `reason`: only if it is offline for this one."""
+        with self._mutex:
+            if reason is None or self._reasons.get(path) == reason:
+                self._reasons.pop(path, None)
+
+    def reason(self, path: str, since: int | None = None) -> str | None:
+        """Why `path` is offline; None if it is not. `since`: a `count`, after which it must not even have been so."""
+        reason = self._reasons.get(path)
+        if reason is None and since is not None and self._counts.get(path, 0) != since:
+            return "it was offline for a while since it was opened"
+        return reason
+
+    def count(self, path: str) -> int:
+        """How often `path` went offline so far."""
+        return self._counts.get(path, 0)
+
+    def offline(self) -> MappingProxyType[str, str]:
+        """All offline log dirs with their reasons, as of now."""
+        with self._mutex:
+            return MappingProxyType(dict(self._reasons))
+
+    def check(self, path: str, since: int | None = None) -> None:
+        """Raise `KafkaStorageError` if `path` is offline (or was since the `count` that is given)."""
+        reason = self.reason(path, since)
+        if reason is not None:
+            raise KafkaStorageError(f"log dir {path} is offline: {reason}", log_dir=path)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener(path, reason)` of every first failure, in the thread that found it. Returns how to stop that.
+
+        It must not wait for anything.
+        """
+        with self._mutex:
+            self._listeners.append(listener)
+
+        def stop() -> None:
+            with self._mutex:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+
+        return stop
+
+    def note_real_path(self, path: str, real: str) -> None:
+        """Remember where `path` leads: of a log dir that hangs nobody can ask any more."""
+        self._real_paths[path] = real
+
+    def real_path(self, path: str) -> str:
+        """Where `path` led when it was opened last; `path` itself if it never was."""
+        return self._real_paths.get(path, path)

@@ -1,0 +1,238 @@
+"""Log directories and what may be done in them: open, rename, fsync, each under one wrapper that tells a failing disk.
+
+Mirrors Kafka's `LogDirFailureChannel` and `LocalLog.maybeHandleIOException`: refuse if the log dir is offline, act, and
+on an error of the disk mark it offline once and raise `KafkaStorageError`. Deviation: Kafka takes every `IOException`
+for a failing disk; here the errno decides, because an agent meets directories that are merely in somebody's way:
+
+| errno | outcome |
+| --- | --- |
+| EIO, EREMOTEIO, EROFS, ENODEV, ENXIO, ENOMEDIUM, ESTALE, ENOTCONN, ECONNABORTED, ESHUTDOWN, ETIMEDOUT, EHOSTDOWN, EUCLEAN, EBADMSG | the log dir is offline |
+| everything else (EACCES, EPERM, ENOTEMPTY, EBUSY, ENOSPC, EDQUOT, ENAMETOOLONG, EMFILE, ENOMEM ...) | this item failed, and is tried again later |
+| ENOENT, ENOTDIR, ELOOP, EACCES, EPERM when the log dir **itself** is opened | the log dir is offline |
+
+Directories in a log dir are reached by its descriptor only, without following a symlink.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from types import TracebackType
+from typing import Self
+
+from logagent.broker.process.lock import Watch
+from logagent.errors import ItemFailed, KafkaStorageError, NotAsPlanned
+from logagent.host.linux.syscalls import mount_id, rename_noreplace
+from logagent.host.log_dir.failures import OFFLINE_ERRNOS, LogDirFailures
+from logagent.model.records import Identity
+
+__all__ = ["OFFLINE_ERRNOS", "OPEN_CHILD", "OPEN_DIRECTORY", "LogDirFailures", "OpenLogDir", "check_child_name"]
+
+# When the log dir itself cannot be opened, only these are our own shortage and say nothing about it.
+_OUR_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+OPEN_CHILD = OPEN_DIRECTORY | os.O_NOFOLLOW
+
+_HINTS = {
+    errno.EACCES: "run as the broker's user",
+    errno.EPERM: "run as the broker's user; an immutable file (lsattr) gives this too",
+    errno.EBUSY: "is it a mount point? Those are never touched",
+    errno.EEXIST: "something stands at the new name already; nothing is ever replaced",
+    errno.EINVAL: "this file system cannot rename without replacing (renameat2 with RENAME_NOREPLACE),"
+    " and nothing else is safe enough",
+    errno.ENOSYS: "renameat2 is needed (Linux 3.15, glibc 2.28); nothing else is safe enough",
+    errno.EXDEV: "the two names are on different file systems; nothing is ever copied",
+    errno.ENOSPC: "the file system needs a little room even for this",
+}
+
+
+class Acting:
+    """The wrapper around every action: see `OpenLogDir.acting`."""
+
+    __slots__ = ("_log_dir", "_name", "_what")
+
+    def __init__(self, log_dir: OpenLogDir, what: str, name: str | None) -> None:
+        self._log_dir = log_dir
+        self._what = what
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._log_dir.check()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise self._log_dir.explain(error, self._what, self._name) from error
+
+
+def check_child_name(name: str) -> None:
+    """Raise `NotAsPlanned` unless `name` names a direct child and nothing else."""
+    if not name or name in (".", "..") or "/" in name or "\0" in name:
+        raise NotAsPlanned(f"{name!r} is no name of a directory in a log dir")
+
+
+class OpenLogDir:
+    """A log dir, opened once per batch; a context manager.
+
+    `fd` stays on the same directory whatever happens to its path, so `identity` and `mount_id` hold for everything
+    done through it. `path` is the configured one: it may lead through symlinks, as Kafka's own may; nothing below it
+    may. Opening raises `KafkaStorageError` (and marks the log dir offline) if it is missing, no directory, unreadable
+    or on a failing disk, or if it was offline already.
+    """
+
+    def __init__(self, path: str, failures: LogDirFailures) -> None:
+        self.path = path
+        self.failures = failures
+        self.fd = -1
+        self.identity = Identity(0, 0)
+        self.mount_id = 0
+        self._since = 0
+        self._closing = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._since = self.failures.count(self.path)
+        self.failures.check(self.path)
+        try:
+            self.fd = os.open(self.path, OPEN_DIRECTORY)
+            try:
+                self.failures.note_real_path(self.path, os.readlink(f"/proc/self/fd/{self.fd}"))
+                found = os.fstat(self.fd)
+                self.identity = Identity(found.st_dev, found.st_ino)
+                self.mount_id = mount_id(self.fd)
+            except BaseException:
+                self.close()
+                raise
+        except OSError as error:
+            if error.errno in _OUR_SHORTAGE:
+                raise ItemFailed(
+                    f"open of {self.path} failed: {error.strerror}", path=self.path, errno=error.errno
+                ) from error
+            raise self._offline(error, f"it cannot be opened ({error.strerror})") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._closing:
+            fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def offline(self) -> str | None:
+        """Why nothing may be done through this any more: it is offline, or was since it was opened."""
+        return self.failures.reason(self.path, self._since)
+
+    def check(self) -> None:
+        """Raise `KafkaStorageError` if the log dir is offline, or was since it was opened."""
+        self.failures.check(self.path, self._since)
+
+    def acting(self, what: str, name: str | None = None) -> Acting:
+        """Wrap an action on this log dir: `with log_dir.acting("rename", name): ...`.
+
+        Raises `KafkaStorageError` at once if the log dir is offline. An `OSError` from the body becomes
+        `KafkaStorageError`, with the log dir marked offline, or `ItemFailed`, as the table above says.
+        """
+        return Acting(self, what, name)
+
+    def explain(self, error: OSError, what: str, name: str | None) -> KafkaStorageError | ItemFailed:
+        """Our error for `error`; marks the log dir offline if it is one of a failing disk."""
+        path = self.path if name is None else f"{self.path}/{name}"
+        said = error.strerror or str(error)
+        # Calls on a descriptor name the number of it.
+        if isinstance(error.filename, str | bytes) and error.filename != name:
+            said = f"{said}: {os.fsdecode(error.filename)}"
+        if error.errno in OFFLINE_ERRNOS:
+            return self._offline(error, f"{what} of {path} failed ({said})")
+        hint = _HINTS.get(error.errno) if error.errno is not None else None
+        return ItemFailed(f"{what} of {path} failed: {said}", path=path, errno=error.errno, hint=hint)
+
+    def _offline(self, error: OSError, reason: str) -> KafkaStorageError:
+        self.failures.mark_offline(self.path, reason)
+        return KafkaStorageError(f"log dir {self.path} is offline: {reason}", log_dir=self.path)
+
+    def open_child(self, name: str, expect: Identity | None = None) -> int:
+        """Open the directory `name` in this log dir and return its descriptor, which the caller closes.
+
+        Raises `NotAsPlanned` if it is gone, a symlink, no directory, on another device, behind a mount point (a bind
+        mount of the same device included), or not the one that `expect` names. Other `OSError`s pass through.
+        """
+        check_child_name(name)
+        path = f"{self.path}/{name}"
+        try:
+            fd = os.open(name, OPEN_CHILD, dir_fd=self.fd)
+        except FileNotFoundError as error:
+            raise NotAsPlanned(f"{path} is gone") from error
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise NotAsPlanned(f"{path} is no directory (a symlink is never followed)") from error
+            raise
+        try:
+            self._check_child(fd, path, expect)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _check_child(self, fd: int, path: str, expect: Identity | None) -> None:
+        found = os.fstat(fd)
+        if expect is not None and (found.st_dev, found.st_ino) != (expect.device, expect.inode):
+            raise NotAsPlanned(
+                f"{path} is not the directory that was planned (inode {found.st_ino}, not {expect.inode})",
+                hint="look again and make a new plan",
+            )
+        if found.st_dev != self.identity.device or mount_id(fd) != self.mount_id:
+            raise NotAsPlanned(f"{path} is a mount point", hint="those are never touched; unmount it first")
+
+    def rename(
+        self, name: str, new_name: str, expect: Identity, interlock: Watch, into: OpenLogDir | None = None
+    ) -> None:
+        """Rename the directory `name` to `new_name` in this log dir, if it is `expect`, replacing nothing.
+
+        `into`: the directory that it moves to where that is another one on the same file system (a quarantine
+        directory, for brokers that do not start with a `-stray` dir in a log dir, or the way back from there).
+
+        Mirrors the rename of `LogManager.asyncDelete`; deviations: never a non-atomic fallback, never a copy (EXDEV is
+        an error), no fsync (the caller does one `fsync()` for the batch). `interlock.before()` is asked last before
+        the call. The caller asks `interlock.after_rename()` next, when it knows that this rename is done.
+
+        A process may swap the directory between our look at it and the rename. Nothing prevents that, so the result is
+        compared, and a wrong one goes back to its name (again replacing nothing).
+
+        Raises `NotAsPlanned`, `BrokerHoldsLogDir`, `ItemFailed` (EEXIST, EINVAL, EXDEV, EBUSY ...: nothing was
+        renamed) or `KafkaStorageError`.
+        """
+        check_child_name(new_name)
+        with self.acting("rename", name):
+            os.close(self.open_child(name, expect))
+            interlock.before()
+            target = self if into is None else into
+            rename_noreplace(self.fd, name, new_name, target.fd)
+            self._check_renamed(name, new_name, expect, interlock, target)
+
+    def _check_renamed(self, name: str, new_name: str, expect: Identity, interlock: Watch, target: OpenLogDir) -> None:
+        try:
+            found = os.stat(new_name, dir_fd=target.fd, follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise NotAsPlanned(f"{target.path}/{new_name} was moved away the moment it got its name") from error
+        if (found.st_dev, found.st_ino) == (expect.device, expect.inode) and stat.S_ISDIR(found.st_mode):
+            return
+        swapped = f"{self.path}/{name} was swapped for something else while it was renamed"
+        try:
+            interlock.before()
+            rename_noreplace(target.fd, new_name, name, self.fd)
+        except Exception as error:
+            raise NotAsPlanned(
+                f"{swapped}, and could not be put back ({error}): it is now {new_name}",
+                hint=f"find out what replaces directories there, then rename {new_name} by hand",
+            ) from error
+        raise NotAsPlanned(f"{swapped}; it was put back", hint="find out what replaces directories there")
+
+    def fsync(self) -> None:
+        """Make the renames in this log dir durable. Raises `KafkaStorageError` or `ItemFailed`."""
+        with self.acting("fsync"):
+            os.fsync(self.fd)

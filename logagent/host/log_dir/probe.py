@@ -1,0 +1,266 @@
+"""Does a log dir still work? A file without a name is written, made durable and read back, within a time limit.
+
+A listing proves little: a dead ext4 still lists from the cache. `O_TMPFILE` gives a file that never has a name, so
+nothing is left behind, not even by a kill, and no broker ever sees it. It is 4 KiB, and none is written where no
+block is free. Where there is no such thing (NFS, some FUSE file systems), where we may not write, or where the file
+system is full or read-only, the probe only reads, and its result says so.
+
+Every log dir is probed by a thread of its own: one that sits in a call to a hung disk cannot be ended, so it is left
+behind and nobody waits for it. While it sits there no second one is sent after it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
+from logagent.broker.process.lock import LockLook, look
+from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.assignments.cluster import MetaSeen
+from logagent.model.health.probe import ProbeOutcome, ProbeResult
+from logagent.model.records import Identity
+
+PROBE_BYTES = 4096
+# What the kernel says where a file system has no O_TMPFILE: newer ones the first, older ones one of the others.
+_NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
+# When the log dir itself cannot be opened; see the table in `logagent.host.log_dir.log_dir`.
+_NOT_OURS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP}) | _NOT_ALLOWED
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Entries looked at where only reading is possible.
+_READ_ENTRIES = 16
+
+
+def probe(log_dir: OpenLogDir, timeout: float) -> ProbeResult:
+    """Probe one log dir and wait `timeout` seconds for it at most. Raises nothing; the caller marks it offline."""
+    return Prober().probe_all([log_dir], timeout)[log_dir.path]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A probe of a path: the directory that it leads to was opened for that alone.
+
+    identity, real: which one, and its path without symlinks. meta, lock: what stands in it, None where the disk did not
+    say. All None of a log dir that hangs or cannot be opened.
+    """
+
+    result: ProbeResult
+    identity: Identity | None = None
+    real: str | None = None
+    meta: MetaSeen | None = None
+    lock: LockLook | None = None
+
+
+class Prober:
+    """Probes log dirs side by side, and remembers which of them still hang. Use it from one thread."""
+
+    def __init__(self) -> None:
+        self._hanging: dict[str, threading.Thread] = {}
+
+    def probe_all(self, log_dirs: Iterable[OpenLogDir], timeout: float) -> Mapping[str, ProbeResult]:
+        """The results by path, after `timeout` seconds at most, however many log dirs hang."""
+        visits = self._all({log_dir.path: partial(_Worker, log_dir) for log_dir in log_dirs}, timeout)
+        return {path: visit.result for path, visit in visits.items()}
+
+    def visit_all(self, paths: Iterable[str], timeout: float) -> Mapping[str, Visit]:
+        """The same for directories that the probes open (and close again) themselves: nothing of ours keeps one busy
+        between two rounds, and one that is missing now may be there the next time."""
+        return self._all({path: partial(_Visitor, path) for path in paths}, timeout)
+
+    def _all(self, wanted: Mapping[str, Callable[[], _Worker | _Visitor]], timeout: float) -> dict[str, Visit]:
+        deadline = time.monotonic() + timeout
+        workers = {path: self._start(path, make) for path, make in wanted.items()}
+        visits: dict[str, Visit] = {}
+        for path, worker in workers.items():
+            if worker is None:
+                hung = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it still hangs")
+                visits[path] = Visit(hung)
+                continue
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.visit is None:
+                self._hanging[path] = worker
+                reason = f"it did not answer within {timeout:g} s"
+                visits[path] = Visit(ProbeResult(path, ProbeOutcome.HUNG, timeout * 1000, reason))
+            else:
+                visits[path] = worker.visit
+        return visits
+
+    def _start(self, path: str, make: Callable[[], _Worker | _Visitor]) -> _Worker | _Visitor | None:
+        earlier = self._hanging.get(path)
+        if earlier is not None:
+            if earlier.is_alive():
+                return None
+            del self._hanging[path]
+        worker = make()
+        worker.start()
+        return worker
+
+
+class _Visitor(threading.Thread):
+    """One visit: opens, looks, probes, closes."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(name=f"probe {path}", daemon=True)
+        self._path = path
+        self.visit: Visit | None = None
+
+    def run(self) -> None:
+        started = time.monotonic()
+        try:
+            fd = os.open(self._path, OPEN_DIRECTORY)
+        except OSError as error:
+            seen = _failure(error)
+            if error.errno in _NOT_OURS:
+                seen = ProbeOutcome.FAILED, f"it cannot be opened ({error.strerror})", False, None, error.errno
+            self.visit = Visit(_result(self._path, started, seen))
+            return
+        try:
+            self.visit = self._visit(fd, started)
+        finally:
+            os.close(fd)
+
+    def _visit(self, fd: int, started: float) -> Visit:
+        try:
+            found = os.fstat(fd)
+            identity, real = Identity(found.st_dev, found.st_ino), os.readlink(f"/proc/self/fd/{fd}")
+            meta, lock = look_at_meta(fd), look(fd)
+            seen = _Probe(self._path, fd, identity).look()
+        except OSError as error:
+            return Visit(_result(self._path, started, _failure(error)))
+        return Visit(_result(self._path, started, seen), identity, real, meta, lock)
+
+
+class _Worker(threading.Thread):
+    """One probe. It has a descriptor of its own: the log dir may be closed, and its number reused, while it hangs."""
+
+    def __init__(self, log_dir: OpenLogDir) -> None:
+        super().__init__(name=f"probe {log_dir.path}", daemon=True)
+        self._path = log_dir.path
+        self._identity = log_dir.identity
+        self._fd = os.dup(log_dir.fd)
+        self.visit: Visit | None = None
+
+    def run(self) -> None:
+        started = time.monotonic()
+        try:
+            seen = _Probe(self._path, self._fd, self._identity).look()
+        except OSError as error:
+            seen = _failure(error)
+        finally:
+            os.close(self._fd)
+        self.visit = Visit(_result(self._path, started, seen), self._identity)
+
+
+class _Probe:
+    """The probe itself, through an open descriptor of the directory `identity`."""
+
+    def __init__(self, path: str, fd: int, identity: Identity) -> None:
+        self._path = path
+        self._fd = fd
+        self._identity = identity
+
+    def look(self) -> _Seen:
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            return ProbeOutcome.FAILED, f"its path cannot be followed ({error.strerror})", False, None, error.errno
+        if Identity(found.st_dev, found.st_ino) != self._identity:
+            reason = "its path now leads to another directory (was it unmounted, or mounted over?)"
+            return ProbeOutcome.FAILED, reason, False, None, None
+        room = os.fstatvfs(self._fd)
+        if room.f_flag & os.ST_RDONLY:
+            return self._read(ProbeOutcome.READ_ONLY, "its file system is mounted read-only")
+        if room.f_blocks and room.f_bavail == 0:
+            return self._read(ProbeOutcome.FULL, "its file system has no free block")
+        if room.f_files and room.f_favail == 0:
+            return self._read(ProbeOutcome.FULL, "its file system has no free inode")
+        return self._write()
+
+    def _write(self) -> _Seen:
+        try:
+            _write_and_read_back(self._fd)
+        except OSError as error:
+            said = error.strerror or str(error)
+            if error.errno in _NO_ROOM:
+                return self._read(ProbeOutcome.FULL, f"nothing can be written to it ({said})")
+            if error.errno == errno.EROFS:
+                return self._read(ProbeOutcome.READ_ONLY, f"nothing can be written to it ({said})")
+            if error.errno in _NO_TMPFILE:
+                return self._read(limited="its file system has no O_TMPFILE, so nothing is written to it")
+            if error.errno in _NOT_ALLOWED:
+                return self._read(limited=f"user {os.geteuid()} may not write to it, so it was only read")
+            raise
+        return ProbeOutcome.GOOD, None, True, None, None
+
+    def _read(
+        self, outcome: ProbeOutcome = ProbeOutcome.GOOD, reason: str | None = None, limited: str | None = None
+    ) -> _Seen:
+        """What can be told by reading: the first entries, and `meta.properties` from the disk, not from the cache."""
+        # Opened anew: a duplicate would share its position with whoever lists the log dir meanwhile.
+        directory = os.open(".", OPEN_DIRECTORY, dir_fd=self._fd)
+        try:
+            with os.scandir(directory) as entries:
+                for _, entry in zip(range(_READ_ENTRIES), entries, strict=False):
+                    entry.stat(follow_symlinks=False)
+            _read_meta(directory)
+        except OSError as error:
+            if error.errno not in _NOT_ALLOWED:
+                raise
+        finally:
+            os.close(directory)
+        return outcome, reason, False, limited or reason, None
+
+
+_Seen = tuple[ProbeOutcome, str | None, bool, str | None, int | None]
+
+
+def _result(path: str, started: float, seen: _Seen) -> ProbeResult:
+    outcome, reason, wrote, limited, number = seen
+    return ProbeResult(path, outcome, (time.monotonic() - started) * 1000, reason, wrote, limited, number)
+
+
+def _failure(error: OSError) -> _Seen:
+    said = error.strerror or str(error)
+    if error.errno in OFFLINE_ERRNOS or error.errno == errno.ENOENT:
+        return ProbeOutcome.FAILED, f"the probe failed ({said})", False, None, error.errno
+    # EMFILE, ENOMEM and the like are our own shortage and say nothing about the disk.
+    return ProbeOutcome.GOOD, None, False, f"it could not be probed ({said})", error.errno
+
+
+def _write_and_read_back(dir_fd: int) -> None:
+    """Raises `OSError`; EIO also where other bytes come back than were written."""
+    written = os.urandom(PROBE_BYTES)
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL
+    fd = os.open(".", flags, 0o600, dir_fd=dir_fd)
+    try:
+        done = os.pwrite(fd, written, 0)
+        if done != PROBE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if os.pread(fd, PROBE_BYTES, 0) != written:
+            raise OSError(errno.EIO, "other bytes came back than were written")
+    finally:
+        os.close(fd)
+
+
+def _read_meta(dir_fd: int) -> None:
+    try:
+        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            return
+        raise
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.read(fd, PROBE_BYTES)
+    finally:
+        os.close(fd)

@@ -1,0 +1,121 @@
+"""Big files are shortened from their end before they are unlinked, so that no single call frees more than a chunk.
+
+One unlink of a large, cached or fragmented file keeps the file system's journal and the page cache busy for so long
+that a broker next to it feels it (the idea is RocksDB's `DeleteScheduler`). Never done to a file with another hard
+link, to anything but a regular file of this very mount, or to one that a process may have mapped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+
+from logagent.errors import RemovalStopped
+from logagent.host.linux.syscalls import mount_id
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
+
+# Without O_NONBLOCK the open of a name that was swapped for a FIFO would wait for its reader.
+_OPEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+# The file is gone, was swapped for something else, or is in use in a way that makes unlinking it cheap anyway.
+_LEAVE_IT_TO_UNLINK = frozenset(
+    {
+        errno.ENOENT,
+        errno.ELOOP,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.EISDIR,
+        errno.ETXTBSY,
+        errno.EWOULDBLOCK,
+    }
+)
+
+
+class Shortener:
+    """Shortens files of one removal: `before` is asked immediately before every truncate, all waiting comes earlier."""
+
+    def __init__(
+        self,
+        log_dir: OpenLogDir,
+        before: Callable[[], None],
+        budget: ByteBudget | None,
+        on_progress: Callable[[int, int], None] | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._log_dir = log_dir
+        self._before = before
+        self._budget = budget
+        self._on_progress = on_progress
+        self._stop = stop
+        self.chunk = MAX_CHUNK if budget is None else budget.chunk
+
+    def shorten(self, dir_fd: int, name: str, found: os.stat_result, keep: int) -> int:
+        """Shorten the file that `found` describes to at most `keep` bytes and return its size now.
+
+        It comes back unshortened if it is not that file any more, or not one that may be shortened. Raises `OSError`,
+        `BrokerHoldsLogDir` and `RemovalStopped`.
+        """
+        try:
+            fd = os.open(name, _OPEN_FILE, dir_fd=dir_fd)
+        except OSError as error:
+            if error.errno in _LEAVE_IT_TO_UNLINK:
+                return found.st_size
+            raise
+        try:
+            if not self._may_shorten(fd, found):
+                return found.st_size
+            return self._steps(fd, found.st_size, keep)
+        finally:
+            os.close(fd)
+
+    def _may_shorten(self, fd: int, found: os.stat_result) -> bool:
+        now = os.fstat(fd)
+        return (
+            stat.S_ISREG(now.st_mode)
+            and (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
+            and now.st_nlink == 1
+            # A file can be a mount point too: what is mounted on it lies outside the log dir.
+            and now.st_dev == self._log_dir.identity.device
+            and mount_id(fd) == self._log_dir.mount_id
+        )
+
+    def _steps(self, fd: int, size: int, keep: int) -> int:
+        while size > keep:
+            if self._stop():
+                raise RemovalStopped("asked to stop; the rest stays queued")
+            target = _next_size(fd, size, self.chunk)
+            if self._budget is not None and not self._budget.take(min(size - target, self.chunk), self._stop):
+                raise RemovalStopped("asked to stop; the rest stays queued")
+            # Pages leave the cache in a call of their own: the truncate is several times shorter then.
+            os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)
+            self._before()
+            os.ftruncate(fd, target)
+            if self._on_progress is not None:
+                self._on_progress(0, size - target)
+            size = target
+        return size
+
+
+def _next_size(fd: int, size: int, chunk: int) -> int:
+    """The next smaller size: one chunk less, or more where the end is a hole (a sparse file may claim exabytes)."""
+    target = max(0, size - chunk)
+    step = chunk
+    while target > 0:
+        step *= 2
+        further = max(0, size - step)
+        if not _is_hole(fd, target, size):
+            break
+        if not _is_hole(fd, further, target):
+            break
+        target = further
+    return target
+
+
+def _is_hole(fd: int, start: int, end: int) -> bool:
+    try:
+        return os.lseek(fd, start, os.SEEK_DATA) >= end
+    except OSError as error:
+        # ENXIO: no data from there on. Anything else: this file system cannot tell.
+        return error.errno == errno.ENXIO

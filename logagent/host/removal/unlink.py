@@ -1,0 +1,132 @@
+"""The files of one directory go: in which order, and what happens to each before it is unlinked."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from logagent.broker.process.lock import Watch
+from logagent.errors import ItemFailed, RemovalStopped
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.truncate import Shortener
+
+# How often a directory may turn out not to be empty, or not to be what it was a moment ago, before we give up.
+MAX_SURPRISES = 100
+
+# What says which topic a directory was goes last.
+_LAST = ("leader-epoch-checkpoint", "partition.metadata")
+# No file name holds a NUL, so this is a mark that can be taken out again; it sorts before every suffix.
+_LOG_FIRST = ".\0"
+
+Progress = Callable[[int, int], None]
+
+
+def removal_order(names: list[str]) -> list[str]:
+    """The names in the order in which they go: segments by base offset, each `.log` before its index files."""
+    marked = [name.replace(".log", _LOG_FIRST) for name in names]
+    marked.sort()
+    order = [name.replace(_LOG_FIRST, ".log") for name in marked]
+    for last in _LAST:
+        if last in order:
+            order.remove(last)
+            order.append(last)
+    return order
+
+
+class FileRemover:
+    """Removes files of one removal, for one worker: `interlock` is its own. Counts what it removed.
+
+    files: entries that are no directories. bytes: their sizes. freed: the blocks that came back at once.
+    """
+
+    def __init__(
+        self,
+        log_dir: OpenLogDir,
+        interlock: Watch | None,
+        budget: ByteBudget | None,
+        on_progress: Progress | None,
+        stop: Callable[[], bool],
+        held: bool,
+        truncate_held: bool,
+    ) -> None:
+        self.before = interlock.before if interlock is not None else lambda: None
+        self.files = 0
+        self.bytes = 0
+        self.freed = 0
+        self._log_dir = log_dir
+        self._on_progress = on_progress
+        self._stop = stop
+        self._budget = budget
+        self._held = held
+        self._truncate_held = truncate_held
+        self._shortener = Shortener(log_dir, self.before, budget, on_progress, stop)
+        self._surprises = 0
+
+    def remove_files(self, fd: int, pending: list[str]) -> str | None:
+        """Remove the files that `pending` names, from its end, in the open directory `fd`.
+
+        Returns the name of the first directory among them, None when all are done. `pending` keeps the rest.
+        """
+        stop, before, lstat, unlink, on_progress = self._stop, self.before, os.lstat, os.unlink, self._on_progress
+        # Most files need nothing but a look and an unlink: this loop is where a removal spends its time.
+        always_prepare = self._held or self._budget is not None
+        chunk = self._shortener.chunk
+        files = size = freed = 0
+        try:
+            while pending:
+                if stop():
+                    raise RemovalStopped("asked to stop; the rest stays queued")
+                name = pending.pop()
+                try:
+                    found = lstat(name, dir_fd=fd)
+                    if stat.S_ISDIR(found.st_mode):
+                        return name
+                    left, frees = found.st_size, found.st_blocks * 512
+                    if always_prepare or frees > chunk or found.st_nlink != 1:
+                        left, frees = self._prepare(fd, name, found)
+                    before()
+                    unlink(name, dir_fd=fd)
+                except FileNotFoundError:
+                    continue
+                except IsADirectoryError:
+                    self.surprise(name)
+                    pending.append(name)
+                    continue
+                files += 1
+                size += found.st_size
+                freed += frees
+                if on_progress is not None:
+                    on_progress(1, left)
+        finally:
+            self.files += files
+            self.bytes += size
+            self.freed += freed
+        return None
+
+    def _prepare(self, fd: int, name: str, found: os.stat_result) -> tuple[int, int]:
+        """Shorten the file where that is due, and wait for the budget: its size then, and the bytes that it frees."""
+        size, frees = found.st_size, found.st_blocks * 512
+        if found.st_nlink != 1 or not stat.S_ISREG(found.st_mode):
+            frees = 0
+        elif self._held:
+            # The holder of a stray may have it open (`.log`) or mapped (indexes): only the former may be shortened.
+            if self._truncate_held and size and name.endswith((".log", ".log.deleted")):
+                size = self._shortener.shorten(fd, name, found, keep=0)
+            frees = frees if size == 0 else 0
+        elif frees > self._shortener.chunk:
+            size = self._shortener.shorten(fd, name, found, keep=self._shortener.chunk)
+        if self._budget is not None and not self._budget.take(min(size, frees), self._stop):
+            raise RemovalStopped("asked to stop; the rest stays queued")
+        return size, frees
+
+    def surprise(self, name: str) -> None:
+        """Something is not what it was a moment ago; raises `ItemFailed` when that happens too often."""
+        self._surprises += 1
+        if self._surprises > MAX_SURPRISES:
+            raise ItemFailed(
+                f"{name} in {self._log_dir.path} keeps changing while it is removed",
+                path=f"{self._log_dir.path}/{name}",
+                hint="find out which process writes there",
+            )

@@ -1,0 +1,185 @@
+"""The journal: what we meant to do, what came of it, and what we have seen. SQLite, WAL, `synchronous=FULL`.
+
+Guarantees. `begin` returns only when the intents are on disk; an intent without an outcome after a crash is therefore
+an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is no UTF-8
+(directory names can hold anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
+`sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
+"journal").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+from logagent.host.state.rows import (
+    CheckpointEntry,
+    Entry,
+    Failure,
+    Intent,
+    entry_of,
+    identity_of,
+    put,
+    signed,
+    text_of,
+    text_or_none,
+)
+from logagent.host.state.schema import FILE_NAME, SCHEMA_VERSION, as_journal_error
+from logagent.host.state.store import JournalStore
+from logagent.model.facts import RecentAction
+from logagent.model.planning.retention import SettledAction
+from logagent.model.records import ActionKind, Identity, Outcome
+
+__all__ = ["FILE_NAME", "SCHEMA_VERSION", "CheckpointEntry", "Entry", "Failure", "Intent", "Journal"]
+
+_TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
+
+
+class Journal(JournalStore):
+    """The open journal of one state dir: what was done. One writer at a time; any number of readers."""
+
+    # Actions
+
+    def begin(self, intents: Sequence[Intent], now_ms: int) -> list[int]:
+        """Make all `intents` durable in one transaction; their ids, in order. Nothing may be done before this."""
+        ids: list[int] = []
+        with self._transaction() as db:
+            for i in intents:
+                cursor = db.execute(
+                    "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
+                    " device, inode, bytes, plan_id, actor, approved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    (
+                        now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
+                        put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
+                        i.bytes, i.plan_id, i.actor, int(i.approved),
+                    ),
+                )  # fmt: skip
+                action_id = cursor.lastrowid
+                assert action_id is not None
+                ids.append(action_id)
+                db.executemany(
+                    "INSERT INTO checkpoint_entries VALUES (?,?,?,?,?)",
+                    [(action_id, e.file, put(e.topic), e.partition, e.offset) for e in i.checkpoint_entries],
+                )
+        return ids
+
+    def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]], now_ms: int) -> None:
+        """Record what came of actions, in one durable transaction."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE actions SET outcome=?, error=?, finished_at_ms=? WHERE id=?",
+                [(outcome.value, put(error), now_ms, action_id) for action_id, outcome, error in outcomes],
+            )
+
+    def unsettled(self) -> list[Entry]:
+        """Intents without an outcome, oldest first: what a crash (or another process at work) left behind."""
+        return self._entries("WHERE outcome IS NULL ORDER BY id")
+
+    def renamed_to(self, directory: str, name: str, identity: Identity) -> Entry | None:
+        """The newest finished rename of ours that gave this directory its present name and place.
+
+        The inode tells it, not the device: a file system can have another device number after a reboot.
+        """
+        found = self._entries(
+            "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
+            (put(directory), put(name), signed(identity.inode)),
+        )
+        return found[0] if found else None
+
+    def renames(self) -> dict[tuple[str, str], Entry]:
+        """(present directory, present name) → the newest finished rename of ours to that name, for whole listings."""
+        entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
+        return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
+
+    def removals_begun(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
+        """(name, inode) of every removal that was ever begun on one of `inodes`: its name was unique, its log dir can
+        have many paths."""
+        sql = "SELECT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
+        with self._lock, as_journal_error(self.path):
+            # Row by row: there can be as many as the journal keeps, and few of them matter.
+            found = ((name, inode % (1 << 64)) for name, inode in self._db.execute(sql))
+            return {(text_of(name), inode) for name, inode in found if inode in inodes}
+
+    def of_plan(self, plan_id: str) -> list[Entry]:
+        """The finished renames that `plan_id` made to set directories aside or mark them."""
+        return self._entries(
+            "WHERE plan_id=? AND action IN ('mark', 'quarantine') AND outcome='done' ORDER BY id", (plan_id,)
+        )
+
+    def taken_since(self, at_ms: int) -> tuple[RecentAction, ...]:
+        """What was renamed away or removed (or was about to be) at or after `at_ms`: what the blast radius counts."""
+        sql = (
+            "SELECT device, inode, topic_id, partition, bytes, approved FROM actions WHERE at_ms>=?"
+            f" AND action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
+        )
+        with self._lock, as_journal_error(self.path):
+            rows = self._db.execute(sql, (at_ms, *(action.value for action in _TAKES_AWAY)))
+            return tuple(RecentAction(identity_of(r[0], r[1]), r[2], r[3], r[4], bool(r[5])) for r in rows)
+
+    def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
+        """The journal, oldest first; with `limit` only the newest that many."""
+        tail = "ORDER BY id DESC LIMIT ?" if limit is not None else "ORDER BY id DESC"
+        values: list[Any] = [since_ms or 0] + ([limit] if limit is not None else [])
+        return self._entries(f"WHERE at_ms>=? {tail}", values)[::-1]
+
+    # Retention
+
+    def settled(self) -> list[SettledAction]:
+        """Every settled action, as far as it matters for what may be forgotten."""
+        rows = self._rows(
+            "SELECT id, at_ms, log_dir, new_dir, inode,"
+            " CASE WHEN action='remove' AND outcome IN ('failed', 'yielded') THEN name END"
+            " FROM actions WHERE outcome IS NOT NULL"
+        )
+        return [
+            SettledAction(
+                number,
+                at,
+                (text_of(log_dir), *((text_of(new_dir),) if new_dir else ())),
+                inode % (1 << 64),
+                text_or_none(attempt),
+            )
+            for number, at, log_dir, new_dir, inode, attempt in rows
+        ]
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Forget these actions with their checkpoint entries; unsettled ones stay whatever is asked. Their room in the
+        file is used again, and what was written beside it (the WAL) goes back to the file system."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM actions WHERE id=? AND outcome IS NOT NULL", [(n,) for n in ids])
+        with self._lock, as_journal_error(self.path):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _entries(self, where: str, values: Sequence[Any] = ()) -> list[Entry]:
+        rows = self._rows(
+            "SELECT id, at_ms, action, log_dir, name, new_name, topic, partition, topic_id, device, inode, bytes,"
+            f" plan_id, actor, approved, outcome, finished_at_ms, error, new_dir FROM actions {where}",
+            values,
+        )
+        return [entry_of(row) for row in rows]
+
+    def with_checkpoint_entries(self, entry: Entry) -> Entry:
+        """`entry` with the checkpoint entries that its action took out."""
+        rows = self._rows(
+            "SELECT file, topic, partition, offset FROM checkpoint_entries WHERE action_id=?", (entry.id,)
+        )
+        saved = tuple(
+            CheckpointEntry(file, text_of(topic), partition, offset) for file, topic, partition, offset in rows
+        )
+        return replace(entry, intent=replace(entry.intent, checkpoint_entries=saved))
+
+    def saved_checkpoint_entries(self, directory: str, name: str, identity: Identity) -> tuple[CheckpointEntry, ...]:
+        """What our renames of this directory, back to its current name, took out of the checkpoints.
+
+        Not back beyond an earlier restore: a broker may have moved the offsets since then.
+        """
+        saved: dict[str, CheckpointEntry] = {}
+        entry = self.renamed_to(directory, name, identity)
+        while entry is not None and entry.intent.action is not ActionKind.RESTORE:
+            for e in self.with_checkpoint_entries(entry).intent.checkpoint_entries:
+                saved.setdefault(e.file, e)
+            before = self.renamed_to(entry.intent.log_dir, entry.intent.name, identity)
+            entry = before if before is not None and before.id < entry.id else None
+        return tuple(saved.values())

@@ -1,0 +1,175 @@
+"""What the journal is written and read with: a connection that threads share, transactions, our own error.
+
+Below `Journal`, which says what is kept; this says how. What is not an action (failed removals, sightings, brokers seen
+serving, clocks) is read and written here too.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from logagent.errors import JournalError
+from logagent.host.state.rows import Failure, identity_of, put, signed, text_of
+from logagent.host.state.schema import (
+    FILE_NAME,
+    SCHEMA,
+    SCHEMA_VERSION,
+    as_journal_error,
+    connect,
+    open_to_read,
+    version_of,
+)
+from logagent.model.assignments.sightings import Clocks, Sighting
+from logagent.model.health.serving import Serving
+
+
+class JournalStore:
+    """The open journal of one state dir. One writer at a time; any number of readers."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
+        self._db = connection
+        self._lock = threading.RLock()
+        self.path = path
+        self.read_only = read_only
+
+    @classmethod
+    def open(cls, state_dir: str) -> Self:
+        """Open for writing, creating it (mode 0640) where it is not there. Raises JournalError."""
+        path = os.path.join(state_dir, FILE_NAME)
+        with as_journal_error(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640))
+            db = connect(path)
+            try:
+                if version_of(db, path) == 0:
+                    db.execute("PRAGMA journal_mode=WAL")
+                    db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+                db.execute("PRAGMA synchronous=FULL")
+                db.execute("PRAGMA foreign_keys=ON")
+            except BaseException:
+                db.close()
+                raise
+        return cls(db, path, read_only=False)
+
+    @classmethod
+    def open_read_only(cls, state_dir: str) -> Self:
+        """Open for reading; where there is no journal yet, an empty one in memory.
+
+        Raises JournalError, also where it cannot be told whether there is one: that is never an empty journal.
+        """
+        path = os.path.join(state_dir, FILE_NAME)
+        with as_journal_error(path):
+            try:
+                os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            except FileNotFoundError:
+                return cls.empty()
+            db = open_to_read(path)
+            if version_of(db, path) == 0:
+                db.close()
+                return cls.empty()
+        return cls(db, path, read_only=True)
+
+    @classmethod
+    def empty(cls) -> Self:
+        """A journal of nothing, in memory, for reading."""
+        db = connect(":memory:")
+        db.executescript(SCHEMA)
+        return cls(db, ":memory:", read_only=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, as_journal_error(self.path):
+            if self.read_only:
+                raise JournalError(f"{self.path} is open for reading only")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, as_journal_error(self.path):
+            return self._db.execute(sql, values).fetchall()
+
+    # Failed removals
+
+    def record_failure(self, log_dir: str, name: str, error: str, now_ms: int) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
+                " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
+                (put(log_dir), put(name), now_ms, put(error)),
+            )
+
+    def clear_failures(self, gone: Iterable[tuple[str, str]]) -> None:
+        keys = [(put(log_dir), put(name)) for log_dir, name in gone]
+        if not keys:
+            return
+        with self._transaction() as db:
+            db.executemany("DELETE FROM failures WHERE log_dir=? AND name=?", keys)
+
+    def failures(self) -> dict[tuple[str, str], Failure]:
+        rows = self._rows("SELECT log_dir, name, attempts, last_at_ms, last_error FROM failures")
+        return {(text_of(d), text_of(n)): Failure(attempts, at, text_of(error)) for d, n, attempts, at, error in rows}
+
+    # Sightings
+
+    def sightings(self) -> dict[tuple[str, str], Sighting]:
+        rows = self._rows(
+            "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
+            " FROM sightings"
+        )
+        found = [Sighting(text_of(r[0]), text_of(r[1]), identity_of(r[2], r[3]), *r[4:]) for r in rows]
+        return {(s.log_dir, s.name): s for s in found}
+
+    def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
+        """Make exactly these the known sightings, in one durable transaction."""
+        rows = [
+            (
+                put(s.log_dir), put(s.name), signed(s.identity.device), signed(s.identity.inode), s.topic_id,
+                s.newest_mtime_ns, s.reason, s.count, s.first_ms, s.last_ms,
+            )
+            for s in sightings
+        ]  # fmt: skip
+        with self._transaction() as db:
+            db.execute("DELETE FROM sightings")
+            db.executemany("INSERT INTO sightings VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+
+    # Brokers seen serving, and clocks
+
+    def serving(self) -> dict[str, Serving]:
+        rows = self._rows("SELECT log_dir, pid, started_ms, since_ms FROM serving")
+        return {text_of(r[0]): Serving(r[1], r[2], r[3]) for r in rows}
+
+    def note_serving(self, seen: Mapping[str, Serving]) -> None:
+        """Make exactly these the brokers that were seen serving, by log dir."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM serving")
+            rows = [(put(log_dir), s.pid, s.started_ms, s.since_ms) for log_dir, s in seen.items()]
+            db.executemany("INSERT INTO serving VALUES (?,?,?,?)", rows)
+
+    def last_clocks(self) -> Clocks | None:
+        rows = self._rows("SELECT boot_id, wall_ms, boottime_ms FROM last_cycle")
+        return Clocks(*rows[0]) if rows else None
+
+    def note_clocks(self, clocks: Clocks) -> None:
+        with self._transaction() as db:
+            values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
+            db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)

@@ -1,0 +1,39 @@
+"""What the journal could still undo: asked before a journal is thrown away (purging the system package)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from logagent.broker.files.meta_properties import META_PROPERTIES
+from logagent.host.state.journal import Journal
+from logagent.model.records import ActionKind, Outcome
+
+_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK)
+_SETTLED = (ActionKind.REMOVE, ActionKind.RESTORE)
+
+
+def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
+    """Path of every directory that we set aside or marked and that may still be there, and the device it lies on.
+
+    Left out is only what is known to be gone: removed or restored by us, or missing from a log dir that is mounted.
+    The device is None where the directory above cannot be read, or may be the mount point of an absent disk.
+    """
+    settled = {
+        (e.intent.log_dir, e.intent.name): e.id
+        for e in journal.history()
+        if e.intent.action in _SETTLED and e.outcome is Outcome.DONE
+    }
+    for (directory, name), entry in journal.renames().items():
+        if entry.intent.action not in _AWAY or settled.get((directory, name), -1) > entry.id:
+            continue
+        path = os.path.join(directory, name)
+        try:
+            device = os.stat(directory).st_dev
+        except OSError:
+            yield path, None
+            continue
+        if os.path.lexists(path):
+            yield path, device
+        elif device != entry.intent.identity.device and not os.path.lexists(os.path.join(directory, META_PROPERTIES)):
+            yield path, None

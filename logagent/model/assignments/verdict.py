@@ -1,0 +1,232 @@
+"""Whose is this directory? The decision, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Topic
+from logagent.model.assignments.reasons import Reason
+from logagent.model.facts import Ruling
+from logagent.model.naming.topic_ids import ZERO_ID
+from logagent.model.naming.topic_names import INTERNAL_TOPICS
+from logagent.model.records import Kind, PartitionDir, Verdict
+
+CLOCK_TOLERANCE_MS = 60_000
+"""How far an image's time may lie in the future (the controller's clock is not ours) before it is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Who asks: this broker, by its `meta.properties`, and how old assignments may be (`assignments.max_age`)."""
+
+    node_id: int | None
+    cluster_id: str | None
+    max_age_ms: int
+
+
+def decide(
+    directory: PartitionDir,
+    image: AssignmentImage | None,
+    host: Host,
+    *,
+    now_ms: int,
+    directory_id: str | None = None,
+    absent_by_id: AbstractSet[str] | None = None,
+) -> Ruling | None:
+    """The verdict on one directory; None for kinds that have none (only current and future ones do).
+
+    `directory_id` is the `directory.id` of the log dir it lies in, None where there is none. `absent_by_id` are
+    the topic ids that the broker itself answered `UNKNOWN_TOPIC_ID` for; it counts for images that are not
+    complete (Admin API), None = nothing was asked. Pure and total: it raises nothing and guesses nothing.
+
+    The first line that applies, from the top:
+
+    ======================================================================  ==========================
+    the image ...                                                           verdict, reason
+    ======================================================================  ==========================
+    is not there, has no topic, or gives this node no replica at all        unknown, no-assignments
+    is of another cluster, or either cluster id or our node id is unknown   unknown, foreign-cluster
+    is older than `max_age_ms`, or from the future                          unknown, stale-assignments
+    ----------------------------------------------------------------------  --------------------------
+    the directory ...                                                       verdict, reason
+    ----------------------------------------------------------------------  --------------------------
+    is of `__cluster_metadata`                                              unknown, internal
+    has no topic id (before 2.8, or no `partition.metadata`)                unknown, no-topic-id
+    has an id that lives under another topic name                           unknown, sources-disagree
+    has an id that lives, but the topic has no such partition               unknown, no-assignments
+    is of a living replica of this node, `-future`                          assigned
+    ... current, its assigned directory is this one, reserved or not known  assigned
+    ... current, its assigned directory is another one                      unknown, wrong-directory
+    is of a living partition without this node, being reassigned            unknown, reassigning
+    is of a living partition without this node                              orphan, not-a-replica (*)
+    has an id that does not live, its name lives under another id           orphan, topic-recreated (*) (+)
+    ... its name lives without an id (cluster before 2.8)                   unknown, no-topic-id
+    ... its name does not live                                              orphan, topic-absent (*) (+)
+    ======================================================================  ==========================
+
+    (+) needs proof of absence: an image that is complete, or the id among `absent_by_id`; else unknown,
+    no-assignments. (*) and (+) then become unknown where one of these holds, in this order:
+
+    - the topic is an internal one: internal
+    - the removal is on disk, but not known to be committed: uncommitted
+    - the directory is younger than what the image can know (both its times lie behind it): stale-assignments
+
+    A directory never proves an orphan: brokers correct the metadata to where the log lies, and living replicas
+    with the reserved ids occur. "Living replica" means in `replicas`, which is old and new ones together while a
+    reassignment is open. Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations, both
+    to the safe side: no topic id and a missing partition of a living topic are strays to Kafka, unknown to us.
+    """
+    if directory.kind not in (Kind.CURRENT, Kind.FUTURE):
+        return None
+    unusable = _image_problem(image, host, now_ms)
+    if unusable is not None:
+        return unusable
+    assert image is not None and host.node_id is not None
+    if directory.topic is None or directory.partition is None or directory.topic == METADATA_TOPIC:
+        return _unknown(Reason.INTERNAL, "this is Kafka's own metadata log")
+    topic_id = directory.topic_id
+    if topic_id is None or topic_id == ZERO_ID:
+        return _unknown(Reason.NO_TOPIC_ID, directory.error or "no topic id lies in it (partition.metadata)")
+    topic = image.by_id.get(topic_id)
+    if topic is not None:
+        ruling = _of_living_topic(directory, topic, image, host.node_id, directory_id)
+    else:
+        ruling = _of_gone_topic(directory, topic_id, image, absent_by_id)
+    return _held_back(directory, image, ruling) if ruling.verdict is Verdict.ORPHAN else ruling
+
+
+def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
+    """The verdict of two sources; `secondary` is None where there is no second usable one.
+
+    The first decides. An orphan stands only if the other says the same for the same reason: otherwise unknown,
+    sources-disagree, with both answers in words. Where the first says unknown it stays unknown, and where it says
+    assigned the other can only turn it into unknown by calling it an orphan.
+    """
+    if secondary is None or primary.verdict is Verdict.UNKNOWN:
+        return primary
+    if (primary.verdict, primary.reason) == (secondary.verdict, secondary.reason):
+        return primary
+    if primary.verdict is Verdict.ASSIGNED and secondary.verdict is not Verdict.ORPHAN:
+        return primary
+    return _unknown(Reason.SOURCES_DISAGREE, f"one source says {_in_words(primary)}, the other {_in_words(secondary)}")
+
+
+def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ruling | None:
+    if image is None:
+        return _unknown(Reason.NO_ASSIGNMENTS, "no assignments were read")
+    if not image.by_name:
+        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} has no topics")
+    if host.node_id is None or host.cluster_id is None:
+        return _unknown(Reason.FOREIGN_CLUSTER, "the cluster and node id of this log dir are not known")
+    if image.cluster_id != host.cluster_id:
+        return _unknown(
+            Reason.FOREIGN_CLUSTER, f"{_origin(image)} is of cluster {image.cluster_id}, not {host.cluster_id}"
+        )
+    age_ms = image.age_ms(now_ms)
+    if age_ms > host.max_age_ms or age_ms < -CLOCK_TOLERANCE_MS:
+        what = f"{age_ms / 1000:.0f} s old, at most {host.max_age_ms / 1000:.0f} s are allowed"
+        if age_ms < 0:
+            what = f"from {-age_ms / 1000:.0f} s in the future"
+        return _unknown(Reason.STALE_ASSIGNMENTS, f"{_origin(image)} is {what}")
+    if host.node_id not in image.nodes:
+        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} gives node {host.node_id} no replica at all")
+    return None
+
+
+def _of_living_topic(
+    directory: PartitionDir, topic: Topic, image: AssignmentImage, node_id: int, directory_id: str | None
+) -> Ruling:
+    if topic.name != directory.topic:
+        return _unknown(Reason.SOURCES_DISAGREE, f"its topic id {topic.topic_id} is that of topic {topic.name}")
+    assert directory.partition is not None
+    partition = topic.partitions.get(directory.partition)
+    if partition is None:
+        return _unknown(Reason.NO_ASSIGNMENTS, f"the topic lives, but has no partition {directory.partition}")
+    if node_id in partition.replicas:
+        return _of_living_replica(directory, partition, image, node_id, directory_id)
+    replicas = ", ".join(map(str, partition.replicas))
+    if partition.reassigning:
+        return _unknown(Reason.REASSIGNING, f"it is being reassigned; its replicas are {replicas}")
+    return Ruling(Verdict.ORPHAN, Reason.NOT_A_REPLICA, f"its replicas are {replicas}; this node is {node_id}")
+
+
+def _of_living_replica(
+    directory: PartitionDir,
+    partition: PartitionAssignment,
+    image: AssignmentImage,
+    node_id: int,
+    directory_id: str | None,
+) -> Ruling:
+    last_copy = _is_last_copy(partition, image, node_id)
+    assigned_directory = partition.directory_of(node_id)
+    elsewhere = None not in (assigned_directory, directory_id) and assigned_directory != directory_id
+    if elsewhere and directory.kind is Kind.CURRENT:
+        return Ruling(
+            Verdict.UNKNOWN,
+            Reason.WRONG_DIRECTORY,
+            f"the cluster has this replica in directory {assigned_directory}; this is {directory_id}",
+            last_copy,
+        )
+    return Ruling(Verdict.ASSIGNED, None, None, last_copy)
+
+
+def _is_last_copy(partition: PartitionAssignment, image: AssignmentImage, node_id: int) -> bool | None:
+    """True if no other member of the ISR is known to live; None where the source has no ISR."""
+    if not partition.isr:
+        return None
+    others = [node for node in partition.isr if node != node_id]
+    if not image.brokers:
+        return not others
+    known = (image.brokers.get(node) for node in others)
+    return not any(broker is not None and not broker.fenced for broker in known)
+
+
+def _of_gone_topic(
+    directory: PartitionDir, topic_id: str, image: AssignmentImage, absent_by_id: AbstractSet[str] | None
+) -> Ruling:
+    assert directory.topic is not None
+    namesake = image.by_name.get(directory.topic)
+    if namesake is not None and namesake.topic_id is None:
+        return _unknown(Reason.NO_TOPIC_ID, f"{_origin(image)} has no topic ids")
+    if not image.complete and (absent_by_id is None or topic_id not in absent_by_id):
+        return _unknown(
+            Reason.NO_ASSIGNMENTS, f"{_origin(image)} does not list topic id {topic_id}, which proves nothing"
+        )
+    if namesake is not None:
+        return Ruling(
+            Verdict.ORPHAN, Reason.TOPIC_RECREATED, f"the topic of this name now has the id {namesake.topic_id}"
+        )
+    return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}")
+
+
+def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling) -> Ruling:
+    """The last doubts about an orphan; see the second list in `decide`."""
+    assert directory.topic_id is not None and directory.partition is not None
+    if directory.topic in INTERNAL_TOPICS:
+        return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(orphan)}")
+    if not image.uncommitted.isdisjoint((directory.topic_id, (directory.topic_id, directory.partition))):
+        return _unknown(Reason.UNCOMMITTED, f"the removal is not known to be committed; else {_in_words(orphan)}")
+    # Whichever of the two times is older bounds the moment at which a broker wrote here first: ctime is younger
+    # after a rename, mtime after every new file.
+    newest_possible_ms = min(directory.ctime_ns, directory.mtime_ns) // 1_000_000
+    if newest_possible_ms > image.known_until_ms:
+        late = (newest_possible_ms - image.known_until_ms) / 1000
+        return _unknown(
+            Reason.STALE_ASSIGNMENTS,
+            f"the directory may be {late:.0f} s younger than {_origin(image)}; else {_in_words(orphan)}",
+        )
+    return orphan
+
+
+def _unknown(reason: Reason, detail: str) -> Ruling:
+    return Ruling(Verdict.UNKNOWN, reason, detail)
+
+
+def _in_words(ruling: Ruling) -> str:
+    words = ruling.verdict if ruling.reason is None else f"{ruling.verdict} ({ruling.reason})"
+    return f"{words}: {ruling.detail}" if ruling.detail else words
+
+
+def _origin(image: AssignmentImage) -> str:
+    return f"the assignment image ({image.source})"

@@ -1,0 +1,100 @@
+"""What would make this broker refuse to start, or take a log dir offline: the start-up linter, without I/O.
+
+Every code, and what real brokers did (tests/broker/test_check_real.py). Codes are stable.
+
+==========================  ========  ===========  ==========================================================
+code                        severity  releases     what is there
+==========================  ========  ===========  ==========================================================
+unparsable-name             fatal     all          a directory that is no partition's (`bar`, `.trash`, `-0`)
+lost-and-found              fatal     all          `lost+found`: the log dir is the root of a file system
+stray-unsupported           fatal     < 3.6.1      a `-stray` directory
+cache-unsupported           fatal     < 3.5.0      `remote-log-index-cache` (2.5.1 fails, 3.5.2 does not)
+duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
+duplicate-future            fatal     all [1]      two `-future` directories of one partition
+future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one
+delete-through-link         fatal     all          a symlink that ends in `-delete`: segments behind it go
+broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, an empty one too
+no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
+no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: made anew, empty (KRaft)
+odd-segment-file            fatal     all          `backup.log`: called like a segment's file, without an offset [4]
+mounted-partition           warning   all          a partition directory that is a mount point
+future-name-too-long        info      all          a name to which `-future` cannot be added
+linked-partition            info      all          a partition directory that is a symlink
+undecodable-name            info      all          a name that is no UTF-8
+wrong-directory             info      all          the cluster expects the partition in another log dir
+duplicate-log-dir           fatal     all [2]      one directory twice, by its name or through a symlink
+nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
+empty-log-dirs-item         fatal     >= 4.2.0     `log.dirs=/a,,/b`
+no-process-roles            fatal     >= 4.0.0     a configuration of ZooKeeper mode
+relative-log-dir            warning   all          a path that is not absolute
+log-dir-missing             fatal     all          no such directory (ZooKeeper mode: a warning, it is made)
+log-dir-not-a-directory     fatal     all          a file where the log dir should be
+log-dir-failed              fatal     all          errors of the disk, or no answer
+read-only                   fatal     all          mounted read-only
+full                        fatal     all          no free block or inode
+low-space, low-inodes       warning   all          less than 2 % free
+unformatted                 fatal     all          no `meta.properties` (ZooKeeper mode: a warning)
+meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read
+foreign-cluster             fatal     all          log dirs of two clusters
+foreign-node                fatal     all          log dirs of two nodes, or not of the configured one
+duplicate-directory-id      fatal     >= 3.7.0     two log dirs with one `directory.id`
+access-denied               fatal     all          owner or mode keep the broker's user out
+lock-held                   fatal     all          another process has the lock
+hidden-holder               warning   all          a process without the lock has files here open
+given-up                    warning   all          the running broker took this log dir offline
+broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
+broken-checkpoint           warning   >= 3.5.0     the same with a number out of range [3]
+leftover-temp-file          info      all          a temp file of ours
+broker-running              info      all          this broker runs; the rest is about its next start
+not-verified                warning   all          it could not be looked at from here
+==========================  ========  ===========  ==========================================================
+
+[1] A KRaft broker from 3.7.1 on first sets aside what is not its own by topic id; what differs there is info.
+[2] Spelled alike twice in `log.dirs` is fatal before 4.2 only.
+[3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
+[4] `backup.swap` from 2.6.0 on: 2.5.1 passes it over.
+
+Where the version is not known, what is fatal for some releases only is a warning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from logagent.model.check.facts import StartFacts
+from logagent.model.check.log_dirs import check_log_dirs
+from logagent.model.check.meta import check_meta
+from logagent.model.check.names import check_names
+from logagent.model.check.paths import check_paths
+from logagent.model.finding import Finding, Severity, Version, concerning
+
+SHOWN_ALIKE = 20
+"""Of findings with one code in one directory, so many are listed; one more says how many there are."""
+
+
+def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
+    """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
+    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_names(facts)]
+    return _without_repetition(concerning(found, version, at_least=at_least))
+
+
+def any_fatal(findings: Iterable[Finding]) -> bool:
+    return any(f.severity is Severity.FATAL for f in findings)
+
+
+def _without_repetition(findings: list[Finding]) -> list[Finding]:
+    """10,000 orphans of one kind are one problem: the first 20 in each log dir, and how many more there are."""
+    keys = [(f.severity, f.code, f.path.rpartition("/")[0]) for f in findings]
+    counts = Counter(keys)
+    shown: dict[tuple[Severity, str, str], int] = defaultdict(int)
+    kept = []
+    for key, f in zip(keys, findings, strict=True):
+        shown[key] += 1
+        if shown[key] <= SHOWN_ALIKE:
+            kept.append(f)
+        elif shown[key] == SHOWN_ALIKE + 1:
+            rest = counts[key] - SHOWN_ALIKE
+            kept.append(replace(f, path=key[2], says=f"and {rest} more like the {SHOWN_ALIKE} above"))
+    return kept

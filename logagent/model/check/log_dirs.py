@@ -1,0 +1,226 @@
+"""What the log dirs themselves mean for a start: disks, locks, owners and modes, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logagent.model.check.facts import CheckpointFault, Denied, LogDirSeen, PathProblem, StartFacts
+from logagent.model.finding import ALL, Finding, Releases, Severity
+from logagent.model.records import Health, HolderState
+
+LOW_FRACTION = 0.02
+"""Free blocks or inodes below this part of all are worth a warning."""
+
+REPLICATION = "replication-offset-checkpoint"
+LOG_START_OFFSET = "log-start-offset-checkpoint"
+CLEANER = "cleaner-offset-checkpoint"
+_SHOWN_DENIED = 3
+# Seen: 2.5.1 takes a log dir offline for a number out of range in a checkpoint, 3.5.2 does not.
+NUMBERS_PASSED_OVER = (3, 5, 0)
+
+
+def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
+    """Findings about each log dir by itself."""
+    yield from _running(facts)
+    for s in facts.log_dirs:
+        if s.problem is PathProblem.UNREADABLE:
+            yield _failed(s)
+        elif s.problem is None:
+            yield from _disk(s)
+        if not s.answers:
+            continue
+        yield from _lock(s, facts)
+        yield from _access(s, facts)
+        yield from _not_seen(s)
+        yield from _checkpoints(s)
+        for name in s.leftovers:
+            yield Finding(
+                Severity.INFO,
+                "leftover-temp-file",
+                f"{s.path}/{name}",
+                ALL,
+                "logagent was ended while it rewrote a checkpoint; the checkpoint itself is whole",
+                "nothing to do: the broker ignores it, and the next rewrite removes it",
+            )
+
+
+def _failed(s: LogDirSeen) -> Finding:
+    return Finding(
+        Severity.FATAL,
+        "log-dir-failed",
+        s.path,
+        ALL,
+        f"{s.detail or 'it cannot be read'}: the broker takes the log dir offline, or does not start",
+        "look at the kernel's log (dmesg), repair or replace the disk; the broker starts without it if it is taken"
+        " out of log.dirs",
+    )
+
+
+def _disk(s: LogDirSeen) -> Iterator[Finding]:
+    match s.health:
+        case Health.OFFLINE if s.given_up_by is None:
+            yield _failed(s)
+        case Health.READ_ONLY:
+            yield Finding(
+                Severity.FATAL,
+                "read-only",
+                s.path,
+                ALL,
+                f"{s.detail or 'its file system is read-only'}: the broker takes the log dir offline",
+                "find out why (dmesg: file systems are made read-only after errors), then remount it",
+            )
+        case Health.FULL:
+            yield Finding(
+                Severity.FATAL,
+                "full",
+                s.path,
+                ALL,
+                f"{s.detail or 'its file system is full'}: the broker takes the log dir offline at its first write, or"
+                " does not start",
+                "free some room: logagent cleanup shows what may go",
+            )
+        case _:
+            yield from _low_room(s)
+
+
+def _low_room(s: LogDirSeen) -> Iterator[Finding]:
+    if s.room is None:
+        return
+    for what, free, total in (
+        ("space", s.room.free, s.room.size),
+        ("inodes", s.room.inodes_free, s.room.inodes),
+    ):
+        if total > 0 and free < total * LOW_FRACTION:
+            unit = "bytes" if what == "space" else "inodes"
+            yield Finding(
+                Severity.WARNING,
+                f"low-{what}",
+                s.path,
+                ALL,
+                f"{free} of {total} {unit} are free; at none the broker takes the log dir offline",
+                "free some room: logagent cleanup shows what may go",
+            )
+
+
+def _running(facts: StartFacts) -> Iterator[Finding]:
+    """One line for the broker that runs, where it is the one that is meant."""
+    held = [s for s in facts.log_dirs if s.holder_is_broker]
+    if held and not facts.about_to_start:
+        yield Finding(
+            Severity.INFO,
+            "broker-running",
+            held[0].path,
+            ALL,
+            f"this broker runs (process {held[0].holder.pid}) and holds its log dirs; what is said here is about"
+            " its next start",
+            "nothing to do",
+        )
+
+
+def _lock(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+    holder = s.holder
+    if s.given_up_by is not None:
+        yield Finding(
+            Severity.WARNING,
+            "given-up",
+            s.path,
+            ALL,
+            f"the running broker (process {s.given_up_by}) has no lock here: it took this log dir offline",
+            "look for the reason in its server.log; only a restart brings the log dir back",
+        )
+    elif holder.state in (HolderState.HELD, HolderState.STARTING):
+        if facts.about_to_start or not s.holder_is_broker:
+            who = f"process {holder.pid}" if holder.pid is not None else "a process that cannot be named from here"
+            yield Finding(
+                Severity.FATAL,
+                "lock-held",
+                f"{s.path}/.lock",
+                ALL,
+                f"{who} holds the lock: a broker that starts now ends at once",
+                "end that process, or wait until it has ended",
+            )
+    elif holder.state is HolderState.HIDDEN:
+        yield Finding(
+            Severity.FATAL if facts.about_to_start else Severity.WARNING,
+            "hidden-holder",
+            s.path,
+            ALL,
+            f"{holder.detail or 'a process has files here open'}: a broker that starts now would share its files"
+            " with it",
+            "end that process before the broker starts",
+        )
+    elif holder.state is HolderState.UNREADABLE:
+        yield Finding(
+            Severity.WARNING,
+            "not-verified",
+            f"{s.path}/.lock",
+            ALL,
+            f"it cannot be told who holds the log dir: {holder.detail or 'unreadable'}",
+            "run check as root or as the broker's user",
+        )
+
+
+def _access(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+    """One finding per log dir: a wrong owner is rarely wrong for one file alone."""
+    if not s.denied:
+        return
+    shown = "; ".join(_in_words(d) for d in s.denied[:_SHOWN_DENIED])
+    more = f"; and {len(s.denied) - _SHOWN_DENIED} more" if len(s.denied) > _SHOWN_DENIED else ""
+    yield Finding(
+        Severity.FATAL,
+        "access-denied",
+        s.denied[0].path,
+        ALL,
+        f"{facts.user} lacks access: {shown}{more}: the broker takes the log dir offline, or does not start",
+        f"give it back its owner (chown -R to {facts.user} of what is named)",
+    )
+
+
+def _not_seen(s: LogDirSeen) -> Iterator[Finding]:
+    if s.not_seen:
+        yield Finding(
+            Severity.WARNING,
+            "not-verified",
+            f"{s.path}/{s.not_seen[0]}",
+            ALL,
+            f"{len(s.not_seen)} partition directories could not be looked into from here",
+            "run check as root or as the broker's user",
+        )
+
+
+def _in_words(d: Denied) -> str:
+    return f"{d.path} ({d.wants}; owner {d.owner}:{d.group}, mode {d.mode & 0o7777:o})"
+
+
+def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
+    for name, (fault, error) in s.checkpoints.items():
+        if fault is CheckpointFault.MALFORMED:
+            yield _unreadable_checkpoint(s, name, error, ALL)
+        else:
+            yield _unreadable_checkpoint(s, name, error, Releases(before=NUMBERS_PASSED_OVER))
+            yield _number_out_of_range(s, name, error)
+
+
+def _unreadable_checkpoint(s: LogDirSeen, name: str, error: str, releases: Releases) -> Finding:
+    hint = "move the file away; the broker makes it anew (logs are then recovered from their start)"
+    if name == LOG_START_OFFSET:
+        hint = "move the file away; records that were deleted by deleteRecords come back then"
+    says = f"{error}: the broker takes the log dir offline"
+    return Finding(Severity.FATAL, "broken-checkpoint", f"{s.path}/{name}", releases, says, hint)
+
+
+def _number_out_of_range(s: LogDirSeen, name: str, error: str) -> Finding:
+    severity = Severity.WARNING
+    consequence = "the broker starts as if it were empty, recovers every log and may bring deleted records back"
+    if name == CLEANER:
+        consequence = "the log cleaner ends, and nothing is compacted until the next start"
+    elif name == REPLICATION:
+        severity, consequence = Severity.FATAL, "the broker does not serve the partitions of this log dir"
+    return Finding(
+        severity,
+        "broken-checkpoint",
+        f"{s.path}/{name}",
+        Releases(since=NUMBERS_PASSED_OVER),
+        f"{error}: {consequence}",
+        "move the file away while the broker is stopped; the broker makes it anew",
+    )

@@ -1,0 +1,285 @@
+"""What the directories in the log dirs mean for a start: names, duplicates, topic ids, symlinks, files in segments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from logagent.model.check.facts import LogDirSeen, Mode, StartFacts
+from logagent.model.finding import ALL, Finding, Releases, Severity
+from logagent.model.naming.names import FUTURE_SUFFIX, MAX_NAME
+from logagent.model.records import Kind, PartitionDir, TopicPartition
+
+# The errors that an inventory gives a directory.
+SYMLINK = "symlink"
+MOUNT_POINT = "mount point"
+_BROKEN_METADATA = "partition.metadata: "
+
+STRAY_KNOWN: tuple[int, ...] = (3, 6, 1)
+# 2.5.1 was seen to stumble over it and 3.5.2 not to; the releases between were not tried.
+CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
+# Seen: 2.5.1 passes over a swap file without an offset, 3.5.2 does not start with it.
+SWAP_NEEDS_OFFSET: tuple[int, ...] = (2, 6, 0)
+TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
+# KRaft brokers set logs aside that are not theirs, by topic id, from here on.
+SETS_ASIDE: tuple[int, ...] = (3, 7, 0)
+SETS_ASIDE_WITHOUT_ID: tuple[int, ...] = (3, 7, 1)
+_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+_MARK_LENGTH = 1 + 32 + len(FUTURE_SUFFIX)
+
+
+def check_names(facts: StartFacts) -> Iterator[Finding]:
+    """Findings about every directory that the broker would load, or would stumble over."""
+    # A log dir that is there twice is a finding of its own; its directories are not.
+    first = {s.canonical or s.path: s for s in reversed(facts.log_dirs)}
+    seen = {s.path: s for s in first.values()}
+    loaded: list[PartitionDir] = []
+    for d in facts.dirs:
+        where = seen.get(d.log_dir)
+        if where is None or (d.error == SYMLINK and d.name not in where.dir_links):
+            continue  # a symlink that leads to no directory is ignored, as plain files are
+        if not _is_utf8(d.name):
+            yield _undecodable(d)
+            continue
+        if d.kind is Kind.INVALID:
+            if not _is_or_holds_log_dir(d, where, facts.log_dirs):
+                yield _unparsable(d)
+        elif d.kind is Kind.CACHE:
+            yield _cache(d)
+        elif d.kind in _LOADED:
+            loaded.append(d)
+            yield from _one(d, where, facts)
+    yield from _duplicates(loaded, facts)
+    yield from _futures_beside_currents(loaded, facts)
+    yield from _future_names(loaded, facts)
+    for where in facts.log_dirs:
+        yield from (_odd_file(where.path, name) for name in where.odd_files)
+
+
+def _one(d: PartitionDir, where: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+    if d.kind is Kind.STRAY:
+        yield _finding(
+            d,
+            Severity.FATAL,
+            "stray-unsupported",
+            "releases before 3.6.1 do not know -stray: they read its end as a partition number and do not start",
+            "upgrade the broker, or move the directory out of the log dir before an older broker starts",
+            Releases(before=STRAY_KNOWN),
+        )
+    if d.error == SYMLINK:
+        yield _linked(d, where.dir_links[d.name])
+    elif d.error == MOUNT_POINT:
+        yield _finding(
+            d,
+            Severity.WARNING,
+            "mounted-partition",
+            "it is a mount point: the broker cannot rename it, and deleting its topic takes the log dir offline",
+            "move its content into a plain directory of the log dir",
+        )
+    elif d.error is not None and d.error.startswith(_BROKEN_METADATA):
+        yield _finding(
+            d,
+            Severity.FATAL,
+            "broken-partition-metadata",
+            f"{d.error}: the broker takes the log dir offline or does not start",
+            "put the file back from another replica of the partition, or move the directory out of the log dir"
+            " if other replicas have its records",
+            Releases(since=TOPIC_IDS),
+        )
+    elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
+        yield from _without_topic_id(d, facts)
+    wrong = facts.wrong_directory.get((d.log_dir, d.name))
+    if wrong is not None:
+        yield _finding(
+            d,
+            Severity.INFO,
+            "wrong-directory",
+            f"the cluster expects this partition in another log dir ({wrong})",
+            "nothing to do: the broker reports where the log lies when it starts; logagent never acts on it",
+        )
+
+
+def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:
+    """Seen: 3.7.0 stops with an exception, later ones rename it and make an assigned one anew, empty."""
+    hint = "if it is a living partition, put partition.metadata back from another replica; else move it away"
+    yield _finding(
+        d,
+        Severity.FATAL,
+        "no-topic-id",
+        "it has no partition.metadata: a KRaft broker of this release does not start",
+        hint,
+        Releases(SETS_ASIDE, SETS_ASIDE_WITHOUT_ID),
+    )
+    assigned = TopicPartition(d.topic or "", -1 if d.partition is None else d.partition) in facts.assigned
+    what = "it has no partition.metadata: a KRaft broker renames it to -stray when it starts"
+    if assigned:
+        what += ", and makes the partition, which is assigned to it, anew and EMPTY"
+    yield _finding(
+        d,
+        Severity.FATAL if assigned else Severity.WARNING,
+        "no-topic-id",
+        what,
+        hint,
+        Releases(since=SETS_ASIDE_WITHOUT_ID),
+    )
+
+
+def _linked(d: PartitionDir, target: str) -> Finding:
+    if d.kind is Kind.DELETE:
+        return _finding(
+            d,
+            Severity.FATAL,
+            "delete-through-link",
+            f"it is a symlink to {target}: the broker deletes the segments in there, then the link",
+            "remove the symlink (rm, without a slash at its end) before the broker starts",
+        )
+    return _finding(
+        d,
+        Severity.INFO,
+        "linked-partition",
+        f"it is a symlink to {target}: the broker follows it, logagent never touches it",
+        "nothing to do; a log dir of its own on that disk is the supported way",
+    )
+
+
+def _unparsable(d: PartitionDir) -> Finding:
+    if d.name == "lost+found":
+        return _finding(
+            d,
+            Severity.FATAL,
+            "lost-and-found",
+            "the log dir is the root of a file system: no broker starts with lost+found in a log dir",
+            "use a subdirectory of the mount point as log dir, or remove lost+found (rmdir; fsck makes it again)",
+        )
+    return _finding(
+        d,
+        Severity.FATAL,
+        "unparsable-name",
+        f"{d.error or 'it is no name of a partition directory'}: no broker starts with it in a log dir",
+        "find out what it is (logagent explain NAME) and move it out of the log dir",
+    )
+
+
+def _cache(d: PartitionDir) -> Finding:
+    return _finding(
+        d,
+        Severity.FATAL,
+        "cache-unsupported",
+        "old releases do not know the cache of tiered storage: they take it for a partition and do not start",
+        "remove it before an older broker starts; a newer one makes it anew",
+        Releases(before=CACHE_KNOWN),
+    )
+
+
+def _undecodable(d: PartitionDir) -> Finding:
+    return _finding(
+        d,
+        Severity.INFO,
+        "undecodable-name",
+        "its name is no UTF-8: Java cannot reach it, so the broker passes it over",
+        "find out what it is; it takes up space that no broker will free",
+    )
+
+
+def _odd_file(log_dir: str, name: str) -> Finding:
+    return Finding(
+        Severity.FATAL,
+        "odd-segment-file",
+        f"{log_dir}/{name}",
+        Releases(since=SWAP_NEEDS_OFFSET) if name.endswith(".swap") else ALL,
+        "it is called like a file of a segment, but no offset stands before the first dot: no broker starts with it"
+        " in a partition directory",
+        "move it out of the partition directory",
+    )
+
+
+def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
+    """Two current or two future directories of one partition, in one log dir or in two.
+
+    A KRaft broker from 3.7.1 on first sets aside what is not its own by topic id, and fails on what is left.
+    """
+    groups: dict[tuple[Kind, str, int], list[PartitionDir]] = defaultdict(list)
+    for d in loaded:
+        if d.kind in (Kind.CURRENT, Kind.FUTURE) and d.topic is not None and d.partition is not None:
+            groups[d.kind, d.topic, d.partition].append(d)
+    for (kind, topic, partition), dirs in groups.items():
+        if len(dirs) < 2:
+            continue
+        code = "duplicate-partition" if kind is Kind.CURRENT else "duplicate-future"
+        places = " and ".join(f"{d.log_dir}/{d.name}" for d in dirs)
+        hint = (
+            "find out which of them is the living one (topic id, newest records), and move the others out of the"
+            " log dirs before the broker starts"
+        )
+        says = f"{places} are all partition {partition} of {topic}: the broker does not start"
+        fatal_for = ALL if _some_survive_together(dirs, facts) else Releases(before=SETS_ASIDE_WITHOUT_ID)
+        yield Finding(Severity.FATAL, code, f"{dirs[0].log_dir}/{dirs[0].name}", fatal_for, says, hint)
+        if fatal_for is not ALL:
+            yield Finding(
+                Severity.INFO,
+                code,
+                f"{dirs[0].log_dir}/{dirs[0].name}",
+                Releases(since=SETS_ASIDE_WITHOUT_ID),
+                f"{places} are all partition {partition} of {topic}, with different topic ids or none: the broker"
+                " renames those that are not its own to -stray",
+                "nothing to do",
+            )
+
+
+def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool:
+    """Whether two of them can be the broker's own, as far as a KRaft broker that sets others aside can tell."""
+    if facts.server.mode is Mode.ZOOKEEPER:
+        return True
+    own: dict[str, int] = defaultdict(int)
+    for d in dirs:
+        if d.topic_id is not None and (d.log_dir, d.name) not in facts.gone:
+            own[d.topic_id] += 1
+    return any(count > 1 for count in own.values())
+
+
+def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
+    """The broker gives the `-future` directory the name of the current one, which is taken. Seen: up to 3.7.0 it loses
+    the log dir once the copy has caught up, later ones do not start (they finish abandoned moves, KAFKA-16082)."""
+    current = {(d.log_dir, d.topic, d.partition): d for d in loaded if d.kind is Kind.CURRENT}
+    for d in loaded:
+        beside = current.get((d.log_dir, d.topic, d.partition)) if d.kind is Kind.FUTURE else None
+        if beside is not None and beside.topic_id == d.topic_id and (d.log_dir, d.name) not in facts.gone:
+            yield _finding(
+                d,
+                Severity.FATAL,
+                "future-beside-current",
+                f"{beside.name} lies in the same log dir: the broker tries to give this one its name, and fails",
+                "move the -future directory out of the log dir",
+            )
+
+
+def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
+    """Only where there is another log dir to move to: `-future` names were never capped. Seen from 2.5.1 to 4.3.1: the
+    broker refuses the move, and no log dir suffers."""
+    if sum(1 for s in facts.log_dirs if s.holds_logs) < 2:
+        return
+    for d in loaded:
+        if d.kind is Kind.CURRENT and len(d.name) + _MARK_LENGTH > MAX_NAME:
+            yield _finding(
+                d,
+                Severity.INFO,
+                "future-name-too-long",
+                f"with -future its name would have {len(d.name) + _MARK_LENGTH} characters: the broker refuses to move"
+                " it to another log dir (InvalidTopicException)",
+                "nothing to do; to move it, reassign it to another broker",
+            )
+
+
+def _is_or_holds_log_dir(d: PartitionDir, where: LogDirSeen, log_dirs: Iterable[LogDirSeen]) -> bool:
+    """Such a directory is a finding of its own (nested-log-dir)."""
+    path = f"{where.canonical or where.path}/{d.name}"
+    others = (s.canonical or s.path for s in log_dirs if s is not where)
+    return any(other == path or other.startswith(f"{path}/") for other in others)
+
+
+def _is_utf8(name: str) -> bool:
+    return name.isascii() or not any("\udc80" <= c <= "\udcff" for c in name)
+
+
+def _finding(d: PartitionDir, severity: Severity, code: str, says: str, hint: str, releases: Releases = ALL) -> Finding:
+    return Finding(severity, code, f"{d.log_dir}/{d.name}", releases, says, hint)

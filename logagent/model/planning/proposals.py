@@ -1,0 +1,219 @@
+"""What could be done, before any guard has seen it: what was selected (delete) or is due (cleanup)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from logagent.model.assignments.sightings import Sighting, of_directory
+from logagent.model.facts import Facts
+from logagent.model.naming import names
+from logagent.model.planning.blast_radius import Taken
+from logagent.model.planning.plan import Flags, Proposal, Waiting
+from logagent.model.planning.queue import Attempts, Mark, QueueEntry, backoff_ms, full_topic, marked_at_ms
+from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+
+NewUuid = Callable[[], str]
+_NO_FLAGS = Flags()
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """The ages that `cleanup.*` asks for, in ms, and how many sightings."""
+
+    sightings: int
+    min_age_ms: int
+
+
+def compile_topics(expression: str) -> re.Pattern[str]:
+    """A topic regex that matches whole names, as Kafka's own tools do (a comma separates alternatives there too)."""
+    return re.compile("|".join(f"(?:{part.strip()})" for part in expression.split(",") if part.strip()) or r"(?!)")
+
+
+def select(
+    dirs: Iterable[PartitionDir], topics: re.Pattern[str] | None, partitions: frozenset[TopicPartition], *, future: bool
+) -> list[PartitionDir]:
+    """Current dirs (with `future`, future dirs) whose whole topic name matches, or that are named partitions.
+
+    Internal topics are among them: the guard "policy" refuses those one by one, so that the operator hears of it.
+    """
+    wanted = Kind.FUTURE if future else Kind.CURRENT
+    chosen = []
+    for d in dirs:
+        if d.kind is not wanted or d.topic is None or d.partition is None:
+            continue
+        if TopicPartition(d.topic, d.partition) in partitions or (topics is not None and topics.fullmatch(d.topic)):
+            chosen.append(d)
+    return chosen
+
+
+def rename_away(
+    directory: PartitionDir,
+    *,
+    is_stray: bool,
+    reason: str,
+    new_uuid: NewUuid,
+    quarantine_dir: str | None = None,
+    flags: Flags = _NO_FLAGS,
+    due_at_ms: int | None = None,
+    sightings: int = 0,
+) -> Proposal:
+    """`asyncDelete` of one directory: to `-stray` (quarantine) or to `-delete` (mark), under a fresh random name."""
+    build = names.stray_name if is_stray else names.delete_name
+    topic, partition = directory.topic or "", directory.partition if directory.partition is not None else -1
+    return Proposal(
+        action=ActionKind.QUARANTINE if is_stray else ActionKind.MARK,
+        dir=directory,
+        reason=reason,
+        new_name=build(topic, partition, new_uuid()),
+        new_dir=quarantine_dir if is_stray else None,
+        full_topic=directory.topic,
+        due_at_ms=due_at_ms,
+        sightings=sightings,
+        flags=flags,
+    )
+
+
+def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], list[Waiting]]:
+    """Marked directories: those that are due, oldest first, and those that wait."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for entry in queue:
+        ready_at = max(entry.due_at_ms, entry.marked_at_ms)
+        if ready_at <= now_ms:
+            reason = "removal begun" if entry.begun else f"marked by {entry.owner}"
+            proposals.append(
+                Proposal(
+                    ActionKind.REMOVE,
+                    entry.dir,
+                    reason,
+                    full_topic=entry.full_topic,
+                    due_at_ms=entry.due_at_ms,
+                    approved=entry.approved,
+                    begun=entry.begun,
+                )
+            )
+        else:
+            why = f"retry after: {entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
+            waiting.append(Waiting(entry.dir.log_dir, entry.dir.name, ActionKind.REMOVE, why, ready_at))
+    return proposals, waiting
+
+
+def uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
+    """Those that would add to the blast radius of the last 24 hours.
+
+    The others were renamed by us within that time, so they passed it then, each together with all before it: their
+    removal adds nothing, however small the host is. And one directory alone is always allowed.
+    """
+    if len(proposals) == 1 and not facts.recent:
+        return []
+    taken = Taken(facts.recent)
+    return [p for p in proposals if not p.approved and taken.key(p.dir) not in taken.sizes]
+
+
+def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
+    """What the broker marked waits as long as a log dir is offline or not mounted; the rest of the queue.
+
+    The source of a finished move between log dirs is marked, and where its target failed it is the only readable copy
+    of the node. (A broker that starts purges it all the same.)
+    """
+    hidden = facts.not_seen()
+    if hidden is None:
+        return [], list(queue)
+    why = f"log dir {hidden[0]} {hidden[1]}: it may be the source of a move to there"
+    kept = [e for e in queue if e.owner == "broker" and not e.begun]
+    waiting = [Waiting(e.dir.log_dir, e.dir.name, ActionKind.REMOVE, why, None) for e in kept]
+    return waiting, [e for e in queue if e.owner != "broker" or e.begun]
+
+
+def strays(
+    found: Iterable[PartitionDir],
+    marks: Mapping[tuple[str, str], Mark],
+    begun: frozenset[tuple[str, str]],
+    retention_ms: int,
+    now_ms: int,
+    failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
+) -> tuple[list[Proposal], list[Waiting]]:
+    """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime.
+
+    One whose removal failed waits as long as a marked one does.
+    """
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for d in sorted(found, key=lambda d: (marked_at_ms(d, marks.get((d.log_dir, d.name))), d.log_dir, d.name)):
+        key = (d.log_dir, d.name)
+        mark = marks.get(key)
+        at = marked_at_ms(d, mark)
+        due_at = at if key in begun else at + retention_ms
+        failed = failures.get(key)
+        if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
+            until, why = failed.last_at_ms + backoff_ms(failed.count), f"retry after: {failed.last_error}"
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.REMOVE, why, until))
+        elif max(due_at, at) <= now_ms:
+            proposals.append(
+                Proposal(
+                    ActionKind.REMOVE,
+                    d,
+                    "removal begun" if key in begun else "stray-retention",
+                    full_topic=full_topic(d, mark),
+                    due_at_ms=due_at,
+                    approved=mark is not None and mark.approved,
+                    begun=key in begun,
+                )
+            )
+        else:
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.REMOVE, "stray-retention", max(due_at, at)))
+    return proposals, waiting
+
+
+def orphans(
+    dirs: Iterable[PartitionDir],
+    facts: Facts,
+    sightings: Mapping[tuple[str, str], Sighting],
+    ages: Ages,
+    new_uuid: NewUuid,
+) -> tuple[list[Proposal], list[Waiting]]:
+    """Proven orphans: those old enough and seen often enough go to quarantine, the others wait."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for d in dirs:
+        if d.kind not in (Kind.CURRENT, Kind.FUTURE):
+            continue
+        ruling = facts.ruling(d)
+        if ruling.verdict is not Verdict.ORPHAN:
+            continue
+        seen = of_directory(sightings.get((d.log_dir, d.name)), d, ruling.reason or "", facts.now_ms)
+        count = seen.count if seen is not None else 0
+        until = seen.first_ms + ages.min_age_ms if seen is not None else facts.now_ms + ages.min_age_ms
+        reason = ruling.reason or "orphan"
+        if count < ages.sightings or until > facts.now_ms:
+            why = f"{reason}: seen {count} of {ages.sightings} times"
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
+        elif _broker_there(facts, d.log_dir):
+            why = f"{reason}: waits for the broker's next stop"
+            waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, None, count))
+        else:
+            proposals.append(
+                rename_away(
+                    d,
+                    is_stray=True,
+                    reason=reason,
+                    new_uuid=new_uuid,
+                    quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
+                    due_at_ms=until,
+                    sightings=count,
+                )
+            )
+    return proposals, waiting
+
+
+def held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
+    """All of it waits, for a reason that concerns the whole cycle."""
+    return [Waiting(p.dir.log_dir, p.dir.name, p.action, why, None, p.sightings) for p in proposals]
+
+
+def _broker_there(facts: Facts, log_dir: str) -> bool:
+    where = facts.log_dirs.get(log_dir)
+    return where is not None and where.holder.state in (HolderState.HELD, HolderState.STARTING)

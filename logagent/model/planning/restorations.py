@@ -1,0 +1,168 @@
+"""What could be restored, before any guard has seen it: `-stray` and `-delete` dirs on their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+
+from logagent.model.facts import Facts
+from logagent.model.naming import names
+from logagent.model.planning.plan import Flags, Proposal, Refusal
+from logagent.model.planning.proposals import NewUuid, rename_away
+from logagent.model.planning.queue import Mark, full_topic
+from logagent.model.records import ActionKind, Kind, PartitionDir
+
+# A kind with the topic and partition: a broker starts with one directory of each, however it is spelled.
+Slot = tuple[Kind, str | None, int | None]
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What stands in the log dirs, and what this plan has already put there."""
+
+    by_slot: dict[Slot, PartitionDir]
+    incarnations: dict[tuple[str | None, int | None], PartitionDir]
+    taken: set[Slot] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, dirs: Sequence[PartitionDir]) -> _Standing:
+        return cls(
+            {(d.kind, d.topic, d.partition): d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)},
+            {(d.topic_id, d.partition): d for d in dirs if d.kind is Kind.CURRENT and d.topic_id},
+        )
+
+
+def restorations(
+    chosen: Iterable[PartitionDir],
+    all_dirs: Sequence[PartitionDir],
+    facts: Facts,
+    marks: Mapping[tuple[str, str], Mark],
+    begun: frozenset[tuple[str, str]],
+    *,
+    new_uuid: NewUuid,
+    replace: bool,
+    topic: str | None = None,
+) -> tuple[list[Proposal], list[Refusal]]:
+    """`-stray` and `-delete` dirs back to their full current names, each one or a refusal with its reason.
+
+    With `replace` what stands under the name in the same log dir is quarantined first. `topic` gives the full name of
+    a cut one that the journal does not know; it must begin with what the directory name still shows.
+    """
+    proposals: list[Proposal] = []
+    refusals: list[Refusal] = []
+    standing = _Standing.of(all_dirs)
+    for d in chosen:
+        key = (d.log_dir, d.name)
+        mark = marks.get(key)
+        name = full_topic(d, mark) or topic
+        came_from = mark.came_from if mark is not None else None
+        refusal = (
+            _cannot_restore(d, name, begun=key in begun) or _homeless(d, came_from, facts) or _not_all_seen(d, facts)
+        )
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        assert name is not None and d.partition is not None
+        target = _name_before(mark) or names.current_name(name, d.partition)
+        slot: Slot = (names.classify(target).kind, name, d.partition)
+        refusal = _collision(d, target, slot, standing, home=came_from or d.log_dir, replace=replace)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        standing.taken.add(slot)
+        there = standing.by_slot.get(slot)
+        if there is not None:
+            proposals.append(_make_room(there, d, facts, new_uuid))
+        proposals.append(
+            Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, new_dir=came_from, full_topic=name)
+        )
+    return proposals, refusals
+
+
+def _not_all_seen(d: PartitionDir, facts: Facts) -> Refusal | None:
+    """The partition may be current in a log dir that is offline or was not looked at."""
+    hidden = facts.not_seen()
+    if hidden is not None:
+        fact = f"log dir {hidden[0]} {hidden[1]}: the partition may be current there"
+        return Refusal(d.log_dir, d.name, "online", fact, "mend that log dir first", d.bytes)
+    if facts.left_out:
+        fact = f"log dir {facts.left_out[0]} was not looked at: the partition may be current there"
+        hint = "name all log dirs of the broker with --log-dir, or none"
+        return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    return None
+
+
+def _make_room(there: PartitionDir, coming: PartitionDir, facts: Facts, new_uuid: NewUuid) -> Proposal:
+    """Quarantine of what stands where `coming` is restored to: --replace is the operator's word for it."""
+    proposal = rename_away(
+        there,
+        is_stray=True,
+        reason=f"makes room for {coming.name}",
+        new_uuid=new_uuid,
+        quarantine_dir=facts.quarantine_dirs.get(there.log_dir),
+        flags=Flags(allow_assigned=True, even_last_copy=True, include_internal=True),
+    )
+    return replaced(proposal, makes_room_for=(coming.log_dir, coming.name))
+
+
+def _name_before(mark: Mark | None) -> str | None:
+    """The current or future name that a directory of ours had before it was marked or set aside."""
+    if mark is None or mark.old_name is None:
+        return None
+    return mark.old_name if names.classify(mark.old_name).kind in (Kind.CURRENT, Kind.FUTURE) else None
+
+
+def _cannot_restore(d: PartitionDir, name: str | None, *, begun: bool) -> Refusal | None:
+    if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
+        fact, hint = f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored"
+        return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    if begun:
+        fact = "its removal has begun: some of its files may be gone"
+        return Refusal(
+            d.log_dir, d.name, "journal", fact, "let the removal finish; the data comes from a replica", d.bytes
+        )
+    if d.segments == 0:
+        fact = "no segment is left in it"
+        return Refusal(d.log_dir, d.name, "policy", fact, "there is nothing to restore", d.bytes)
+    if name is None:
+        fact = f"its name was cut and the journal does not know the full topic ({d.topic}…)"
+        return Refusal(d.log_dir, d.name, "policy", fact, "name the topic with --topic-name", d.bytes)
+    if d.topic is None or not name.startswith(d.topic):
+        fact = f"topic {name} does not begin with {d.topic}"
+        return Refusal(d.log_dir, d.name, "policy", fact, "check --topic-name", d.bytes)
+    return None
+
+
+def _homeless(d: PartitionDir, came_from: str | None, facts: Facts) -> Refusal | None:
+    where = facts.log_dirs.get(d.log_dir)
+    if where is None or not where.quarantine or came_from is not None:
+        return None
+    fact = "the journal does not know which log dir it was quarantined from"
+    return Refusal(d.log_dir, d.name, "journal", fact, "move it back by hand while the broker is stopped", d.bytes)
+
+
+def _collision(
+    d: PartitionDir, target: str, slot: Slot, standing: _Standing, *, home: str, replace: bool
+) -> Refusal | None:
+    """Why `target` is not free for `d`, which goes back to the log dir `home`."""
+    there = standing.by_slot.get(slot)
+    elsewhere = None
+    if d.topic_id and slot[0] is Kind.CURRENT:
+        elsewhere = standing.incarnations.get((d.topic_id, d.partition))
+    if slot in standing.taken:
+        fact, hint = f"another directory of this plan is already restored as {target}", "restore one of them"
+    elif elsewhere is not None and elsewhere is not there:
+        fact = f"this incarnation is current as {elsewhere.log_dir}/{elsewhere.name}"
+        hint = "a broker does not start with one partition twice"
+    elif there is None:
+        return None
+    elif there.log_dir != home:
+        fact = f"{there.name} exists in {there.log_dir}"
+        hint = "a broker does not start with one partition twice"
+    elif not replace:
+        fact = f"{there.name} exists in this log dir"
+        hint = "add --replace to quarantine what stands there first"
+    else:
+        return None
+    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)

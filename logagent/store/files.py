@@ -1,0 +1,212 @@
+"""Files of the fleet store's `landing/`: data first, manifest last, each renamed into place when it is whole.
+
+No pyspark here: agents write with this, and the fleet's own generator does too. A file is made in one pass over its
+lines, which are never in memory together.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from logagent.errors import UnreadableError
+from logagent.store.contract import MANIFEST_SCHEMA
+
+DATA = ".jsonl.gz"
+MANIFEST = ".manifest.json"
+PART = ".tmp"
+GZIP_LEVEL = 1
+# Lines are compressed in pieces of about so many bytes: one call per line would take twice as long.
+_PIECE = 1 << 16
+_COPY = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a manifest says of its file, apart from what is counted while it is written."""
+
+    snapshot_id: str
+    kind: str
+    cluster_id: str
+    node_id: int | None
+    host: str
+    at: datetime
+
+
+def rfc3339(at: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds. `at` must be aware."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def place(store: Path, claim: Claim) -> Path:
+    """Where the file of `claim` lies, without its suffix."""
+    where = "assignments" if claim.kind == "assignments" else str(claim.node_id)
+    return store / "landing" / claim.cluster_id / f"{claim.at:%Y-%m-%d}" / where / claim.snapshot_id
+
+
+def manifest_of(data: Path) -> Path:
+    """The manifest of a data file."""
+    return data.with_name(data.name.removesuffix(DATA) + MANIFEST)
+
+
+def put(
+    stem: Path,
+    claim: Claim,
+    lines: Iterable[str | bytes],
+    *,
+    received_at: datetime | None = None,
+    durable: bool = True,
+) -> Path:
+    """Write `stem` + `.jsonl.gz` and its manifest; the data file's path. The same lines give the same bytes.
+
+    Lines have no newline at their end. `received_at` sets the modification time (by default the moment of writing).
+    With `durable`, the data is on the disk before the manifest appears, and both are when this returns.
+    Raises OSError; then neither name is new.
+    """
+    data = stem.with_name(stem.name + DATA)
+    sink = _Counting()
+    with whole_file(data, received_at, durable=durable) as file:
+        sink.file = file
+        rows = _pack(sink, lines)
+    manifest = {
+        "schema": MANIFEST_SCHEMA,
+        "snapshot_id": claim.snapshot_id,
+        "kind": claim.kind,
+        "cluster_id": claim.cluster_id,
+        "node_id": claim.node_id,
+        "host": claim.host,
+        "at": rfc3339(claim.at),
+        "rows": rows,
+        "bytes": sink.count,
+        "sha256": sink.digest.hexdigest(),
+    }
+    with whole_file(manifest_of(data), received_at, durable=durable) as file:
+        file.write(json.dumps(manifest).encode())
+    return data
+
+
+class _Counting:
+    """A file to write to that counts and digests what goes through it."""
+
+    file: IO[bytes]
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self.count += len(content)
+        self.digest.update(content)
+        return self.file.write(content)
+
+    def flush(self) -> None:
+        pass  # closing the file does it
+
+
+def _pack(sink: _Counting, lines: Iterable[str | bytes]) -> int:
+    """Compress the lines into `sink`; how many there were."""
+    rows, held, size = 0, list[bytes](), 0
+    with gzip.GzipFile("", "wb", GZIP_LEVEL, sink, mtime=0) as packed:
+        for line in lines:
+            content = line if isinstance(line, bytes) else line.encode()
+            held.append(content)
+            rows += 1
+            size += len(content)
+            if size >= _PIECE:
+                packed.write(b"\n".join(held) + b"\n")
+                held, size = [], 0
+        if held:
+            packed.write(b"\n".join(held) + b"\n")
+    return rows
+
+
+@contextmanager
+def whole_file(path: Path, modified: datetime | None = None, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name when the block has ended well, and not at all otherwise.
+
+    What is written first carries the suffix `.tmp`; one that a kill left behind is overwritten by the next attempt.
+    """
+    part = path.with_name(path.name + PART)
+    try:
+        with open(part, "wb", opener=_open_part) as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        if modified is not None:
+            os.utime(part, (modified.timestamp(), modified.timestamp()))
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    if durable:
+        fsync_directory(path.parent)
+
+
+def _open_part(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory durable, where its file system knows such a thing (some network ones do not)."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF):
+            raise
+    finally:
+        os.close(fd)
+
+
+def make_directories(path: Path, below: Path) -> None:
+    """Make `path` and what is missing above it, durably; `below` itself must be there."""
+    missing = []
+    here = path
+    while here != below and not here.is_dir():
+        missing.append(here)
+        here = here.parent
+    for directory in reversed(missing):
+        with suppress(FileExistsError):
+            directory.mkdir()
+        fsync_directory(directory.parent)
+
+
+def claim_of(manifest: bytes, origin: str) -> Claim:
+    """What a manifest of ours says. Raises UnreadableError for anything else."""
+    try:
+        read = json.loads(manifest)
+        return Claim(
+            read["snapshot_id"],
+            read["kind"],
+            read["cluster_id"],
+            read["node_id"],
+            read["host"],
+            datetime.fromisoformat(read["at"]),
+        )
+    except (ValueError, KeyError, TypeError) as e:
+        raise UnreadableError(f"{origin}: it is no manifest of ours") from e
+
+
+def deliver(data: Path, manifest: bytes, stem: Path, beat: Callable[[], None]) -> None:
+    """Copy a spooled file and its manifest into the store: data first, manifest last, each whole or not there.
+
+    `beat` is called between pieces. Doing it again gives the same bytes under the same names. Raises OSError.
+    """
+    with open(data, "rb") as source, whole_file(stem.with_name(stem.name + DATA)) as target:
+        while piece := source.read(_COPY):
+            beat()
+            target.write(piece)
+    beat()
+    with whole_file(stem.with_name(stem.name + MANIFEST)) as target:
+        target.write(manifest)

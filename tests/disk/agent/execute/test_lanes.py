@@ -1,0 +1,87 @@
+"""The execution of a plan in one lane per log dir: no lane waits for another one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.session.plan_cleanup import plan_cleanup
+from logagent.errors import JournalError
+from logagent.settings import DeleteSettings
+from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition
+from tests.disk.sessions import SETTINGS, Host, outcomes
+
+UUID = "a" * 32
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[Path, Path]:
+    return (format_log_dir(tmp_path / "d1"), format_log_dir(tmp_path / "d2", DIRECTORY_IDS[1]))
+
+
+def test_log_dirs_are_worked_on_at_the_same_time(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    """Each waits in the middle of its removal until the other one is there too."""
+    for path in paths:
+        partition(path, f"orders-0.{UUID}-stray", segments=20)
+    host = Host(tmp_path / "state", *paths)
+    together = threading.Barrier(2, timeout=60)
+    met: set[str] = set()
+
+    def progress(files: int, size: int) -> None:
+        name = threading.current_thread().name
+        if name not in met:
+            met.add(name)
+            together.wait()
+
+    assert outcomes(host.clean(progress)) == ["done", "done"]
+    assert len(met) == 2
+
+
+def test_a_slow_log_dir_leaves_the_rest_to_the_next_cycle_which_sees_what_fell_due_elsewhere(
+    paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    one, two = paths
+    slow = partition(one, f"orders-0.{UUID}-stray", segments=100, size=100_000)
+    settings = replace(
+        SETTINGS,
+        cleanup=replace(SETTINGS.cleanup, interval=1000),
+        delete=DeleteSettings(file_delete_delay_ms=0, bytes_per_second=500_000),
+    )
+    host = Host(tmp_path / "state", *paths, settings=settings)
+    began = time.monotonic()
+    first = host.clean()
+    assert 1 <= time.monotonic() - began < 15, "it would take 20 s as a whole"
+    assert outcomes(first) == ["yielded"]
+    left = len(list(slow.iterdir()))
+    assert 0 < left < 200
+    other = partition(two, f"other-0.{UUID}-stray")
+    assert outcomes(host.clean()) == ["done", "yielded"]
+    assert not other.exists()
+    assert len(list(slow.iterdir())) < left
+
+
+def test_one_log_dir_alone_is_worked_on_to_the_end(tmp_path: Path) -> None:
+    path = format_log_dir(tmp_path / "d1")
+    partition(path, f"orders-0.{UUID}-stray", segments=20, size=100_000)
+    settings = replace(
+        SETTINGS,
+        cleanup=replace(SETTINGS.cleanup, interval=100),
+        delete=DeleteSettings(file_delete_delay_ms=0, bytes_per_second=2_000_000),
+    )
+    assert outcomes(Host(tmp_path / "state", path, settings=settings).clean()) == ["done"]
+
+
+def test_without_a_journal_every_lane_ends_and_nothing_is_removed(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    made = [partition(path, f"orders-0.{UUID}-stray") for path in paths]
+    with Host(tmp_path / "state", *paths).session() as session:
+        session.take_inventory()
+        plan = plan_cleanup(session, session.facts())
+        assert len(plan.actions) == 2
+        session.journal.close()
+        with pytest.raises(JournalError):
+            session.log_manager(plan, stop=lambda: False).execute(plan)
+    assert all(path.exists() for path in made)

@@ -1,0 +1,218 @@
+"""After a crash: what the journal left open is settled by looking at the disk, or stays open until it can be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.execute.recovery import recover
+from logagent.broker.files.checkpoints import (
+    CHECKPOINTS,
+    CLEANER,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    TEMP_PREFIX,
+    parse_checkpoint,
+    render_checkpoint,
+)
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.state.journal import CheckpointEntry, Intent, Journal
+from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
+from tests.cli_host import LOCKER, process
+from tests.disk.failing import format_log_dir
+
+HEX = "0123456789abcdef" * 2
+NOW = 1_800_000_000_000
+MARKED = f"orders-0.{HEX}-delete"
+ORDERS = TopicPartition("orders", 0)
+PAYMENTS = TopicPartition("payments", 0)
+SAVED = tuple(
+    CheckpointEntry(file, "orders", 0, n) for n, file in enumerate((LOG_START_OFFSET, CLEANER, RECOVERY_POINT))
+)
+
+
+class Host:
+    """A log dir with two partitions of which one has no entries any more, and a journal that knows them."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = format_log_dir(root / "d1")
+        (root / "state").mkdir()
+        self.state = root / "state"
+        for name in ("orders-0", "payments-0"):
+            (self.path / name).mkdir()
+        for file in CHECKPOINTS:
+            self.write(file, {PAYMENTS: 9})
+        self.orders = self.path / "orders-0"
+
+    def write(self, file: str, entries: dict[TopicPartition, int]) -> None:
+        (self.path / file).write_bytes(render_checkpoint(entries))
+
+    def read(self, file: str) -> dict[TopicPartition, int]:
+        return parse_checkpoint((self.path / file).read_bytes())
+
+    def intent(self, action: ActionKind = ActionKind.MARK, **fields: object) -> Intent:
+        found = self.orders.stat()
+        away = action is not ActionKind.RESTORE
+        meant = Intent(
+            action=action,
+            log_dir=str(self.path),
+            name="orders-0" if away else MARKED,
+            new_name=None if action is ActionKind.REMOVE else MARKED if away else "orders-0",
+            topic="orders",
+            partition=0,
+            topic_id=None,
+            identity=Identity(found.st_dev, found.st_ino),
+            bytes=1,
+            plan_id="p",
+            actor="test",
+            checkpoint_entries=SAVED,
+        )
+        return replace(meant, **fields)  # type: ignore[arg-type]
+
+    def recover(self, *intents: Intent, offline: bool = False) -> list[tuple[Outcome | None, str | None]]:
+        """Leave `intents` open as a crash does (all of the run before, if there are none), and recover."""
+        with Journal.open(str(self.state)) as journal, ExitStack() as stack:
+            if intents:
+                journal.begin(intents, NOW)
+            opened = (
+                {} if offline else {str(self.path): stack.enter_context(OpenLogDir(str(self.path), LogDirFailures()))}
+            )
+            recover(journal, opened, NOW + 1)
+            return [(e.outcome, e.error) for e in journal.history()]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def rename(host: Host) -> None:
+    host.orders.rename(host.path / MARKED)
+
+
+def test_a_mark_that_did_not_happen_gets_its_entries_back(host: Host) -> None:
+    ((outcome, error),) = host.recover(host.intent())
+    assert (outcome, error) == (Outcome.SKIPPED, "interrupted before the rename")
+    for e in SAVED:
+        assert host.read(e.file) == {PAYMENTS: 9, ORDERS: e.offset}
+
+
+def test_where_a_broker_made_newer_entries_those_stay(host: Host) -> None:
+    host.write(LOG_START_OFFSET, {ORDERS: 77})
+    host.recover(host.intent())
+    assert host.read(LOG_START_OFFSET) == {ORDERS: 77}
+
+
+def test_a_mark_that_happened_is_completed(host: Host) -> None:
+    meant = host.intent()
+    host.write(RECOVERY_POINT, {PAYMENTS: 9, ORDERS: 2})
+    rename(host)
+    assert host.recover(meant) == [(Outcome.DONE, None)]
+    assert host.read(RECOVERY_POINT) == {PAYMENTS: 9}
+    assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
+
+
+def test_a_mark_that_happened_takes_nothing_from_a_partition_that_was_made_anew(host: Host) -> None:
+    meant = host.intent()
+    rename(host)
+    host.orders.mkdir()
+    for file in CHECKPOINTS:
+        host.write(file, {ORDERS: 1000})
+    assert host.recover(meant) == [(Outcome.DONE, None)]
+    assert [host.read(file) for file in CHECKPOINTS] == [{ORDERS: 1000}] * len(CHECKPOINTS)
+
+
+def test_a_restore_that_happened_gets_its_entries(host: Host) -> None:
+    assert host.recover(host.intent(ActionKind.RESTORE)) == [(Outcome.DONE, None)]
+    for e in SAVED:
+        assert host.read(e.file) == {PAYMENTS: 9, ORDERS: e.offset}
+
+
+def test_a_restore_that_did_not_happen_changes_nothing(host: Host) -> None:
+    meant = host.intent(ActionKind.RESTORE)
+    rename(host)
+    assert host.recover(meant)[0][0] is Outcome.SKIPPED
+    assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
+
+
+@pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])
+def test_what_stands_nowhere_or_is_another_directory_failed(host: Host, action: ActionKind) -> None:
+    meant = host.intent(action)
+    host.orders.rename(host.path / "elsewhere-0")
+    for name in ("orders-0", MARKED):
+        (host.path / name).mkdir()
+    ((outcome, error),) = host.recover(meant)
+    assert outcome is Outcome.FAILED and "neither name" in (error or "")
+    assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_removal_that_was_interrupted_stays_queued(host: Host, there: bool) -> None:
+    rename(host)
+    host.orders = host.path / MARKED
+    meant = host.intent(ActionKind.REMOVE, name=MARKED)
+    if not there:
+        host.orders.rmdir()
+    assert host.recover(meant)[0][0] is (Outcome.YIELDED if there else Outcome.DONE)
+
+
+def test_after_a_reboot_the_device_may_have_another_number(host: Host) -> None:
+    meant = host.intent()
+    rename(host)
+    assert host.recover(replace(meant, identity=Identity(4242, meant.identity.inode))) == [(Outcome.DONE, None)]
+
+
+def test_temp_files_of_ours_go_and_those_of_the_broker_stay(host: Host) -> None:
+    for name in (TEMP_PREFIX + RECOVERY_POINT, TEMP_PREFIX + CLEANER, f"{RECOVERY_POINT}.tmp"):
+        (host.path / name).write_text("half")
+    rename(host)
+    host.orders = host.path / MARKED
+    host.recover(host.intent())
+    left = [name for name in os.listdir(host.path) if name.startswith(".") or name.endswith(".tmp")]
+    assert left == [f"{RECOVERY_POINT}.tmp"]
+
+
+def test_while_a_broker_holds_the_log_dir_its_checkpoints_are_the_truth(host: Host) -> None:
+    with process(LOCKER, host.path):
+        ((outcome, _),) = host.recover(host.intent())
+    assert outcome is Outcome.SKIPPED
+    assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
+
+
+def make_lock_unreadable(host: Host) -> Callable[[], None]:
+    os.mkfifo(host.path / ".lock")
+    return (host.path / ".lock").unlink
+
+
+def make_checkpoint_unreadable(host: Host) -> Callable[[], None]:
+    (host.path / LOG_START_OFFSET).write_text("junk")
+    return lambda: host.write(LOG_START_OFFSET, {PAYMENTS: 9})
+
+
+@pytest.mark.parametrize("trouble", [make_lock_unreadable, make_checkpoint_unreadable])
+def test_what_cannot_be_settled_now_stays_open_until_it_can(
+    host: Host, trouble: Callable[[Host], Callable[[], None]]
+) -> None:
+    mended = trouble(host)
+    assert host.recover(host.intent()) == [(None, None)]
+    assert host.recover() == [(None, None)]
+    mended()
+    assert host.recover()[0][0] is Outcome.SKIPPED
+    assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9, ORDERS: 0}
+
+
+def test_an_offline_log_dir_is_settled_when_it_is_back(host: Host) -> None:
+    assert host.recover(host.intent(), offline=True) == [(None, None)]
+    assert host.recover()[0][0] is Outcome.SKIPPED
+
+
+def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: Host) -> None:
+    """Each on its own: what concerns no checkpoint is settled though a checkpoint is broken."""
+    make_checkpoint_unreadable(host)
+    removal = host.intent(ActionKind.REMOVE, checkpoint_entries=())
+    assert [outcome for outcome, _ in host.recover(host.intent(), removal)] == [None, Outcome.YIELDED]

@@ -1,0 +1,352 @@
+"""Publishing to a store on real file systems: what arrives, and what happens when it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.publish.publish import Publisher, Stopped
+from logagent.documents import SCHEMAS
+from logagent.errors import LogAgentError
+from logagent.model.assignments.cluster import ClusterView
+from logagent.store import files as landing
+from tests.disk.conftest import LoopFs, run, unmount
+from tests.publish_host import HOUR_MS, Publishing, TurnedClock, data_files, landed, looked_at, rows_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def publishing(tmp_path: Path, store: Path) -> Publishing:
+    return Publishing(tmp_path, store)
+
+
+# What arrives
+
+
+def test_a_snapshot_arrives_with_its_manifest(publishing: Publishing, store: Path) -> None:
+    snapshot_id = publishing.look()
+    told = publishing.publisher.send()
+    assert (told.sent, told.waiting, told.error) == (2, 0, None)
+    (snapshot,) = data_files(store, "snapshot")
+    first, *rest = rows_of(snapshot)
+    day = f"{snapshot_id[:4]}-{snapshot_id[4:6]}-{snapshot_id[6:8]}"
+    assert snapshot.relative_to(store) == Path(
+        "landing", first["cluster_id"], day, str(first["node_id"]), f"{snapshot_id}.jsonl.gz"
+    )
+    manifest = json.loads(landing.manifest_of(snapshot).read_bytes())
+    assert set(manifest) == {
+        "schema", "snapshot_id", "kind", "cluster_id", "node_id", "host", "at", "rows", "bytes", "sha256",
+    }  # fmt: skip
+    assert manifest["schema"] == "logagent.manifest/1"
+    for field in ("snapshot_id", "cluster_id", "node_id", "host", "at"):
+        assert manifest[field] == first[field]
+    assert first["host"] == "host7"
+    assert [row["row"] for row in rest[:2]] == ["log_dir", "log_dir"]
+    assert {row["row"] for row in rest[2:]} == {"dir"}
+
+
+def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> None:
+    publishing.look()
+    publishing.publisher.send()
+    first, *rest = rows_of(data_files(store, "snapshot")[0])
+    scan = publishing.host.run("scan", "--json").json
+    log_dirs = [dict(row) for row in rest if row.pop("row") == "log_dir"]
+    dirs = [row for row in rest if "log_dir" in row]
+    assert first.pop("row") == "snapshot"
+    assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
+    document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": dirs}
+    SCHEMAS["scan"].model_validate(document)
+    for row in (*log_dirs, *scan["log_dirs"]):
+        # The file system is shared with whoever else writes to it.
+        row["ledger"] = {k: v for k, v in row["ledger"].items() if k not in ("used", "free", "unexplained")}
+    assert sorted(dirs, key=lambda d: d["name"]) == sorted(scan["dirs"], key=lambda d: d["name"])
+    assert log_dirs == scan["log_dirs"]
+    assert {k for k in scan if k not in ("log_dirs", "dirs")} <= set(document)
+
+
+def test_the_assignments_arrive_beside_it(publishing: Publishing, store: Path) -> None:
+    publishing.look()
+    publishing.publisher.send()
+    (assignments,) = data_files(store, "assignments")
+    first, *rest = rows_of(assignments)
+    assert (first["row"], first["schema"], first["source"]) == ("assignments", "logagent.assignments/1", "kraft-log")
+    assert {row["row"] for row in rest} == {"broker", "partition"}
+    assert assignments.parent.name == "assignments"
+    snapshot = rows_of(data_files(store, "snapshot")[0])[0]
+    manifest = json.loads(landing.manifest_of(assignments).read_bytes())
+    assert (manifest["kind"], manifest["cluster_id"]) == ("assignments", snapshot["cluster_id"])
+    # Two hosts that read the same offset must not write the same file, one's data and the other's manifest.
+    assert assignments.name.startswith(f"kraft-log-{first['offset']}-")
+    assert assignments.name.endswith(f"-{snapshot['node_id']}.jsonl.gz")
+
+
+def test_without_usable_assignments_the_snapshot_arrives_alone(publishing: Publishing, store: Path) -> None:
+    publishing.host.configure()
+    publishing.look()
+    assert publishing.publisher.send().sent == 1
+    assert data_files(store, "assignments") == []
+    assert rows_of(data_files(store, "snapshot")[0])[0]["assignments"]["source"] == "kraft-log"
+
+
+def test_assignments_of_a_cluster_are_not_sent_by_every_host(tmp_path: Path, store: Path) -> None:
+    """They are the same on every host; one file in half an interval is enough."""
+    one = Publishing(tmp_path / "one", store)
+    two = Publishing(tmp_path / "two", store)
+    for each in (one, two):
+        each.look()
+        each.publisher.send()
+    assert len(data_files(store, "snapshot")) == 2
+    assert len(data_files(store, "assignments")) == 1
+    two.clock.ahead_ms = HOUR_MS
+    two.host.with_assignments(**{"assignments.max_age": "2h"})
+    two.look()
+    two.publisher.send()
+    assert len(data_files(store, "assignments")) == 2
+    assert two.spooled() == ["store.json"]
+
+
+def test_a_name_that_is_no_utf8_arrives(publishing: Publishing, store: Path) -> None:
+    os.mkdir(os.fsencode(publishing.host.d1) + b"/bad-\xff-0")
+    publishing.look()
+    publishing.publisher.send()
+    assert "bad-\udcff-0" in {row.get("name") for row in rows_of(data_files(store, "snapshot")[0])}
+
+
+def test_log_dirs_that_are_all_gone_are_told_as_such(publishing: Publishing, store: Path) -> None:
+    """That is the snapshot that matters; whose it is, is known from before."""
+    publishing.look()
+    for log_dir in (publishing.host.d1, publishing.host.d2):
+        log_dir.rename(log_dir.with_suffix(".away"))
+    publishing.clock.ahead_ms = 1000
+    publishing.look()
+    publishing.publisher.send()
+    rows = rows_of(data_files(store, "snapshot")[-1])
+    assert [row["health"] for row in rows[1:]] == ["offline", "offline"]
+    assert rows[0]["cluster_id"] is not None
+
+
+def test_nobodys_snapshot_is_refused(publishing: Publishing) -> None:
+    for log_dir in (publishing.host.d1, publishing.host.d2):
+        log_dir.rename(log_dir.with_suffix(".away"))
+    with pytest.raises(LogAgentError, match="do not say which cluster"):
+        publishing.look()
+
+
+@pytest.mark.parametrize("cluster_id", ["../../../etc", ".", "..", "a/b", "a\nb", ".hidden", "", "x" * 250])
+def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str) -> None:
+    with looked_at(publishing.host, publishing.clock) as (session, facts):
+        session.sight.cluster = ClusterView(cluster_id, 7)
+        with pytest.raises(LogAgentError, match="cannot name a directory"):
+            publishing.publisher.spool(session, replace(facts))
+
+
+def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
+    claim = landing.Claim("s", "snapshot", "c", 1, "h", datetime(2026, 1, 2, tzinfo=UTC))
+    lines = [f'{{"n": {n}}}' for n in range(100_000)]
+    one = landing.put(tmp_path / "one", claim, lines)
+    two = landing.put(tmp_path / "two", claim, iter(lines))
+    assert one.read_bytes() == two.read_bytes()
+    assert [row["n"] for row in rows_of(one)] == list(range(100_000))
+
+
+# What happens when the store is away, full, or hangs
+
+
+def test_a_store_that_is_away_gets_everything_later(publishing: Publishing, store: Path) -> None:
+    store.rmdir()
+    ids = []
+    for hour in range(3):
+        publishing.clock.ahead_ms = hour * HOUR_MS
+        ids.append(publishing.look())
+        told = publishing.publisher.send()
+        assert told.error is not None
+        assert "is not there" in told.error
+        assert (told.sent, told.waiting, told.last_sent_ms) == (0, 2 + hour, None)
+        assert told.waiting_bytes > 0
+    store.mkdir()
+    publishing.publisher = publishing.started()  # a restart in between forgets nothing
+    told = publishing.publisher.send()
+    assert (told.sent, told.waiting, told.error) == (4, 0, None)
+    assert told.last_sent_ms is not None
+    assert {p.name.removesuffix(".jsonl.gz") for p in data_files(store, "snapshot")} == set(ids)
+    assert publishing.publisher.send().sent == 0
+
+
+def test_the_newest_arrives_first(publishing: Publishing, store: Path) -> None:
+    """After a long time away the state of now is what somebody waits for."""
+    publishing.host.configure()
+    ids = []
+    for hour in range(3):
+        publishing.clock.ahead_ms = hour * HOUR_MS
+        ids.append(publishing.look())
+    sent = iter((False, False, True))
+    told = publishing.publisher.send(stop=lambda: bool(data_files(store)) and next(sent))
+    assert (told.sent, told.waiting, told.error) == (1, 2, None)
+    assert [p.name.removesuffix(".jsonl.gz") for p in data_files(store)] == ids[-1:]
+
+
+def test_an_unmounted_store_is_not_written_into(tmp_path: Path, loop_fs: LoopFs) -> None:
+    """Its mount point is an empty directory on the wrong disk."""
+    point = loop_fs("tmpfs")
+    (point / "fleet").mkdir()
+    publishing = Publishing(tmp_path, point / "fleet")
+    publishing.look()
+    assert publishing.publisher.send().sent == 2
+    unmount(point)
+    (point / "fleet").mkdir()
+    publishing.clock.ahead_ms = HOUR_MS
+    publishing.look()
+    for publisher in (publishing.publisher, publishing.started()):
+        told = publisher.send()
+        assert told.error is not None
+        assert f"is not mounted: it was on {point}" in told.error
+        assert list((point / "fleet").iterdir()) == []
+    run("mount", "-t", "tmpfs", "tmpfs", point)
+    (point / "fleet").mkdir()
+    assert publishing.publisher.send().error is None
+    assert len(data_files(point / "fleet", "snapshot")) == 1
+
+
+def test_a_full_store_gets_everything_later_and_nothing_half(tmp_path: Path, loop_fs: LoopFs) -> None:
+    store = loop_fs("tmpfs", size=1 << 20)
+    publishing = Publishing(tmp_path, store)
+    for n in range(200):
+        (publishing.host.d1 / f"{os.urandom(90).hex()}-{n}").mkdir()
+    publishing.look()
+    filler = store / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(b"x" * 4096)
+    os.truncate(filler, filler.stat().st_size - 3 * 4096)
+    told = publishing.publisher.send()
+    assert told.error is not None
+    assert "No space left" in told.error
+    assert told.waiting == 2
+    assert landed(store) == []
+    filler.unlink()
+    assert publishing.publisher.send().sent == 2
+    assert len(data_files(store)) == 2
+
+
+def test_a_store_that_may_not_be_written_to_says_so(publishing: Publishing, store: Path) -> None:
+    (store / "landing").write_text("not a directory")
+    publishing.look()
+    told = publishing.publisher.send()
+    assert told.error is not None
+    assert re.search("the fleet store .* failed: ", told.error)
+    assert told.waiting == 2
+
+
+def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopFs) -> None:
+    store = loop_fs("ext4")
+    publishing = Publishing(tmp_path, store)
+    publishing.look()
+    told = []
+    entered = threading.Event()
+    run("fsfreeze", "--freeze", store)
+    try:
+        sender = threading.Thread(target=lambda: told.append(publishing.publisher.send(beat=entered.set)), daemon=True)
+        sender.start()
+        assert entered.wait(20)
+        # Whatever else the daemon does goes on, looking at the host included.
+        publishing.clock.ahead_ms = HOUR_MS
+        second = publishing.look()
+        assert sender.is_alive()
+        assert told == []
+    finally:
+        run("fsfreeze", "--unfreeze", store)
+    sender.join(60)
+    assert [t.error for t in told] == [None]
+    publishing.publisher.send()
+    assert f"{second}.jsonl.gz" in {p.name for p in data_files(store, "snapshot")}
+
+
+# The spool
+
+
+def test_spooling_ends_when_the_daemon_does(publishing: Publishing) -> None:
+    with looked_at(publishing.host, publishing.clock) as (session, facts), pytest.raises(Stopped):
+        publishing.publisher.spool(session, facts, lambda: True)
+    assert [name for name in publishing.spooled() if "-snapshot" in name] == []
+
+
+def test_the_spool_is_bounded_and_the_oldest_go(tmp_path: Path) -> None:
+    publishing = Publishing(tmp_path, tmp_path / "away")
+    publishing.host.configure()
+    first = publishing.look()
+    size = publishing.publisher.send().waiting_bytes
+    publishing.limit_bytes = size * 5 // 2
+    publishing.publisher = publishing.started()
+    ids = [first]
+    for hour in range(1, 5):
+        publishing.clock.ahead_ms = hour * HOUR_MS
+        ids.append(publishing.look())
+    told = publishing.publisher.send()
+    assert (told.waiting, told.dropped) == (2, 3)
+    assert told.waiting_bytes <= publishing.limit_bytes
+    publishing.store.mkdir()
+    publishing.publisher.send()
+    assert [p.name.removesuffix(".jsonl.gz") for p in data_files(publishing.store)] == ids[-2:]
+
+
+def test_one_snapshot_is_kept_however_large(tmp_path: Path) -> None:
+    publishing = Publishing(tmp_path, tmp_path / "away", limit_bytes=1)
+    publishing.host.configure()
+    publishing.look()
+    assert publishing.publisher.send().waiting == 1
+
+
+def test_the_journals_room_is_left_alone(tmp_path: Path, loop_fs: LoopFs) -> None:
+    publishing = Publishing(tmp_path, tmp_path / "away")
+    publishing.host.configure()
+    publishing.host.state = loop_fs("tmpfs", size=80 << 20) / "state"
+    publishing.publisher = publishing.started()
+    publishing.look()
+    assert publishing.publisher.send().waiting == 1
+    with (publishing.host.state.parent / "filler").open("wb") as file:
+        file.write(b"x" * (20 << 20))
+    publishing.clock.ahead_ms = HOUR_MS
+    with pytest.raises(LogAgentError, match="for want of room"):
+        publishing.look()
+    told = publishing.publisher.send()
+    assert (told.waiting, told.dropped) == (0, 1)
+
+
+def test_a_damaged_spool_stops_nothing(publishing: Publishing, store: Path) -> None:
+    publishing.host.configure()
+    publishing.look()
+    (manifest,) = (publishing.host.state / "spool").glob("*.manifest.json")
+    manifest.write_bytes(b'{"schema": "logagent.mani')
+    publishing.clock.ahead_ms = HOUR_MS
+    good = publishing.look()
+    told = publishing.publisher.send()
+    assert (told.sent, told.waiting, told.dropped, told.error) == (1, 0, 1, None)
+    assert [p.name for p in data_files(store)] == [f"{good}.jsonl.gz"]
+
+
+def test_a_spool_that_is_no_directory_is_said(publishing: Publishing) -> None:
+    publishing.look()
+    spool = publishing.host.state / "spool"
+    spool.rename(spool.with_name("aside"))
+    spool.write_text("")
+    with pytest.raises(LogAgentError, match="cannot be spooled"):
+        publishing.look()
+
+
+def test_making_a_publisher_touches_nothing(tmp_path: Path) -> None:
+    """The daemon makes it in its main thread, which must never wait for a disk."""
+    Publisher(str(tmp_path / "store"), str(tmp_path / "state"), TurnedClock(), host="h", interval_ms=1)
+    assert list(tmp_path.iterdir()) == []

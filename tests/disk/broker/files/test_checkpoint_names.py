@@ -1,0 +1,116 @@
+"""Attacks on the checkpoints and on what a broker finds at its start, through names that mean one partition."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.execute.checkpoints import entries_to_drop
+from logagent.agent.session.session import new_uuid, open_session
+from logagent.agent.session.target import resolve_target
+from logagent.broker.files.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.config import load
+from logagent.host.inventory.scan import scan_log_dir
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.model.planning.proposals import rename_away
+from logagent.model.planning.restorations import restorations
+from logagent.model.records import ActionKind, Outcome, TopicPartition
+from tests.cli_host import FREELY, CliHost
+
+ORDERS_1 = TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def log_start(host: CliHost) -> int | None:
+    return parse_checkpoint((host.d2 / LOG_START_OFFSET).read_bytes()).get(ORDERS_1)
+
+
+def set_log_start(host: CliHost, offset: int) -> None:
+    file = host.d2 / LOG_START_OFFSET
+    file.write_bytes(render_checkpoint({**parse_checkpoint(file.read_bytes()), ORDERS_1: offset}))
+
+
+def test_a_future_log_leaves_the_entries_to_the_current_one(host: CliHost) -> None:
+    """Without its log start offset the living partition shows records again that deleteRecords removed."""
+    name = "orders-1.0123456789abcdef0123456789abcdef-future"
+    shutil.copytree(host.d2 / "orders-1", host.d2 / name)
+    before = host.checkpoints()
+    ran = host.run("delete", "--json", "--partition", "orders-1", "--future", *FREELY, "--execute")
+    assert ran.outcomes() == {name: "done"}
+    assert log_start(host) == 25
+    assert host.checkpoints() == before
+
+
+def test_another_spelling_leaves_the_entries_to_the_usual_one(host: CliHost) -> None:
+    with OpenLogDir(str(host.d2), LogDirFailures()) as log_dir:
+        found = {d.name: d for d in scan_log_dir(log_dir).dirs}
+        usual = found["orders-1"]
+        other = replace(usual, name="orders-01")
+        proposals = [rename_away(d, is_stray=True, reason="", new_uuid=lambda: "0" * 32) for d in (usual, other)]
+        assert entries_to_drop(log_dir, proposals[1:]) == {}
+        (entries,) = entries_to_drop(log_dir, proposals[:1]).values()
+        assert (LOG_START_OFFSET, 25) in {(e.file, e.offset) for e in entries}
+
+
+def test_what_comes_back_gets_its_own_entries_back(host: CliHost) -> None:
+    """An entry of a later incarnation, above its end, would make the broker drop all its segments."""
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    (name,) = host.find("orders-1.", "-delete")
+    assert log_start(host) is None
+    set_log_start(host, 1_000_000)
+    assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
+    assert log_start(host) == 25
+
+
+def test_what_had_no_entry_comes_back_without_one(host: CliHost) -> None:
+    file = host.d2 / LOG_START_OFFSET
+    file.write_bytes(render_checkpoint({}))
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    (name,) = host.find("orders-1.", "-delete")
+    set_log_start(host, 1_000_000)
+    assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
+    assert log_start(host) is None
+
+
+def test_a_partition_is_not_restored_while_a_log_dir_is_not_looked_at(host: CliHost) -> None:
+    """It stands in d1, the marked one lies in d2: no broker starts with both."""
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    (name,) = host.find("orders-1.", "-delete")
+    shutil.copytree(host.d2 / name, host.d1 / "orders-1")
+    before = host.partitions()
+    ran = host.run("restore", "--json", "--log-dir", str(host.d2), name, "--execute")
+    assert ran.status == 3 and list(ran.guards()) == [name]
+    assert str(host.d1) in ran.json["refusals"][0]["fact"]
+    assert host.partitions() == before
+
+
+def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> None:
+    """A SIGTERM between the two renames: the partition would be gone from its place, and nothing in it."""
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    (name,) = host.find("orders-1.", "-delete")
+    shutil.copytree(host.d2 / name, host.d2 / "orders-1")
+    settings = load(host.toml).settings
+    state = str(host.state)
+    with open_session(
+        resolve_target(settings), settings, SystemClock(), state_dir=state, act=True, actor="test"
+    ) as session:
+        session.read_assignments()
+        session.take_inventory()
+        facts = session.facts()
+        chosen = [d for d in session.dirs if d.name == name]
+        proposals, _ = restorations(
+            chosen, session.dirs, facts, session.marks(), session.begun(), new_uuid=new_uuid, replace=True
+        )
+        plan = session.plan(proposals, facts=facts)
+        assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.RESTORE]
+        execution = session.log_manager(plan, stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
+    assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
+    assert host.find("orders-1") != [] and (host.d2 / "orders-1").is_dir()

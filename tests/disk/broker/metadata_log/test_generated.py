@@ -1,0 +1,184 @@
+"""Metadata logs that we write ourselves: any history in any files, and what no broker wrote."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
+from logagent.errors import UnreadableError
+from tests import metadata_writer as writer
+from tests.metadata_model import Model
+from tests.metadata_writer import id_of
+
+START_MS = 1_790_000_000_000
+NOW_MS = 1_800_000_000_000
+
+
+def read(folder: Path, node_id: int | None = 2, **more: Any) -> MetadataImage:
+    return read_metadata_log(str(folder), node_id=node_id, cluster_id="c", now_ms=NOW_MS, **more)
+
+
+def state(image: MetadataImage) -> dict[str, Any]:
+    fields = ("replicas", "isr", "adding", "removing", "directories", "leader")
+    return {
+        "topics": {
+            topic_id: {
+                "name": topic.name,
+                "partitions": {
+                    number: {f: list(v) if isinstance(v := getattr(one, f), tuple) else v for f in fields}
+                    for number, one in topic.partitions.items()
+                },
+            }
+            for topic_id, topic in image.assignments.by_id.items()
+        },
+        "brokers": {
+            node: {"directory_ids": list(b.directory_ids), "fenced": b.fenced}
+            for node, b in image.assignments.brokers.items()
+        },
+        "delays": image.delete_delays,
+        "version": image.assignments.metadata_version,
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32))
+def test_any_history_in_any_files(seed: int) -> None:
+    """Random batches, segments and snapshots; old segments gone, as retention leaves them."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder, model, offset = Path(name), Model(rng), 0
+        segment, base, snapshots = b"", 0, list[int]()
+        bases = []
+        for step in range(rng.randint(1, 40)):
+            records = [value for _ in range(rng.randint(1, 3)) for value in model.step()]
+            segment += writer.batch(offset, records, START_MS + step, epoch=1 + step // 10)
+            offset += len(records)
+            if rng.random() < 0.2:
+                writer.write_snapshot(folder, offset, writer.snapshot(model.records(), START_MS, batch_size=7))
+                snapshots.append(offset)
+            if rng.random() < 0.3:
+                writer.write_segment(folder, base, segment)
+                bases.append(base)
+                segment, base = b"", offset
+        writer.write_segment(folder, base, segment)
+        for old, following in zip(bases, [*bases, base][1:], strict=True):
+            if snapshots and following <= snapshots[-1] and rng.random() < 0.5:
+                (folder / f"{old:020}.log").unlink()
+        missing = [old for old in bases if not (folder / f"{old:020}.log").exists()]
+        image = read(folder)
+        assert state(image) == model.state()
+        assert image.assignments.offset == offset
+        assert image.torn_bytes == 0
+        if missing:
+            assert image.snapshot is not None
+
+
+# -- logs that cannot be used -----------------------------------------------------------------------
+
+
+def test_a_migration_from_zookeeper_is_refused(tmp_path: Path) -> None:
+    writer.write_segment(tmp_path, 0, writer.batch(0, [writer.zk_migration(2)], START_MS))
+    with pytest.raises(UnreadableError, match="migration from ZooKeeper is under way") as raised:
+        read(tmp_path)
+    assert raised.value.hint is not None
+
+
+def test_a_record_of_a_newer_kafka_is_refused_with_its_place(tmp_path: Path) -> None:
+    writer.write_segment(tmp_path, 0, writer.batch(0, [writer.frame(3, 3, b"")], START_MS))
+    with pytest.raises(UnreadableError, match=r"0{20}\.log: PartitionRecord has version 3") as raised:
+        read(tmp_path)
+    assert "newer" in (raised.value.hint or "")
+
+
+def test_dynamic_delete_delay(tmp_path: Path) -> None:
+    name = "log.segment.delete.delay.ms"
+    values = [writer.topic("t", id_of(1)), writer.config(4, "", name, "1000"), writer.config(4, "7", name, "5")]
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert (image.delete_delay_ms(7), image.delete_delay_ms(8)) == (5, 1000)
+
+
+def test_a_symlink_is_not_followed(tmp_path: Path) -> None:
+    real = tmp_path / "real.log"
+    real.write_bytes(writer.batch(0, [writer.topic("t", id_of(1))], START_MS))
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / f"{0:020}.log").symlink_to(real)
+    with pytest.raises(OSError, match="symbolic links"):
+        read(log)
+
+
+# -- batches and snapshots that no broker wrote --------------------------------------------------------
+
+
+def test_an_epoch_that_falls_ends_the_log(tmp_path: Path) -> None:
+    first = writer.batch(0, [writer.topic("t", id_of(1))], START_MS, epoch=3)
+    writer.write_segment(tmp_path, 0, first + writer.batch(1, [writer.remove_topic(id_of(1))], START_MS, epoch=2))
+    image = read(tmp_path)
+    assert set(image.assignments.by_name) == {"t"}
+    assert image.torn_bytes > 0
+
+
+def _odd_snapshots() -> dict[str, bytes]:
+    topic = writer.topic("t", id_of(1))
+    whole = writer.snapshot([topic], START_MS)
+    late = writer.batch(3, [writer.topic("late", id_of(2))], START_MS)
+    header = writer.batch(0, [(writer.SNAPSHOT_HEADER, struct.pack(">hq", 0, START_MS) + b"\0")], 0, control=True)
+    footer = (writer.SNAPSHOT_FOOTER, struct.pack(">h", 0) + b"\0")
+    return {
+        "records follow its footer": whole + late,
+        "does not begin with its header": writer.batch(0, [topic], 0) + writer.batch(1, [footer], 0, control=True),
+        "was not written to its end": header + writer.batch(1, [topic], 0),
+        "ends within a transaction": header
+        + writer.batch(1, [topic, writer.BEGIN], 0)
+        + writer.batch(3, [footer], 0, control=True),
+        "counts 7 records": header + _miscounted(1, [topic]) + writer.batch(2, [footer], 0, control=True),
+    }
+
+
+def _miscounted(offset: int, values: list[bytes]) -> bytes:
+    """A batch with a right checksum and a wrong number of records."""
+    data = bytearray(writer.batch(offset, values, 0))
+    data[57:61] = struct.pack(">i", 7)
+    data[17:21] = struct.pack(">I", crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("says", sorted(_odd_snapshots()))
+def test_an_odd_snapshot_is_not_believed(tmp_path: Path, says: str) -> None:
+    """With the log below it gone it is refused with what is odd; with the log there, the log decides."""
+    writer.write_snapshot(tmp_path, 9, _odd_snapshots()[says])
+    writer.write_segment(tmp_path, 9, b"")
+    with pytest.raises(UnreadableError, match=says):
+        read(tmp_path)
+    values = [writer.topic(f"from-the-log-{n}", id_of(20 + n)) for n in range(9)]
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert image.snapshot is None
+    assert image.assignments.topic_count == 9
+
+
+def test_a_snapshot_that_ends_within_a_batch(tmp_path: Path) -> None:
+    """Of the batch only what lies behind the snapshot's end is new."""
+    values = [writer.topic(f"t{n}", id_of(n)) for n in range(4)]
+    writer.write_snapshot(tmp_path, 3, writer.snapshot(values[:3], START_MS))
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert image.snapshot is not None
+    assert set(image.assignments.by_name) == {"t0", "t1", "t2", "t3"}
+
+
+def test_a_miscounted_batch_in_the_log_is_refused_and_no_torn_tail(tmp_path: Path) -> None:
+    whole = writer.batch(0, [writer.topic("t", id_of(1))], START_MS)
+    writer.write_segment(tmp_path, 0, whole + _miscounted(1, [writer.remove_topic(id_of(1))]))
+    with pytest.raises(UnreadableError, match="offset 1 counts 7 records"):
+        read(tmp_path)

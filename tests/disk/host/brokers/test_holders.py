@@ -1,0 +1,257 @@
+"""What other processes have open below a log dir: descriptors, maps, deleted files, containers, bind mounts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.host.brokers.holders import (
+    OpenFiles,
+    holder_of,
+    process_start_ticks,
+    process_start_time_ms,
+    scan_open_files,
+)
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.records import HolderState
+from tests.needs import need_root
+
+Open = Callable[[Path], OpenLogDir]
+Spawn = Callable[..., Any]
+
+OPEN_FILES = """
+import sys
+files = [open(path, "rb") for path in sys.argv[1:]]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+MAP_FILE = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+OPEN_AND_UNLINK = """
+import os, sys
+files = [open(path, "a") for path in sys.argv[1:]]
+for path in sys.argv[1:]:
+    os.unlink(path)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "a")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def partition(log_dir: Path, name: str) -> Path:
+    path = log_dir / name
+    path.mkdir()
+    for suffix in (".log", ".index"):
+        (path / f"{0:020d}{suffix}").write_bytes(b"x" * 4096)
+    return path
+
+
+def test_nobody_is_free(tmp_path: Path, open_log_dir: Open) -> None:
+    partition(tmp_path, "orders-0")
+    log_dir = open_log_dir(tmp_path)
+    open_files = scan_open_files([log_dir])
+    assert open_files.occupants(log_dir.path) == frozenset()
+    assert open_files.users(log_dir.path, "orders-0") == frozenset()
+    assert os.getppid() in open_files.read | open_files.unreadable
+    # Our own descriptors do not count.
+    with (tmp_path / "orders-0" / f"{0:020d}.log").open("rb"):
+        assert scan_open_files([log_dir]).occupants(log_dir.path) == frozenset()
+    holder = holder_of(log_dir.fd, log_dir.path, open_files)
+    assert (holder.state, holder.pid) == (HolderState.FREE, None)
+
+
+@pytest.mark.parametrize("name", ["orders-0", "new\nline-0", "b\udcffd-0", "with blank-0", r"esc\012ape-0", "ü-0"])
+def test_open_and_mapped_files_name_their_directory(tmp_path: Path, spawn: Spawn, name: str) -> None:
+    opened = partition(tmp_path, name)
+    mapped = partition(tmp_path, "mapped-" + name)
+    partition(tmp_path, "idle-0")
+    opener = spawn(OPEN_FILES, opened / f"{0:020d}.log", tmp_path / "idle-0" / ".." / "idle-0" / f"{0:020d}.log")
+    mapper = spawn(MAP_FILE, mapped / f"{0:020d}.index")
+    open_files = scan_open_files([str(tmp_path)])
+    assert open_files.users(str(tmp_path), name) == {opener.pid}
+    assert open_files.users(str(tmp_path), "mapped-" + name) == {mapper.pid}
+    assert open_files.users(str(tmp_path), "idle-0") == {opener.pid}
+    assert open_files.occupants(str(tmp_path)) == {opener.pid, mapper.pid}
+    assert open_files.could_read(opener.pid)
+    assert not open_files.could_read(None)
+    assert not open_files.could_read(2**22 + 1)
+
+
+def test_a_rename_does_not_hide_what_is_open(tmp_path: Path, spawn: Spawn) -> None:
+    path = partition(tmp_path, "orders-0")
+    opener = spawn(OPEN_FILES, path / f"{0:020d}.log")
+    path.rename(tmp_path / "orders-0.x-delete")
+    open_files = scan_open_files([str(tmp_path)])
+    assert open_files.users(str(tmp_path), "orders-0.x-delete") == {opener.pid}
+
+
+def test_deleted_files_and_an_unlinked_lock_still_count(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:
+    """A broker that locked `.lock` and lost its name serves on, and nobody can see its lock."""
+    partition(tmp_path, "orders-0")
+    child = spawn(OPEN_AND_UNLINK, tmp_path / ".lock", tmp_path / "orders-0" / f"{0:020d}.log")
+    log_dir = open_log_dir(tmp_path)
+    open_files = scan_open_files([log_dir])
+    assert open_files.lock_pids[log_dir.path] == {child.pid}
+    assert open_files.users(log_dir.path, "orders-0") == {child.pid}
+    holder = holder_of(log_dir.fd, log_dir.path, open_files)
+    assert (holder.state, holder.pid) == (HolderState.HIDDEN, child.pid)
+    assert holder.detail == f"process {child.pid} has .lock open, without the lock"
+
+
+def test_files_of_the_log_dir_itself_do_not_make_a_holder(tmp_path: Path, spawn: Spawn) -> None:
+    (tmp_path / "meta.properties").touch()
+    spawn(OPEN_FILES, tmp_path / "meta.properties")
+    assert scan_open_files([str(tmp_path)]).occupants(str(tmp_path)) == frozenset()
+
+
+def test_each_log_dir_for_itself(tmp_path: Path, spawn: Spawn) -> None:
+    one, two = tmp_path / "logs", tmp_path / "logs2"
+    for log_dir in (one, two):
+        log_dir.mkdir()
+        partition(log_dir, "orders-0")
+    child = spawn(OPEN_FILES, two / "orders-0" / f"{0:020d}.log")
+    open_files = scan_open_files([str(one), str(two)])
+    assert open_files.occupants(str(one)) == frozenset()
+    assert open_files.occupants(str(two)) == {child.pid}
+    assert open_files.occupants("elsewhere") == frozenset()
+    assert scan_open_files([str(two)], pids=[os.getppid()]).occupants(str(two)) == frozenset()
+
+
+def test_through_a_symlink_and_a_bind_mount(
+    tmp_path: Path, bind_mount: Callable[[Path, Path], None], spawn: Spawn
+) -> None:
+    """The kernel names the path that was used; the log dir is recognised by device and inode."""
+    real, link, bound = tmp_path / "real", tmp_path / "link", tmp_path / "bound"
+    real.mkdir()
+    bound.mkdir()
+    link.symlink_to(real)
+    partition(real, "orders-0")
+    partition(real, "orders-1")
+    bind_mount(real, bound)
+    through_link = spawn(OPEN_FILES, link / "orders-0" / f"{0:020d}.log")
+    through_bind = spawn(OPEN_FILES, bound / "orders-1" / f"{0:020d}.log")
+    mapped = spawn(MAP_FILE, bound / "orders-1" / f"{0:020d}.index")
+    for log_dir in (real, link):
+        open_files = scan_open_files([str(log_dir)])
+        assert open_files.users(str(log_dir), "orders-0") == {through_link.pid}
+        assert open_files.users(str(log_dir), "orders-1") == {through_bind.pid, mapped.pid}
+
+
+def test_in_a_container(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:
+    """Another mount namespace, where the log dir has another path and its own path is another directory."""
+    need_root()
+    real, inside, other = tmp_path / "real", tmp_path / "inside", tmp_path / "other"
+    for directory in (real, inside, other):
+        directory.mkdir()
+    partition(real, "orders-0")
+    partition(other, "orders-7")
+    child = spawn(
+        """
+import ctypes, os, subprocess, sys
+real, inside, other = sys.argv[1:]
+assert ctypes.CDLL(None).unshare(0x00020000) == 0  # CLONE_NEWNS
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "--bind", real, inside], check=True)
+subprocess.run(["mount", "--bind", other, real], check=True)
+files = [open(inside + "/orders-0/" + "0" * 20 + ".log"), open(real + "/orders-7/" + "0" * 20 + ".log"),
+         open(inside + "/.lock", "a")]
+print("ready", flush=True)
+sys.stdin.read()
+""",
+        real,
+        inside,
+        other,
+    )
+    log_dir = open_log_dir(real)
+    open_files = scan_open_files([log_dir])
+    assert open_files.users(log_dir.path, "orders-0") == {child.pid}
+    assert open_files.users(log_dir.path, "orders-7") == frozenset()
+    assert open_files.lock_pids[log_dir.path] == {child.pid}
+
+
+def test_the_holder_of_the_lock(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:
+    """In doubt a broker is starting; that it serves is told elsewhere."""
+    before = time.time() * 1000
+    child = spawn(LOCK, tmp_path / ".lock")
+    log_dir = open_log_dir(tmp_path)
+    open_files = scan_open_files([log_dir])
+    holder = holder_of(log_dir.fd, log_dir.path, open_files)
+    assert (holder.state, holder.pid, holder.detail) == (HolderState.STARTING, child.pid, None)
+    assert holder.start_time_ms == process_start_time_ms(child.pid)
+    # The boot time is known to the second only.
+    assert before - 2000 < holder.start_time_ms < time.time() * 1000 + 2000
+    unread = holder_of(log_dir.fd, log_dir.path, OpenFiles())
+    assert unread.detail == "its open files cannot be read"
+
+
+def test_an_unreadable_lock_cannot_be_told(tmp_path: Path, open_log_dir: Open) -> None:
+    (tmp_path / ".lock").mkdir()
+    log_dir = open_log_dir(tmp_path)
+    holder = holder_of(log_dir.fd, log_dir.path, OpenFiles())
+    assert holder.state is HolderState.UNREADABLE
+
+
+def test_a_process_that_cannot_be_read(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:
+    """As an unprivileged user: a process of the log dir's owner that hides its files makes it doubtful, if it looks
+    like a broker. (Others hide theirs too: systemd's `(sd-pam)`, ssh-agent.)"""
+    need_root()
+    partition(tmp_path, "orders-0")
+    owner = 54321
+    os.chown(tmp_path, owner, owner)
+    tmp_path.chmod(0o755)
+    hiding = """
+import ctypes, os, sys
+os.setuid(int(sys.argv[1]))
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody but root may look
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    hidden = spawn(hiding, str(owner), "kafka.Kafka", "server.properties")
+    agent = spawn(hiding, str(owner), "ssh-agent")
+    onlooker = spawn(
+        """
+import os, sys
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.brokers.holders import holder_of, scan_open_files
+import ctypes, encodings.ascii
+with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
+    os.setuid(54321)
+    open_files = scan_open_files([log_dir])
+    holder = holder_of(log_dir.fd, log_dir.path, open_files)
+    print("ready", flush=True)
+    print(*open_files.doubtful[log_dir.path], flush=True)
+    print(holder.state.value, flush=True)
+    print(os.getppid() in open_files.unreadable, os.getppid() in open_files.read, flush=True)
+""",
+        tmp_path,
+    )
+    # A broker of root, should one run here, is doubtful too.
+    doubtful = onlooker.line().split()
+    assert str(hidden.pid) in doubtful and str(agent.pid) not in doubtful
+    assert onlooker.line() == "unreadable"
+    assert onlooker.line() == "True False"
+
+
+def test_start_times_and_dead_processes(spawn: Spawn) -> None:
+    child = spawn(OPEN_FILES)
+    assert process_start_ticks(child.pid) >= process_start_ticks(os.getpid())
+    child.close()
+    with pytest.raises(ProcessLookupError):
+        process_start_time_ms(child.pid)
+    assert scan_open_files([], pids=[child.pid]).read == frozenset()

@@ -1,0 +1,57 @@
+"""A broker that still loads is not taken for one that serves, whatever the daemon looked at in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from logagent.host.state.journal import Journal
+from logagent.model.naming.names import delete_name, stray_name
+from logagent.settings import GuardSettings
+from tests.cli_host import process
+from tests.disk.agent.daemon.test_daemon_directories import cycles
+from tests.disk.failing import format_log_dir, partition
+from tests.disk.sessions import SETTINGS, Host
+from tests.hosts import HEX
+
+# Holds the lock of the log dir and has open what it has loaded so far.
+LOADING = """
+import fcntl, sys
+log_dir, *loaded = sys.argv[1:]
+lock = open(log_dir + "/.lock", "a")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+files = [open(path) for path in loaded]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_marked_directories_that_are_open_do_not_make_a_broker_serve(tmp_path: Path) -> None:
+    """The delete queue looks at `-delete` directories only: that those are loaded says nothing of the others."""
+    log_dir = format_log_dir(tmp_path / "d1")
+    partition(log_dir, "orders-0")
+    stray = partition(log_dir, stray_name("payments", 0, HEX))
+    marked = partition(log_dir, delete_name("clicks", 0, HEX))
+    host = Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
+    life = cycles(host)
+    with process(LOADING, log_dir, *marked.glob("*.log")):
+        for _ in range(2):
+            assert life.queue().error is None
+        with Journal.open_read_only(str(host.state)) as journal:
+            assert journal.serving() == {}
+        summary = life.cleanup()
+        assert summary.results == {}
+        assert summary.refusals == {"window": 2}
+        assert stray.is_dir() and marked.is_dir()
+
+
+def test_a_broker_that_has_all_of_them_open_serves(tmp_path: Path) -> None:
+    log_dir = format_log_dir(tmp_path / "d1")
+    standing = [partition(log_dir, name) for name in ("orders-0", delete_name("clicks", 0, HEX))]
+    stray = partition(log_dir, stray_name("payments", 0, HEX))
+    host = Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
+    life = cycles(host)
+    with process(LOADING, log_dir, *(f for d in (*standing, stray) for f in d.glob("*.log"))):
+        summary = life.cleanup()
+        assert summary.results == {("remove", "done"): 1}
+        assert [d.is_dir() for d in (*standing, stray)] == [True, True, False]

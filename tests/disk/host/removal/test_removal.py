@@ -1,0 +1,474 @@
+"""What a removal removes, in which order, in how large steps, and that it can be resumed from anywhere."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.broker.process.lock import HolderWatch, Interlock
+from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, NotAsPlanned, RemovalStopped
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
+from logagent.host.removal.remove import Removed, remove_dir
+from logagent.model.records import Identity
+from tests.needs import need_command
+
+MARKED = "orders-0.0123456789abcdef0123456789abcdef-delete"
+STRAY = "orders-0.0123456789abcdef0123456789abcdef-stray"
+SUFFIXES = (".log", ".index", ".timeindex")
+LOCK = (
+    "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)\n"
+    "print('ready', flush=True)\nsys.stdin.read()"
+)
+
+Open = Callable[[Path], OpenLogDir]
+IdentityOf = Callable[[Path], Identity]
+
+
+def partition(log_dir: Path, name: str = MARKED, segments: int = 3, size: int = 1000) -> Path:
+    path = log_dir / name
+    path.mkdir()
+    for number in range(segments):
+        for suffix in SUFFIXES:
+            (path / f"{number * 100:020d}{suffix}").write_bytes(b"x" * size)
+    (path / "00000000000000000200.snapshot").write_bytes(b"s")
+    (path / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
+    (path / "partition.metadata").write_bytes(b"version: 0\ntopic_id: 4wW2OVqLT8mWpbVbHZVjbA\n")
+    return path
+
+
+def interlock_of(log_dir: OpenLogDir) -> Interlock:
+    return Interlock(log_dir.fd, log_dir.path)
+
+
+def test_everything_goes_and_is_counted(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf) -> None:
+    path = partition(log_dir_path)
+    allocated = sum(entry.stat().st_blocks * 512 for entry in path.iterdir())
+    keep = partition(log_dir_path, "orders-1")
+    log_dir = open_log_dir(log_dir_path)
+    progress: list[tuple[int, int]] = []
+    removed = remove_dir(
+        log_dir,
+        MARKED,
+        identity_of(path),
+        interlock_of(log_dir),
+        on_progress=lambda files, size: progress.append((files, size)),
+    )
+    assert removed == Removed(12, 9000 + 1 + 4 + 44, allocated)
+    assert (sum(f for f, _ in progress), sum(b for _, b in progress)) == (removed.files, removed.bytes)
+    assert os.listdir(log_dir_path) == ["orders-1"]
+    assert len(list(keep.iterdir())) == 12
+
+
+def test_the_order_leaves_no_half_segment(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    path = partition(log_dir_path)
+    (path / "00000000000000000000.log.deleted").touch()
+    (path / "zzz").mkdir()
+    (path / "zzz" / "inner").touch()
+    seen: list[set[str]] = []
+
+    def record(_: int) -> None:
+        seen.append(set(os.listdir(path)))
+
+    remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(record))
+    order = [next(iter(before - after)) for before, after in pairwise(seen) if before - after]
+    assert order == [
+        "00000000000000000000.log",
+        "00000000000000000000.log.deleted",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000100.log",
+        "00000000000000000100.index",
+        "00000000000000000100.timeindex",
+        "00000000000000000200.log",
+        "00000000000000000200.index",
+        "00000000000000000200.snapshot",
+        "00000000000000000200.timeindex",
+        "zzz",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing catches it."""
+
+
+def test_killed_anywhere_it_resumes(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    log_dir = open_log_dir(log_dir_path)
+    step = 0
+    while True:
+        path = partition(log_dir_path)
+        (path / "sub" / "sub").mkdir(parents=True)
+        (path / "sub" / "sub" / "file").touch()
+        expect = identity_of(path)
+
+        def kill(n: int, at: int = step) -> None:
+            if n == at:
+                raise Killed
+
+        try:
+            remove_dir(log_dir, MARKED, expect, calls(kill))
+        except Killed:
+            left = set(os.listdir(path))
+            # A `.log` never loses its index files: a broker that takes over would rebuild them.
+            for name in left:
+                if name.endswith(".log"):
+                    assert {name[:20] + suffix for suffix in SUFFIXES} <= left
+            # What says which topic it was stays to the end.
+            assert "partition.metadata" in left or not left
+            remove_dir(log_dir, MARKED, expect, interlock_of(log_dir))
+            assert os.listdir(log_dir_path) == []
+            step += 1
+        else:
+            break
+    assert step == 9 + 3 + 1 + 2 + 1  # each file, each directory
+
+
+def test_gone_is_success_and_another_is_not(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf) -> None:
+    path = partition(log_dir_path)
+    expect = identity_of(path)
+    log_dir = open_log_dir(log_dir_path)
+    path.rename(log_dir_path / "aside-0")
+    assert remove_dir(log_dir, MARKED, expect, interlock_of(log_dir)) == Removed(0, 0, 0)
+    other = partition(log_dir_path)
+    with pytest.raises(NotAsPlanned):
+        remove_dir(log_dir, MARKED, expect, interlock_of(log_dir))
+    assert len(list(other.iterdir())) == 12
+
+
+@pytest.mark.parametrize("name", ["orders-0", "orders-0.0123-future", "-delete/../orders-0", "x-stray/", "."])
+def test_only_marked_names_are_removed(log_dir_path: Path, open_log_dir: Open, name: str) -> None:
+    path = partition(log_dir_path, "orders-0")
+    log_dir = open_log_dir(log_dir_path)
+    with pytest.raises(NotAsPlanned):
+        remove_dir(log_dir, name, log_dir.identity, interlock_of(log_dir))
+    assert len(list(path.iterdir())) == 12
+
+
+def test_an_interlock_is_not_optional(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf) -> None:
+    path = partition(log_dir_path)
+    with pytest.raises(ValueError, match="interlock"):
+        remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), None)
+    assert path.is_dir()
+
+
+def test_a_child_that_vanishes_is_skipped(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    path = partition(log_dir_path)
+    victims = iter(sorted(path.iterdir(), key=lambda entry: entry.name.endswith(".log"), reverse=True))
+
+    def vanish(_: int) -> None:
+        victim = next(victims, None)
+        if victim is not None:
+            victim.unlink(missing_ok=True)
+
+    remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(vanish))
+    assert os.listdir(log_dir_path) == []
+
+
+def test_a_child_that_appears_is_removed_too(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    """A loading broker creates files in an empty `-delete` directory; so may anybody before rmdir."""
+    path = partition(log_dir_path)
+
+    def appear(n: int) -> None:
+        if n == 12:
+            (path / "late").mkdir()
+            (path / "late" / "file").touch()
+
+    remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(appear))
+    assert os.listdir(log_dir_path) == []
+
+
+def test_one_that_never_gets_empty_is_given_up(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any, failures: LogDirFailures
+) -> None:
+    path = partition(log_dir_path, segments=1)
+    with pytest.raises(ItemFailed, match="keeps changing"):
+        remove_dir(
+            open_log_dir(log_dir_path),
+            MARKED,
+            identity_of(path),
+            calls(lambda n: (path / f"late-{n}").touch()),
+        )
+    assert failures.reason(str(log_dir_path)) is None
+
+
+def test_a_broker_that_takes_the_lock_stops_it_at_once(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, spawn: Callable[..., Any]
+) -> None:
+    path = partition(log_dir_path, segments=2000, size=0)
+    log_dir = open_log_dir(log_dir_path)
+    done = 0
+
+    def progress(files: int, _: int) -> None:
+        nonlocal done
+        done += files
+        if done == 500:
+            spawn(LOCK, log_dir_path / ".lock")
+
+    with pytest.raises(BrokerHoldsLogDir):
+        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir), on_progress=progress)
+    # Waiting for the other process took longer than a look is good for, so not one more call was made.
+    assert done == 500
+    assert len(os.listdir(path)) == 2000 * 3 + 3 - 500
+
+
+def test_asked_to_stop_it_stops_between_two_files(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf
+) -> None:
+    path = partition(log_dir_path)
+    log_dir = open_log_dir(log_dir_path)
+    asked = iter([False] * 5)
+    with pytest.raises(RemovalStopped):
+        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir), stop=lambda: next(asked, True))
+    assert len(os.listdir(path)) == 12 - 5
+
+
+def big_file(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        chunk = b"x" * (1 << 20)
+        for _ in range(size >> 20):
+            file.write(chunk)
+
+
+def test_big_files_go_in_steps(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any) -> None:
+    """No single call frees more than 64 MB: neither a truncate nor the unlink at the end."""
+    path = partition(log_dir_path, segments=0)
+    big = path / f"{0:020d}.log"
+    big_file(big, 150 << 20)
+    sizes: list[int] = []
+
+    def record(_: int) -> None:
+        sizes.append(big.stat().st_size if big.exists() else 0)
+
+    removed = remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(record))
+    assert sizes[:4] == [150 << 20, (150 - 64) << 20, (150 - 128) << 20, 0]
+    assert removed.bytes == (150 << 20) + 1 + 4 + 44
+    assert removed.freed_bytes >= 150 << 20
+
+
+def test_a_sparse_giant_does_not_take_forever(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    path = partition(log_dir_path, segments=0)
+    big = path / f"{0:020d}.log"
+    big_file(big, 80 << 20)
+    with big.open("r+b") as file:
+        file.seek(1 << 40)
+        file.write(b"end")
+    count = calls()
+    remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), count)
+    assert count.count < 40
+    assert os.listdir(log_dir_path) == []
+
+
+def test_a_hard_linked_file_is_only_unlinked(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf) -> None:
+    path = partition(log_dir_path, segments=0)
+    big = path / f"{0:020d}.log"
+    big_file(big, 80 << 20)
+    other = log_dir_path / "other-link"
+    os.link(big, other)
+    log_dir = open_log_dir(log_dir_path)
+    removed = remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir))
+    assert other.stat().st_size == 80 << 20
+    assert other.stat().st_nlink == 1
+    assert removed.freed_bytes < 1 << 20
+    other.unlink()
+
+
+def test_a_stray_is_removed_under_its_holder(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, spawn: Callable[..., Any]
+) -> None:
+    """`.log` gives its space back at once; a mapped index is never truncated; a linked `.log` neither."""
+    path = partition(log_dir_path, STRAY, segments=2, size=8192)
+    linked = log_dir_path / "linked"
+    os.link(path / f"{100:020d}.log", linked)
+    holder = spawn(LOCK, log_dir_path / ".lock")
+    log_dir = open_log_dir(log_dir_path)
+    with (
+        (path / f"{0:020d}.log").open("rb") as log,
+        (path / f"{0:020d}.index").open("r+b") as index,
+        mmap.mmap(index.fileno(), 0) as mapped,
+    ):
+        removed = remove_dir(
+            log_dir,
+            STRAY,
+            identity_of(path),
+            HolderWatch(log_dir.fd, log_dir.path, holder.pid),
+            held_by_holder=True,
+        )
+        assert os.fstat(log.fileno()).st_size == 0
+        assert os.fstat(index.fileno()).st_size == 8192
+        assert mapped[:4] == b"xxxx"
+    assert linked.stat().st_size == 8192
+    assert removed.files == 9
+    assert removed.freed_bytes == 8192  # the one .log without another link
+    linked.unlink()
+    assert os.listdir(log_dir_path) == [".lock"]
+
+
+def test_a_stray_can_be_unlinked_only(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf) -> None:
+    path = partition(log_dir_path, STRAY, segments=1, size=8192)
+    with (path / f"{0:020d}.log").open("rb") as log:
+        removed = remove_dir(
+            open_log_dir(log_dir_path),
+            STRAY,
+            identity_of(path),
+            None,
+            held_by_holder=True,
+            truncate_held=False,
+        )
+        assert os.fstat(log.fileno()).st_size == 8192
+    assert removed.freed_bytes == 0
+
+
+def test_the_holder_of_a_stray_that_leaves_stops_it(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, spawn: Callable[..., Any]
+) -> None:
+    """The next broker may be loading the stray by then."""
+    path = partition(log_dir_path, STRAY, segments=1000, size=0)
+    holder = spawn(LOCK, log_dir_path / ".lock")
+    log_dir = open_log_dir(log_dir_path)
+    done: list[int] = []
+
+    def progress(files: int, _: int) -> None:
+        done.append(files)
+        if sum(done) == 3:
+            holder.close()
+
+    with pytest.raises(BrokerHoldsLogDir, match="no longer"):
+        remove_dir(
+            log_dir,
+            STRAY,
+            identity_of(path),
+            HolderWatch(log_dir.fd, log_dir.path, holder.pid),
+            held_by_holder=True,
+            on_progress=progress,
+        )
+    # At most what two milliseconds are good for went after it.
+    assert len(os.listdir(path)) > 1000
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_budget_spreads_the_bytes_evenly(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    path = partition(log_dir_path, segments=0)
+    big = path / f"{0:020d}.log"
+    big_file(big, 40 << 20)
+    time = Time()
+    budget = ByteBudget(10 << 20, monotonic=time.monotonic, sleep=time.sleep)
+    assert budget.chunk == 1 << 20
+    freed_at: list[tuple[float, int]] = []
+    remove_dir(
+        open_log_dir(log_dir_path),
+        MARKED,
+        identity_of(path),
+        calls(lambda n: freed_at.append((time.now, big.stat().st_size if big.exists() else 0))),
+        budget=budget,
+    )
+    # 40 MiB at 10 MiB/s: the last of it after 3.9 s, and never more than a chunk ahead of the rate.
+    assert 3.8 < time.now < 4.2
+    for now, left in freed_at:
+        assert (40 << 20) - left <= now * (10 << 20) + budget.chunk + 1
+    assert all(nap <= 0.1 for nap in time.slept)
+
+
+def test_a_budget_stops_in_the_middle_of_a_wait() -> None:
+    time = Time()
+    budget = ByteBudget(1 << 20, monotonic=time.monotonic, sleep=time.sleep)
+    assert budget.take(100 << 20, lambda: False)
+    assert not budget.take(1, lambda: time.now > 1)
+    assert time.now < 1.2
+    with pytest.raises(ValueError, match="at least"):
+        ByteBudget(0)
+
+
+def test_chunks_follow_the_rate() -> None:
+    assert ByteBudget(1).chunk == 1 << 20
+    assert ByteBudget(100 << 20).chunk == 10 << 20
+    assert ByteBudget(1 << 40).chunk == MAX_CHUNK
+
+
+def test_a_full_disk_can_be_emptied(loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf) -> None:
+    for kind in ("ext4", "xfs"):
+        root = loop_fs(kind)
+        path = partition(root)
+        with (path / f"{300:020d}.log").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(b"x" * (1 << 20))
+        log_dir = open_log_dir(root)
+        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir))
+        assert not path.exists()
+        log_dir.close()
+
+
+def test_a_failing_disk_is_offline_and_stays_so(
+    loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf, failures: LogDirFailures
+) -> None:
+    need_command("xfs_io")
+    root = loop_fs("xfs")
+    path = partition(root, segments=300, size=0)
+    log_dir = open_log_dir(root)
+    done = 0
+
+    def progress(files: int, _: int) -> None:
+        nonlocal done
+        done += files
+        if done == 100:
+            subprocess.run(["xfs_io", "-x", "-c", "shutdown", str(root)], check=True)
+
+    expect = identity_of(path)
+    with pytest.raises(KafkaStorageError):
+        remove_dir(log_dir, MARKED, expect, interlock_of(log_dir), on_progress=progress)
+    assert failures.reason(str(root))
+    with pytest.raises(KafkaStorageError):
+        remove_dir(log_dir, MARKED, expect, interlock_of(log_dir))
+    assert done == 100
+
+
+def test_an_immutable_file_fails_this_item_only(
+    loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf, failures: LogDirFailures
+) -> None:
+    need_command("chattr")
+    root = loop_fs("ext4", 32 << 20)
+    path = partition(root)
+    stuck = path / f"{100:020d}.log"
+    subprocess.run(["chattr", "+i", str(stuck)], check=True)
+    log_dir = open_log_dir(root)
+    with pytest.raises(ItemFailed, match=f"{stuck.name}$"):
+        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir))
+    assert failures.reason(str(root)) is None
+    assert (path / f"{100:020d}.index").exists()
+    subprocess.run(["chattr", "-i", str(stuck)], check=True)
+    remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir))
+    assert not path.exists()

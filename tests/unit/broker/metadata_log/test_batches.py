@@ -1,0 +1,33 @@
+"""Renames come in batches of bounded size that never part a pair."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.agent.execute.lanes import BATCH, batches
+from logagent.model.planning.plan import Proposal
+from logagent.model.records import ActionKind
+from tests.hosts import directory
+
+
+@given(st.lists(st.tuples(st.sampled_from(["/d1", "/d2"]), st.booleans()), max_size=3 * BATCH))
+def test_batches_keep_the_order_and_the_pairs(drawn: list[tuple[str, bool]]) -> None:
+    proposals: list[Proposal] = []
+    for number, (log_dir, in_pair) in enumerate(drawn):
+        comes = directory(f"t-{number}.{number:032x}-stray", log_dir=log_dir)
+        if in_pair:
+            stands = directory(f"t-{number}", log_dir=log_dir)
+            room = (log_dir, comes.name)
+            proposals.append(Proposal(ActionKind.QUARANTINE, stands, "makes room", new_name="x", makes_room_for=room))
+        proposals.append(Proposal(ActionKind.RESTORE, comes, "asked for", new_name=f"t-{number}"))
+    made = list(batches(proposals))
+    assert [p for _, batch in made for p in batch] == proposals
+    for places, batch in made:
+        assert {(p.dir.log_dir, p.dir.log_dir) for p in batch} == {places}
+        assert 1 <= len(batch) <= BATCH + 1
+        assert batch[-1].makes_room_for is None
+    for (one, first), (other, _) in pairwise(made):
+        assert one != other or len(first) >= BATCH

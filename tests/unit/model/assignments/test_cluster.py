@@ -1,0 +1,70 @@
+"""Whose log dirs they are: all must agree, and with the configuration."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.assignments.cluster import MetaSeen, agree
+
+A = MetaSeen("cluster-a", 1, "dir-a")
+B = MetaSeen("cluster-a", 1, "dir-b")
+
+
+def test_log_dirs_that_agree_have_no_problem() -> None:
+    view = agree({"/d1": A, "/d2": B}, 1)
+    assert (view.cluster_id, view.node_id, dict(view.problems)) == ("cluster-a", 1, {})
+
+
+def test_a_node_id_below_zero_in_the_configuration_or_none_asks_nothing() -> None:
+    assert agree({"/d1": A}, None).problems == {}
+
+
+@pytest.mark.parametrize(
+    ("other", "configured", "says"),
+    [
+        (MetaSeen("cluster-b", 1), 1, "different clusters"),
+        (MetaSeen("cluster-a", 2), 1, "different nodes"),
+        (MetaSeen("cluster-a", 1), 2, "the broker's configuration 2"),
+        (MetaSeen(error="no version"), 1, "cannot be read"),
+    ],
+)
+def test_any_disagreement_is_everybodys_problem(other: MetaSeen, configured: int, says: str) -> None:
+    """It cannot be told which of them is the stranger."""
+    view = agree({"/d1": A, "/d2": other}, configured)
+    assert set(view.problems) == {"/d1", "/d2"}
+    assert says in view.problems["/d1"] and says in view.problems["/d2"]
+
+
+def test_an_unformatted_log_dir_is_its_own_problem_only() -> None:
+    view = agree({"/d1": A, "/d2": MetaSeen(missing=True)}, 1)
+    assert set(view.problems) == {"/d2"}
+    assert "unformatted" in view.problems["/d2"]
+    assert (view.cluster_id, view.node_id) == ("cluster-a", 1)
+
+
+def test_without_a_cluster_id_nothing_is_known() -> None:
+    assert set(agree({"/d1": MetaSeen(None, 1)}, 1).problems) == {"/d1"}
+
+
+METAS = st.builds(
+    MetaSeen,
+    cluster_id=st.sampled_from([None, "a", "b"]),
+    node_id=st.sampled_from([None, -1, 1, 2]),
+    missing=st.booleans(),
+    error=st.sampled_from([None, "broken"]),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["/d1", "/d2", "/d3"]), METAS, min_size=1), st.sampled_from([None, 1, 2]))
+def test_what_has_no_problem_agrees_with_all_others(metas: dict[str, MetaSeen], configured: int | None) -> None:
+    view = agree(metas, configured)
+    fine = [m for path, m in metas.items() if path not in view.problems]
+    readable = [m for m in metas.values() if not m.missing and not m.error]
+    for m in fine:
+        assert not m.missing and not m.error and m.cluster_id is not None
+        assert all(o.cluster_id in (None, m.cluster_id) for o in readable)
+        known = {o.node_id for o in readable if o.node_id is not None and o.node_id >= 0}
+        assert len(known) <= 1
+        assert configured is None or known <= {configured}

@@ -1,0 +1,263 @@
+"""The decision on one directory: every line of its table, and what may never happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from logagent.model.assignments.image import (
+    RESERVED_DIRECTORY_IDS,
+    AssignmentImage,
+    BrokerRegistration,
+    PartitionAssignment,
+    Source,
+    Topic,
+    make_image,
+)
+from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, decide
+from logagent.model.facts import Ruling
+from logagent.model.records import Kind, PartitionDir, Verdict
+from tests.metadata_writer import id_of
+
+NOW = 1_800_000_000_000
+MAX_AGE = 900_000
+HERE, ELSEWHERE = id_of(901), id_of(902)
+LIVES, MOVED, MOVING, GONE, NEW = (id_of(n) for n in range(5))
+HOST = Host(node_id=1, cluster_id="ours", max_age_ms=MAX_AGE)
+
+
+def image(**changes: Any) -> AssignmentImage:
+    topics = [
+        Topic("lives", LIVES, {0: PartitionAssignment((1, 2), (1, 2), directories=(HERE, ELSEWHERE), leader=1)}),
+        Topic("moved", MOVED, {0: PartitionAssignment((2, 3), (2, 3))}),
+        Topic("moving", MOVING, {0: PartitionAssignment((2, 3), (2,), adding=(3,))}),
+        Topic("again", NEW, {0: PartitionAssignment((1,))}),
+        Topic("__consumer_offsets", id_of(50), {0: PartitionAssignment((2,))}),
+        Topic("old", None, {0: PartitionAssignment((1,))}),
+    ]
+    return make_image(
+        **{
+            "topics": topics,
+            "source": Source.KRAFT_LOG,
+            "cluster_id": "ours",
+            "at_ms": NOW - 500,
+            "known_until_ms": NOW - 500,
+            "complete": True,
+            **changes,
+        }
+    )
+
+
+def directory(topic: str | None, topic_id: str | None, **changes: Any) -> PartitionDir:
+    made = PartitionDir(
+        log_dir="/d1",
+        name=f"{topic}-0",
+        kind=Kind.CURRENT,
+        topic=topic,
+        partition=0,
+        uuid=None,
+        truncated=False,
+        device=1,
+        inode=2,
+        ctime_ns=(NOW - 3_600_000) * 1_000_000,
+        mtime_ns=(NOW - 3_600_000) * 1_000_000,
+        topic_id=topic_id,
+    )
+    return replace(made, **changes)
+
+
+def ruled(one: PartitionDir, from_image: AssignmentImage | None, host: Host = HOST, **more: Any) -> Ruling:
+    ruling = decide(one, from_image, host, **{"now_ms": NOW, "directory_id": HERE, **more})
+    assert ruling is not None
+    return ruling
+
+
+def outcome(ruling: Ruling) -> tuple[str, str | None]:
+    return str(ruling.verdict), ruling.reason
+
+
+ASSIGNED = ("assigned", None)
+
+
+@pytest.mark.parametrize(
+    ("topic", "topic_id", "answer"),
+    [
+        ("lives", LIVES, ASSIGNED),
+        ("lives", None, ("unknown", "no-topic-id")),
+        ("lives", "AAAAAAAAAAAAAAAAAAAAAA", ("unknown", "no-topic-id")),
+        ("lives", MOVED, ("unknown", "sources-disagree")),
+        ("moved", MOVED, ("orphan", "not-a-replica")),
+        ("moving", MOVING, ("unknown", "reassigning")),
+        ("again", GONE, ("orphan", "topic-recreated")),
+        ("gone", GONE, ("orphan", "topic-absent")),
+        ("old", GONE, ("unknown", "no-topic-id")),
+        ("__consumer_offsets", id_of(50), ("unknown", "internal")),
+        ("__consumer_offsets", GONE, ("unknown", "internal")),
+        ("__share_group_state", GONE, ("unknown", "internal")),
+        ("__cluster_metadata", GONE, ("unknown", "internal")),
+        (None, GONE, ("unknown", "internal")),
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.CURRENT, Kind.FUTURE])
+def test_by_topic_id(topic: str | None, topic_id: str | None, answer: tuple[str, str], kind: Kind) -> None:
+    assert outcome(ruled(directory(topic, topic_id, kind=kind), image())) == answer
+
+
+def test_an_assigned_internal_topic_is_simply_assigned() -> None:
+    topics = [Topic("__consumer_offsets", GONE, {0: PartitionAssignment((1,))})]
+    assert outcome(ruled(directory("__consumer_offsets", GONE), image(topics=topics))) == ASSIGNED
+
+
+def test_a_partition_that_a_living_topic_does_not_have_is_unknown() -> None:
+    assert outcome(ruled(directory("lives", LIVES, partition=7), image())) == ("unknown", "no-assignments")
+
+
+@pytest.mark.parametrize("kind", [k for k in Kind if k not in (Kind.CURRENT, Kind.FUTURE)])
+def test_other_kinds_have_no_verdict(kind: Kind) -> None:
+    assert decide(directory("gone", GONE, kind=kind), image(), HOST, now_ms=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("directories", "directory_id", "kind", "answer"),
+    [
+        ((HERE, ELSEWHERE), HERE, Kind.CURRENT, ASSIGNED),
+        ((ELSEWHERE, HERE), HERE, Kind.CURRENT, ("unknown", "wrong-directory")),
+        ((ELSEWHERE, HERE), HERE, Kind.FUTURE, ASSIGNED),
+        ((ELSEWHERE, HERE), None, Kind.CURRENT, ASSIGNED),
+        ((), HERE, Kind.CURRENT, ASSIGNED),
+        *(((reserved, HERE), HERE, Kind.CURRENT, ASSIGNED) for reserved in sorted(RESERVED_DIRECTORY_IDS)[:4]),
+    ],
+)
+def test_a_directory_is_a_finding_and_never_an_orphan(
+    directories: tuple[str, ...], directory_id: str | None, kind: Kind, answer: tuple[str, str | None]
+) -> None:
+    topics = [Topic("lives", LIVES, {0: PartitionAssignment((1, 2), directories=directories)})]
+    found = ruled(directory("lives", LIVES, kind=kind), image(topics=topics), directory_id=directory_id)
+    assert outcome(found) == answer
+
+
+@pytest.mark.parametrize(
+    ("changes", "host", "reason"),
+    [
+        ({"topics": []}, HOST, "no-assignments"),
+        ({"topics": [Topic("lives", LIVES, {0: PartitionAssignment((2,))})]}, HOST, "no-assignments"),
+        ({"cluster_id": "theirs"}, HOST, "foreign-cluster"),
+        ({"cluster_id": None}, HOST, "foreign-cluster"),
+        ({}, replace(HOST, cluster_id=None), "foreign-cluster"),
+        ({}, replace(HOST, node_id=None), "foreign-cluster"),
+        ({"at_ms": NOW - MAX_AGE - 1}, HOST, "stale-assignments"),
+        ({"at_ms": NOW + CLOCK_TOLERANCE_MS + 1}, HOST, "stale-assignments"),
+    ],
+)
+@pytest.mark.parametrize("topic_id", [LIVES, GONE, MOVED])
+def test_an_image_that_cannot_be_used(changes: dict[str, Any], host: Host, reason: str, topic_id: str) -> None:
+    found = ruled(directory("lives", topic_id), image(**changes), host)
+    assert outcome(found) == ("unknown", reason)
+
+
+def test_no_image_at_all() -> None:
+    assert outcome(ruled(directory("gone", GONE), None)) == ("unknown", "no-assignments")
+
+
+def test_stale_and_foreign_are_refused_with_the_figure() -> None:
+    stale = ruled(directory("gone", GONE), image(at_ms=NOW - 1_000_000))
+    assert stale.detail is not None and "1000 s old, at most 900 s" in stale.detail
+    foreign = ruled(directory("gone", GONE), image(cluster_id="theirs"))
+    assert foreign.detail is not None and "of cluster theirs, not ours" in foreign.detail
+
+
+@pytest.mark.parametrize("age_ms", [-CLOCK_TOLERANCE_MS, 0, MAX_AGE])
+def test_the_bounds_of_age_are_inclusive(age_ms: int) -> None:
+    assert outcome(ruled(directory("gone", GONE), image(at_ms=NOW - age_ms))) == ("orphan", "topic-absent")
+
+
+@pytest.mark.parametrize(
+    ("uncommitted", "topic", "topic_id", "reason"),
+    [
+        ({GONE}, "gone", GONE, "uncommitted"),
+        ({GONE}, "again", GONE, "uncommitted"),
+        ({(MOVED, 0)}, "moved", MOVED, "uncommitted"),
+        ({(MOVED, 1)}, "moved", MOVED, "not-a-replica"),
+        ({NEW}, "gone", GONE, "topic-absent"),
+    ],
+)
+def test_an_uncommitted_removal(uncommitted: set[Any], topic: str, topic_id: str, reason: str) -> None:
+    found = ruled(directory(topic, topic_id), image(uncommitted=frozenset(uncommitted)))
+    assert found.reason == reason
+
+
+@pytest.mark.parametrize("absent", [None, set(), {LIVES}])
+def test_a_list_that_leaves_a_topic_out_proves_nothing(absent: set[str] | None) -> None:
+    listed = image(source=Source.ADMIN, complete=False)
+    for topic in ("gone", "again"):
+        found = ruled(directory(topic, GONE), listed, absent_by_id=absent)
+        assert outcome(found) == ("unknown", "no-assignments")
+    # What the list does say is believed.
+    assert outcome(ruled(directory("moved", MOVED), listed, absent_by_id=absent)) == ("orphan", "not-a-replica")
+
+
+def test_an_answer_by_id_proves_absence() -> None:
+    listed = image(source=Source.ADMIN, complete=False)
+    found = [outcome(ruled(directory(t, GONE), listed, absent_by_id={GONE})) for t in ("gone", "again")]
+    assert found == [("orphan", "topic-absent"), ("orphan", "topic-recreated")]
+
+
+@pytest.mark.parametrize(
+    ("ctime_ms", "mtime_ms", "answer"),
+    [
+        (NOW - 500, NOW - 500, ("orphan", "topic-absent")),
+        (NOW - 499, NOW - 499, ("unknown", "stale-assignments")),
+        (NOW, NOW - 600, ("orphan", "topic-absent")),
+        (NOW - 600, NOW, ("orphan", "topic-absent")),
+    ],
+)
+def test_a_directory_younger_than_the_image(ctime_ms: int, mtime_ms: int, answer: tuple[str, str]) -> None:
+    one = directory("gone", GONE, ctime_ns=ctime_ms * 1_000_000, mtime_ns=mtime_ms * 1_000_000)
+    assert outcome(ruled(one, image())) == answer
+
+
+@pytest.mark.parametrize(
+    ("isr", "fenced", "last"),
+    [((1, 2), False, False), ((1, 2), True, True), ((1,), False, True), ((), False, None), ((1, 9), False, True)],
+)
+def test_last_copy(isr: tuple[int, ...], fenced: bool, last: bool | None) -> None:
+    topics = [Topic("lives", LIVES, {0: PartitionAssignment((1, 2, 9), isr)})]
+    brokers = {1: BrokerRegistration(1, (), False), 2: BrokerRegistration(2, (), fenced)}
+    assert ruled(directory("lives", LIVES), image(topics=topics, brokers=brokers)).last_copy is last
+
+
+def test_last_copy_where_brokers_are_not_known() -> None:
+    assert ruled(directory("lives", LIVES), image()).last_copy is False
+
+
+# -- two sources -----------------------------------------------------------------------------------
+
+ORPHAN = Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, "no topic has the id")
+LIVING = Ruling(Verdict.ASSIGNED)
+UNSURE = Ruling(Verdict.UNKNOWN, Reason.REASSIGNING, "being moved")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer"),
+    [
+        (ORPHAN, None, ("orphan", "topic-absent")),
+        (ORPHAN, ORPHAN, ("orphan", "topic-absent")),
+        (ORPHAN, replace(ORPHAN, reason=Reason.NOT_A_REPLICA), ("unknown", "sources-disagree")),
+        (ORPHAN, LIVING, ("unknown", "sources-disagree")),
+        (ORPHAN, UNSURE, ("unknown", "sources-disagree")),
+        (LIVING, ORPHAN, ("unknown", "sources-disagree")),
+        (LIVING, UNSURE, ASSIGNED),
+        (LIVING, None, ASSIGNED),
+        (UNSURE, ORPHAN, ("unknown", "reassigning")),
+        (UNSURE, LIVING, ("unknown", "reassigning")),
+    ],
+)
+def test_combine(first: Ruling, second: Ruling | None, answer: tuple[str, str | None]) -> None:
+    combined = combine(first, second)
+    assert outcome(combined) == answer
+    if combined.reason == Reason.SOURCES_DISAGREE:
+        assert combined.detail is not None and second is not None
+        assert str(first.verdict) in combined.detail and str(second.verdict) in combined.detail

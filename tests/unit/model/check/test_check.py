@@ -1,0 +1,440 @@
+"""The start-up linter: every code from hand-made facts, for the releases it concerns and for the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.check import check as check_module
+from logagent.model.check.check import SHOWN_ALIKE, any_fatal, check
+from logagent.model.check.facts import (
+    CheckpointFault,
+    Denied,
+    LogDirSeen,
+    MetaFile,
+    MetaState,
+    Mode,
+    PathProblem,
+    Room,
+    ServerSeen,
+    StartFacts,
+)
+from logagent.model.finding import ALL, Finding, Releases, Severity, Version, concerning
+from logagent.model.naming.names import classify
+from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
+
+UUID = "0123456789abcdef0123456789abcdef"
+OTHER_UUID = "f123456789abcdef0123456789abcdef"
+ID, OTHER_ID = "Xs6gS0pIR5yNqcAe2bBqwQ", "Ys6gS0pIR5yNqcAe2bBqwQ"
+FATAL, WARNING, INFO = Severity
+NEW: Version = (4, 3, 1)
+
+
+def meta(**changes: object) -> MetaFile:
+    values = {"version": 1, "cluster_id": "cluster", "node_id": 1, "directory_id": "d1"}
+    return replace(MetaFile(MetaState.READ, **values), **changes)  # type: ignore[arg-type]
+
+
+def seen(path: str = "/d1", **changes: object) -> LogDirSeen:
+    name = path.strip("/")
+    healthy = LogDirSeen(path, path, meta=meta(directory_id=name), room=Room(1000, 500, 1000, 500))
+    return replace(healthy, **changes)  # type: ignore[arg-type]
+
+
+def directory(name: str, log_dir: str = "/d1", topic_id: str | None = ID, error: str | None = None) -> PartitionDir:
+    parsed = classify(name)
+    return PartitionDir(
+        log_dir=log_dir,
+        name=name,
+        kind=parsed.kind,
+        topic=parsed.topic,
+        partition=parsed.partition,
+        uuid=parsed.uuid,
+        truncated=parsed.truncated,
+        device=1,
+        inode=abs(hash((log_dir, name))),
+        ctime_ns=0,
+        mtime_ns=0,
+        topic_id=topic_id,
+        error=error if error is not None else parsed.error,
+    )
+
+
+def facts(*log_dirs: LogDirSeen, dirs: tuple[PartitionDir, ...] = (), **changes: object) -> StartFacts:
+    server = ServerSeen(Mode.KRAFT, 1, "/d1,/d2", "/d1", "/etc/kafka/server.properties")
+    return replace(StartFacts(server, log_dirs or (seen(), seen("/d2")), dirs), **changes)  # type: ignore[arg-type]
+
+
+def said(found: StartFacts, version: Version | None = NEW) -> list[tuple[str, str, str]]:
+    """(severity, code, path) of every finding."""
+    return [(f.severity.value, f.code, f.path) for f in check(found, version)]
+
+
+def zookeeper(found: StartFacts) -> StartFacts:
+    return replace(found, server=replace(found.server, mode=Mode.ZOOKEEPER))
+
+
+def test_nothing_is_said_of_a_healthy_broker() -> None:
+    healthy = facts(dirs=(directory("orders-0"), directory("orders-1", "/d2"), directory(f"x-0.{UUID}-delete")))
+    assert said(healthy) == []
+    assert said(healthy, None) == []
+
+
+NAMES: list[tuple[str, tuple[PartitionDir, ...], Version, list[tuple[str, str, str]]]] = [
+    ("unparsable", (directory("bar"),), NEW, [("fatal", "unparsable-name", "/d1/bar")]),
+    ("hidden", (directory(".trash"),), (2, 5, 1), [("fatal", "unparsable-name", "/d1/.trash")]),
+    ("lost+found", (directory("lost+found"),), NEW, [("fatal", "lost-and-found", "/d1/lost+found")]),
+    ("cache", (directory("remote-log-index-cache"),), NEW, []),
+    (
+        "cache, old",
+        (directory("remote-log-index-cache"),),
+        (2, 5, 1),
+        [("fatal", "cache-unsupported", "/d1/remote-log-index-cache")],
+    ),
+    ("metadata log", (directory("__cluster_metadata-0", topic_id=None),), NEW, []),
+    ("no hex", (directory("zzz-0.nohex-delete", topic_id=None),), NEW, []),
+    ("two deleted", (directory(f"z-0.{UUID}-delete"), directory(f"z-0.{OTHER_UUID}-delete")), NEW, []),
+    ("not utf-8", (directory("bar\udcff"),), NEW, [("info", "undecodable-name", "/d1/bar\udcff")]),
+    ("stray, new", (directory(f"z-0.{UUID}-stray"),), (3, 6, 1), []),
+    (
+        "stray, old",
+        (directory(f"z-0.{UUID}-stray"),),
+        (3, 6, 0),
+        [("fatal", "stray-unsupported", f"/d1/z-0.{UUID}-stray")],
+    ),
+    ("dangling symlink", (directory("bar", error="symlink"),), NEW, []),
+    (
+        "mount point",
+        (directory("orders-0", error="mount point"),),
+        NEW,
+        [("warning", "mounted-partition", "/d1/orders-0")],
+    ),
+    (
+        "broken metadata",
+        (directory("orders-0", topic_id=None, error="partition.metadata: malformed line ''"),),
+        NEW,
+        [("fatal", "broken-partition-metadata", "/d1/orders-0")],
+    ),
+    (
+        "broken metadata before topic ids",
+        (directory("orders-0", topic_id=None, error="partition.metadata: x"),),
+        (2, 7, 0),
+        [],
+    ),
+    ("no metadata, 3.6", (directory("orders-0", topic_id=None),), (3, 6, 2), []),
+    (
+        "no metadata, 3.7.0",
+        (directory("orders-0", topic_id=None),),
+        (3, 7, 0),
+        [("fatal", "no-topic-id", "/d1/orders-0")],
+    ),
+    (
+        "no metadata, 3.7.1",
+        (directory("orders-0", topic_id=None),),
+        (3, 7, 1),
+        [("warning", "no-topic-id", "/d1/orders-0")],
+    ),
+    ("no metadata, deleted", (directory(f"z-0.{UUID}-delete", topic_id=None),), (3, 7, 0), []),
+    (
+        "the same id twice",
+        (directory("orders-0"), directory("orders-0", "/d2")),
+        NEW,
+        [("fatal", "duplicate-partition", "/d1/orders-0")],
+    ),
+    (
+        "an old incarnation",
+        (directory("orders-0"), directory("orders-0", "/d2", OTHER_ID)),
+        NEW,
+        [("info", "duplicate-partition", "/d1/orders-0")],
+    ),
+    (
+        "an old incarnation, 3.7.0",
+        (directory("orders-0"), directory("orders-0", "/d2", OTHER_ID)),
+        (3, 7, 0),
+        [("fatal", "duplicate-partition", "/d1/orders-0")],
+    ),
+    (
+        "two spellings",
+        (directory("orders-1"), directory("orders-01")),
+        NEW,
+        [("fatal", "duplicate-partition", "/d1/orders-1")],
+    ),
+    (
+        "two futures",
+        (directory(f"orders-1.{UUID}-future"), directory(f"orders-1.{OTHER_UUID}-future", "/d2")),
+        NEW,
+        [("fatal", "duplicate-future", f"/d1/orders-1.{UUID}-future")],
+    ),
+    ("a move under way", (directory("orders-1"), directory(f"orders-1.{UUID}-future", "/d2")), NEW, []),
+    (
+        "a future beside its current",
+        (directory("orders-1"), directory(f"orders-1.{UUID}-future")),
+        NEW,
+        [("fatal", "future-beside-current", f"/d1/orders-1.{UUID}-future")],
+    ),
+    (
+        "a future of another incarnation",
+        (directory("orders-1"), directory(f"orders-1.{UUID}-future", topic_id=OTHER_ID)),
+        NEW,
+        [],
+    ),
+    (
+        "a name too long to move",
+        (directory("t" * 214 + "-0"), directory("t" * 213 + "-1")),
+        NEW,
+        [("info", "future-name-too-long", "/d1/" + "t" * 214 + "-0")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("dirs", "version", "expected"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
+def test_directories(dirs: tuple[PartitionDir, ...], version: Version, expected: list[tuple[str, str, str]]) -> None:
+    assert said(facts(dirs=dirs), version) == expected
+
+
+LINK = f"z-0.{UUID}-delete"
+LINKS: list[tuple[str, Mapping[str, str], list[tuple[str, str, str]]]] = [
+    (LINK, {LINK: "/precious"}, [("fatal", "delete-through-link", f"/d1/{LINK}")]),
+    (LINK, {}, []),
+    ("orders-0", {"orders-0": "/elsewhere"}, [("info", "linked-partition", "/d1/orders-0")]),
+    ("bar", {"bar": "/elsewhere"}, [("fatal", "unparsable-name", "/d1/bar")]),
+]
+
+
+@pytest.mark.parametrize(("name", "links", "expected"), LINKS)
+def test_symlinks(name: str, links: Mapping[str, str], expected: list[tuple[str, str, str]]) -> None:
+    found = facts(seen(dir_links=links), dirs=(directory(name, error="symlink"),))
+    assert said(found) == expected
+
+
+def test_an_assigned_directory_without_topic_id_is_fatal() -> None:
+    found = facts(dirs=(directory("orders-0", topic_id=None),), assigned=frozenset({TopicPartition("orders", 0)}))
+    (finding,) = check(found, NEW)
+    assert (finding.severity, finding.code) == (FATAL, "no-topic-id")
+    assert "EMPTY" in finding.says
+
+
+def test_what_is_gone_does_not_count_as_duplicate() -> None:
+    both = (directory("orders-0"), directory("orders-0", "/d2"))
+    found = facts(dirs=both, gone=frozenset({("/d2", "orders-0")}))
+    assert said(found) == [("info", "duplicate-partition", "/d1/orders-0")]
+    assert said(zookeeper(found)) == [
+        ("fatal", "duplicate-partition", "/d1/orders-0"),
+        ("fatal", "no-process-roles", "/etc/kafka/server.properties"),
+    ]
+
+
+def test_zookeeper_mode_has_no_topic_id_to_lose() -> None:
+    found = zookeeper(facts(dirs=(directory("orders-0", topic_id=None),)))
+    assert said(found, (3, 9, 1)) == []
+
+
+LOG_DIRS: list[tuple[str, LogDirSeen, list[tuple[str, str, str]]]] = [
+    ("missing", seen(problem=PathProblem.MISSING), [("fatal", "log-dir-missing", "/d1")]),
+    ("dangling", seen(problem=PathProblem.DANGLING), [("fatal", "log-dir-missing", "/d1")]),
+    ("a file", seen(problem=PathProblem.NOT_A_DIRECTORY), [("fatal", "log-dir-not-a-directory", "/d1")]),
+    ("unreadable", seen(problem=PathProblem.UNREADABLE), [("fatal", "log-dir-failed", "/d1")]),
+    ("failed", seen(health=Health.OFFLINE, detail="EIO"), [("fatal", "log-dir-failed", "/d1")]),
+    ("read-only", seen(health=Health.READ_ONLY), [("fatal", "read-only", "/d1")]),
+    ("full", seen(health=Health.FULL), [("fatal", "full", "/d1")]),
+    ("low space", seen(room=Room(1000, 19, 1000, 500)), [("warning", "low-space", "/d1")]),
+    ("low inodes", seen(room=Room(1000, 500, 1000, 19)), [("warning", "low-inodes", "/d1")]),
+    ("no inode count", seen(room=Room(1000, 500, 0, 0)), []),
+    ("free", seen(holder=Holder(HolderState.FREE)), []),
+    ("held by another", seen(holder=Holder(HolderState.STARTING, 7)), [("fatal", "lock-held", "/d1/.lock")]),
+    (
+        "held by the broker",
+        seen(holder=Holder(HolderState.HELD, 7), holder_is_broker=True),
+        [("info", "broker-running", "/d1")],
+    ),
+    ("hidden", seen(holder=Holder(HolderState.HIDDEN, 7)), [("warning", "hidden-holder", "/d1")]),
+    ("who knows", seen(holder=Holder(HolderState.UNREADABLE)), [("warning", "not-verified", "/d1/.lock")]),
+    ("given up", seen(given_up_by=7, health=Health.OFFLINE), [("warning", "given-up", "/d1")]),
+    (
+        "denied",
+        seen(denied=(Denied("/d1/a-0", "write", 0, 0, 0o755),)),
+        [("fatal", "access-denied", "/d1/a-0")],
+    ),
+    ("not seen", seen(not_seen=("a-0",)), [("warning", "not-verified", "/d1/a-0")]),
+    ("odd file", seen(odd_files=("a-0/b.log",)), [("fatal", "odd-segment-file", "/d1/a-0/b.log")]),
+    ("leftover", seen(leftovers=(".logagent-x",)), [("info", "leftover-temp-file", "/d1/.logagent-x")]),
+    (
+        "malformed checkpoint",
+        seen(checkpoints={"cleaner-offset-checkpoint": (CheckpointFault.MALFORMED, "line 1")}),
+        [("fatal", "broken-checkpoint", "/d1/cleaner-offset-checkpoint")],
+    ),
+    (
+        "number in a checkpoint",
+        seen(checkpoints={"cleaner-offset-checkpoint": (CheckpointFault.NUMBER, "line 3")}),
+        [("warning", "broken-checkpoint", "/d1/cleaner-offset-checkpoint")],
+    ),
+    (
+        "number in the replication checkpoint",
+        seen(checkpoints={"replication-offset-checkpoint": (CheckpointFault.NUMBER, "line 3")}),
+        [("fatal", "broken-checkpoint", "/d1/replication-offset-checkpoint")],
+    ),
+    ("unformatted", seen(meta=MetaFile(MetaState.MISSING)), [("fatal", "unformatted", "/d1")]),
+    (
+        "malformed meta",
+        seen(meta=MetaFile(MetaState.MALFORMED, error="x")),
+        [("fatal", "meta-properties-malformed", "/d1/meta.properties")],
+    ),
+    (
+        "meta without a node",
+        seen(meta=meta(node_id=None)),
+        [("fatal", "meta-properties-malformed", "/d1/meta.properties")],
+    ),
+    (
+        "unreadable meta",
+        seen(meta=MetaFile(MetaState.UNREADABLE, error="x")),
+        [("warning", "not-verified", "/d1/meta.properties")],
+    ),
+    ("another node", seen(meta=meta(node_id=2)), [("fatal", "foreign-node", "/d1/meta.properties")]),
+]
+
+
+@pytest.mark.parametrize(("log_dir", "expected"), [row[1:] for row in LOG_DIRS], ids=[row[0] for row in LOG_DIRS])
+def test_log_dirs(log_dir: LogDirSeen, expected: list[tuple[str, str, str]]) -> None:
+    assert said(facts(log_dir)) == expected
+
+
+def test_about_to_start_any_holder_is_in_the_way() -> None:
+    held = seen(holder=Holder(HolderState.HELD, 7), holder_is_broker=True)
+    assert said(facts(held, about_to_start=True)) == [("fatal", "lock-held", "/d1/.lock")]
+    hidden = seen(holder=Holder(HolderState.HIDDEN, 7))
+    assert said(facts(hidden, about_to_start=True)) == [("fatal", "hidden-holder", "/d1")]
+
+
+def test_zookeeper_mode_makes_missing_log_dirs_and_formats_them() -> None:
+    missing = zookeeper(facts(seen(problem=PathProblem.MISSING), seen("/d2")))
+    assert said(missing, (3, 5, 2)) == [("warning", "log-dir-missing", "/d1")]
+    unformatted = zookeeper(facts(seen(meta=MetaFile(MetaState.MISSING)), seen("/d2")))
+    assert said(unformatted, (3, 5, 2)) == [("warning", "unformatted", "/d1")]
+
+
+PAIRS: list[tuple[str, tuple[LogDirSeen, ...], list[tuple[str, str, str]]]] = [
+    ("one directory twice", (seen(), seen("/d2", canonical="/d1")), [("fatal", "duplicate-log-dir", "/d2")]),
+    ("inside", (seen(), seen("/d1/x-0")), [("fatal", "nested-log-dir", "/d1/x-0")]),
+    ("outside after inside", (seen("/d1/x-0"), seen()), [("fatal", "nested-log-dir", "/d1/x-0")]),
+    ("a prefix is not inside", (seen(), seen("/d10")), []),
+    ("metadata inside", (seen(), seen("/d1/m", holds_logs=False)), [("fatal", "nested-log-dir", "/d1/m")]),
+    ("a log dir in the metadata dir", (seen("/m/d1"), seen("/m", holds_logs=False)), []),
+    (
+        "two clusters",
+        (seen(), seen("/d2", meta=meta(cluster_id="other", directory_id="x"))),
+        [("fatal", "foreign-cluster", "/d2/meta.properties")],
+    ),
+    (
+        "two nodes",
+        (seen(), seen("/d2", meta=meta(node_id=2, directory_id="x"))),
+        [("fatal", "foreign-node", "/d2/meta.properties")],
+    ),
+    (
+        "one directory id",
+        (seen(), seen("/d2", meta=meta(directory_id="d1"))),
+        [("fatal", "duplicate-directory-id", "/d2/meta.properties")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("log_dirs", "expected"), [row[1:] for row in PAIRS], ids=[row[0] for row in PAIRS])
+def test_log_dirs_together(log_dirs: tuple[LogDirSeen, ...], expected: list[tuple[str, str, str]]) -> None:
+    assert said(facts(*log_dirs)) == expected
+
+
+def test_a_nested_log_dir_is_not_an_unparsable_name_too() -> None:
+    found = facts(seen(), seen("/d1/deep/inner"), dirs=(directory("deep"),))
+    assert said(found) == [("fatal", "nested-log-dir", "/d1/deep/inner")]
+
+
+CONFIGS: list[tuple[str, Version, list[tuple[str, str]]]] = [
+    ("/d1,/d2", NEW, []),
+    ("/d1, /d2", NEW, []),
+    ("/d1,,/d2", NEW, [("fatal", "empty-log-dirs-item")]),
+    ("/d1,/d2,", NEW, [("fatal", "empty-log-dirs-item")]),
+    ("/d1,,/d2", (4, 1, 0), []),
+    ("/d1,/d2,/d1", (4, 1, 0), [("fatal", "duplicate-log-dir")]),
+    ("/d1,/d2,/d1", NEW, []),
+    ("/d1,d2", NEW, [("warning", "relative-log-dir")]),
+]
+
+
+@pytest.mark.parametrize(("text", "version", "expected"), CONFIGS)
+def test_the_text_of_log_dirs(text: str, version: Version, expected: list[tuple[str, str]]) -> None:
+    found = facts()
+    found = replace(found, server=replace(found.server, log_dirs_text=text))
+    assert [line[:2] for line in said(found, version)] == expected
+
+
+def test_an_unknown_version_is_warned_for_every_release() -> None:
+    found = facts(dirs=(directory(f"z-0.{UUID}-stray"), directory("bar")))
+    findings = check(found, None)
+    assert [(f.severity, f.code, f.kafka_versions) for f in findings] == [
+        (FATAL, "unparsable-name", "all"),
+        (WARNING, "stray-unsupported", "< 3.6.1"),
+    ]
+    assert any_fatal(findings)
+    assert [f.code for f in check(found, None, at_least=(3, 9, 0))] == ["unparsable-name"]
+
+
+def test_of_many_alike_the_first_are_listed_and_the_rest_counted() -> None:
+    many = facts(dirs=tuple(directory(f"bad{i:04}") for i in range(1000)))
+    findings = check(many, NEW)
+    assert len(findings) == SHOWN_ALIKE + 1
+    assert findings[-1].says == f"and {1000 - SHOWN_ALIKE} more like the {SHOWN_ALIKE} above"
+    assert findings[-1].path == "/d1"
+
+
+RELEASES = [
+    (ALL, "all", [(2, 5, 0), (4, 3, 1)], []),
+    (Releases(before=(3, 6, 1)), "< 3.6.1", [(2, 5, 0), (3, 6, 0)], [(3, 6, 1), (4, 0, 0)]),
+    (Releases(since=(4, 2, 0)), ">= 4.2.0", [(4, 2, 0)], [(4, 1, 9)]),
+    (Releases((3, 7, 0), (3, 7, 1)), ">= 3.7.0, < 3.7.1", [(3, 7, 0)], [(3, 7, 1), (3, 6, 2)]),
+    (Releases(since=(2, 0, 0)), "all", [(2, 5, 0)], []),
+]
+
+
+@pytest.mark.parametrize(("releases", "text", "inside", "outside"), RELEASES)
+def test_releases(releases: Releases, text: str, inside: list[Version], outside: list[Version]) -> None:
+    assert str(releases) == text
+    assert all(releases.includes(v) for v in inside)
+    assert not any(releases.includes(v) for v in outside)
+
+
+VERSIONS = st.tuples(st.integers(2, 4), st.integers(0, 9), st.integers(0, 3))
+
+
+@given(st.none() | VERSIONS, st.none() | VERSIONS, VERSIONS)
+def test_what_concerns_a_version_concerns_it_from_there_on_too(
+    since: Version | None, before: Version | None, version: Version
+) -> None:
+    finding = Finding(FATAL, "x", "/p", Releases(since, before), "says", "hint")
+    if concerning([finding], version):
+        assert concerning([finding], None, at_least=version)
+
+
+def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
+    """The docstring is what people read; the sources and the tests are what is true."""
+    table = check_module.__doc__ or ""
+    documented = set(re.findall(r"^([a-z][a-z-]+(?:, [a-z-]+)?) +(?:fatal|warning|info) ", table, re.MULTILINE))
+    documented = {code for row in documented for code in row.split(", ")}
+    expected = [*(row[-1] for row in NAMES), *(row[-1] for row in LOG_DIRS), *(row[-1] for row in PAIRS)]
+    used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
+    used |= {code for row in CONFIGS for _, code in row[-1]}
+    used |= {"no-process-roles", "wrong-directory"}
+    assert documented == used
+
+
+def test_a_wrong_directory_is_only_told() -> None:
+    found = facts(dirs=(directory("orders-0"),), wrong_directory={("/d1", "orders-0"): "it is assigned to /d2"})
+    assert said(found) == [("info", "wrong-directory", "/d1/orders-0")]
+
+
+def test_kinds_that_are_not_loaded_are_left_alone() -> None:
+    assert directory("__cluster_metadata-0").kind is Kind.METADATA
+    assert said(facts(dirs=(directory("__cluster_metadata-0", error="partition.metadata: x"),))) == []

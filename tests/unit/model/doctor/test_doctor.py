@@ -1,0 +1,223 @@
+"""What `doctor` makes of facts: the cases that no test host can show, and what must hold for all of them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.doctor.diagnose import any_fails, diagnose, exit_config
+from logagent.model.doctor.facts import (
+    AccessLook,
+    AssignmentsLook,
+    BrokerLook,
+    ConfigLook,
+    DaemonLook,
+    DoctorFacts,
+    HolderLook,
+    LogDirLook,
+    MountLook,
+    Place,
+    PortLook,
+    ProcLook,
+    ServiceLook,
+    SiblingLook,
+    StateLook,
+    SubjectLook,
+)
+from logagent.model.doctor.finding import DoctorFinding, State, shell_word, toml_change, unit_word
+from logagent.model.records import Health, HolderState
+
+CONFIG = ConfigLook(file="/etc/logagent/logagent.toml", default="/etc/logagent/logagent.toml", kafka_config="/s.p")
+SERVICE = ServiceLook(unit="logagent.service", known_by="systemd", user="kafka", file="/u", active="active", main_pid=7)
+LOG_DIR = LogDirLook(
+    path="/d1", health=Health.ONLINE, reason=None, holder=HolderState.STARTING, pid=5, owner="kafka", owner_uid=92
+)
+HOLDER = HolderLook(pid=5, command="java", user="kafka", uid=92, gid=92, config="/s.p", ours=True)
+FACTS = DoctorFacts(
+    config=CONFIG,
+    brokers=(BrokerLook(config="/s.p", how="process 5 runs with it", pid=5, chosen=True),),
+    subject=SubjectLook(name="kafka", uid=92, gid=92, how="the user of logagent.service", service=True),
+    holders=(HOLDER,),
+    version=(3, 9, 1),
+    version_from="its jars",
+    cluster_id="c",
+    node_id=1,
+    log_dirs=(LOG_DIR,),
+    service=SERVICE,
+    daemon=DaemonLook(socket="/var/lib/logagent/status.sock", state="running", pid=7, log_dirs=("/d1",)),
+    port=PortLook(listen="127.0.0.1:9640", problem="taken", ours=True, next_free=9641),
+    state=StateLook(path="/var/lib/logagent", exists=True, service_path="/var/lib/logagent"),
+    assignments=AssignmentsLook(usable=True, source="kraft-log", age_seconds=1.0, partitions=3),
+)
+
+
+def codes(facts: DoctorFacts, state: State = State.FAILS) -> list[str]:
+    return [f.code for f in diagnose(facts) if f.state is state]
+
+
+def of(facts: DoctorFacts, code: str) -> DoctorFinding:
+    (finding,) = (f for f in diagnose(facts) if f.code == code)
+    return finding
+
+
+def test_a_host_where_all_is_well() -> None:
+    found = diagnose(FACTS)
+    assert {f.state for f in found} == {State.WORKS}
+    assert not any_fails(found) and not exit_config(FACTS)
+
+
+@pytest.mark.parametrize(
+    ("holder", "code", "line"),
+    [
+        ({"gid": 93, "proc": "refused"}, "other-group", "Group=93"),
+        ({"proc": "refused", "dumpable": False}, "descriptors-refused", None),
+        ({"proc": "refused"}, "descriptors-refused", None),
+        ({"proc": "hidden"}, "proc-hidden", None),
+        ({"uid": 0, "user": "root", "proc": "refused"}, "other-user", "User=root"),
+    ],
+)
+def test_why_the_broker_cannot_be_looked_into(holder: dict[str, Any], code: str, line: str | None) -> None:
+    facts = replace(FACTS, holders=(replace(HOLDER, **holder),))
+    assert codes(facts) == [code]
+    change = of(facts, code).change
+    assert (change.line if change is not None else None) == line
+
+
+def test_a_sandbox_that_hides_processes_is_named() -> None:
+    """As systemd itself tells of it: `ProtectProc=` of the unit of a daemon that runs."""
+    service = replace(SERVICE, properties={"ProtectProc": "invisible", "User": "kafka"})
+    facts = replace(FACTS, service=service, holders=(replace(HOLDER, proc="hidden"),))
+    assert codes(facts) == ["proc-hidden", "unit-blinds"]
+    for code in ("proc-hidden", "unit-blinds"):
+        change = of(facts, code).change
+        assert change is not None and change.line == "ProtectProc=default"
+        assert change.file == "/etc/systemd/system/logagent.service.d/override.conf"
+        assert change.then == "systemctl daemon-reload && systemctl restart logagent.service"
+
+
+def test_a_daemon_that_sees_a_log_dir_read_only() -> None:
+    mount = MountLook(point="/d1", kind="ext4", source="/dev/x", read_only=True)
+    facts = replace(FACTS, service=replace(SERVICE, sandbox={"/d1": mount}))
+    assert codes(facts) == ["service-read-only"]
+    failed = replace(FACTS, service=replace(SERVICE, active="failed", properties={"Result": "watchdog"}))
+    assert "watchdog" in of(failed, "service-failed").says
+
+
+@pytest.mark.parametrize(
+    ("properties", "blocked"),
+    [
+        ({"ProtectSystem": "strict"}, True),
+        ({"ProtectSystem": "strict", "ReadWritePaths": "-/d1"}, False),
+        ({"ProtectSystem": "strict", "ReadWritePaths": '"-/d1" -/other'}, False),
+        ({"ProtectSystem": "strict", "ReadWritePaths": "-/"}, False),
+        ({"ProtectSystem": "strict", "ReadWritePaths": "-/d"}, True),
+        ({"ProtectSystem": "full"}, False),
+        ({"ReadOnlyPaths": "/d1"}, True),
+        ({"ReadOnlyPaths": "/", "ReadWritePaths": "/d1"}, False),
+        ({"ReadOnlyPaths": "/d1", "ReadWritePaths": "/"}, True),
+        ({"InaccessiblePaths": "/d1/x"}, False),
+        ({"TemporaryFileSystem": "/d1:ro"}, True),
+    ],
+)
+def test_what_a_unit_lets_be_written(properties: dict[str, str], blocked: bool) -> None:
+    state = replace(FACTS.state, service_path=None) if FACTS.state is not None else None
+    found = codes(replace(FACTS, service=replace(SERVICE, properties=properties), state=state))
+    assert ("unit-blocks" in found) is blocked
+
+
+@pytest.mark.parametrize(
+    ("problem", "listen", "line"),
+    [
+        ("taken", "[::1]:9640", 'listen = "[::1]:9641"'),
+        ("not-local", "192.0.2.1:9640", 'listen = "127.0.0.1:9641"'),
+        ("Address family not supported", "[::1]:9640", 'listen = "[::1]:9641"'),
+    ],
+)
+def test_ports(problem: str, listen: str, line: str) -> None:
+    port = PortLook(listen=listen, problem=problem, next_free=9641)
+    (finding,) = (f for f in diagnose(replace(FACTS, port=port)) if f.area == "metrics")
+    assert finding.state is State.FAILS and finding.change is not None and finding.change.line == line
+
+
+def test_which_line_of_the_configuration_and_what_makes_it_effective() -> None:
+    c = replace(CONFIG, keys={"kafka.config": 12}, instance="b", default="/etc/logagent/b.toml", file=None)
+    change = toml_change(c, "kafka.config", 'a"b\\c')
+    assert (change.file, change.number, change.section) == ("/etc/logagent/b.toml", 12, "kafka")
+    assert tomllib.loads(change.line) == {"config": 'a"b\\c'}
+    assert change.where == "/etc/logagent/b.toml:12, [kafka]"
+    assert change.then == "systemctl reload logagent@b, if it runs"
+
+
+@given(st.text(min_size=1).filter(lambda text: "\0" not in text))
+def test_words_of_a_shell_and_of_a_unit(text: str) -> None:
+    import shlex
+
+    assert shlex.split(shell_word(text)) == [text]
+    if not re.search(r"[\n\r]", text):
+        word = unit_word(text).replace("%%", "%")
+        assert word == text or word[1:-1].replace(r"\"", '"').replace(r"\\", "\\") == text
+
+
+MOUNTS = (
+    MountLook(point="/", kind="ext4", source="/dev/x", device_read_only=True),
+    MountLook(point="/d1", kind="ext4", source="/dev/x", read_only=True),
+)
+LOOKS = st.fixed_dictionaries(
+    {
+        "health": st.sampled_from(Health),
+        "holder": st.sampled_from(HolderState),
+        "pid": st.sampled_from([None, 5, 6]),
+        "owner_uid": st.sampled_from([None, 0, 92, 93]),
+        "others": st.integers(0, 2),
+        "mount": st.sampled_from([None, *MOUNTS]),
+        "access": st.sampled_from(
+            [
+                None,
+                AccessLook(path="/d1", what="a log dir", answered=False),
+                AccessLook(path="/d1", what="a log dir", lacks="write", at="/", owner="root", mode=0o700),
+                AccessLook(path="/d1", what="a log dir", lacks="search", at="/d1", exists=False),
+            ]
+        ),
+    }
+)  # fmt: skip
+
+
+@given(
+    LOOKS,
+    st.sampled_from([None, SERVICE]),
+    st.sampled_from(["running", "none", "dead", "refused", "silent"]),
+    st.sampled_from([0, 92, 93]),
+    st.sampled_from([ProcLook(), ProcLook(hidepid="2", gid=9, group="seers"), ProcLook(hidepid="invisible")]),
+    st.booleans(),
+)
+def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
+    look: dict[str, Any], service: ServiceLook | None, daemon: str, uid: int, proc: ProcLook, held: bool
+) -> None:
+    facts = replace(
+        FACTS,
+        log_dirs=(replace(LOG_DIR, **look),),
+        holders=FACTS.holders if held else (),
+        service=service,
+        daemon=DaemonLook(socket="/s", state=daemon, detail="x"),
+        subject=replace(FACTS.subject, uid=uid),
+        proc=proc,
+        siblings=(SiblingLook(file="/etc/logagent/b.toml", log_dirs=("/d1",), listen=True, problem="x"),),
+    )
+    found = diagnose(facts)
+    assert any(f.area == "log dirs" for f in found)
+    for f in found:
+        assert f.says and (f.hint or f.state in (State.WORKS, State.INFO)), f
+        assert f.state is not State.WORKS or (not f.hint and f.change is None)
+    assert any_fails(found)  # the instances do
+
+
+def test_a_line_of_fstab_keeps_its_other_options() -> None:
+    proc = ProcLook(hidepid="2", fstab=Place("/etc/fstab", 4, "proc /proc proc hidepid=2 0 0"))
+    change = of(replace(FACTS, proc=proc), "hidepid").change
+    assert change is not None and change.line == "proc /proc proc defaults 0 0"

@@ -1,0 +1,78 @@
+"""When a broker that holds a log dir counts as serving: never by age alone, never by a part of what it has to load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from logagent.model.facts import LogDirFacts
+from logagent.model.health.serving import SAME_START_MS, Serving, has_all_open, serving_now, tell_serving
+from logagent.model.records import Health, Holder, HolderState, Identity
+from tests.hosts import HEX, LOG_DIR, NOW, directory
+
+PID, STARTED = 4711, NOW - 3_600_000
+DIRS = [directory(name) for name in ("orders-0", f"orders-1.{HEX}-delete", f"orders-2.{HEX}-stray")]
+DIRS.append(directory(f"orders-3.{HEX}-future"))
+
+
+def held(*, open_dirs: tuple[str, ...] = (), pid: int | None = PID) -> LogDirFacts:
+    holder = Holder(HolderState.STARTING, pid, STARTED)
+    return LogDirFacts(LOG_DIR, Identity(1, 2), Health.ONLINE, None, holder, open_by=dict.fromkeys(open_dirs, (PID,)))
+
+
+NAMES = tuple(d.name for d in DIRS)
+
+
+def test_all_that_is_loaded_has_to_be_open() -> None:
+    assert has_all_open(held(open_dirs=NAMES), DIRS)
+    for missing in NAMES:
+        assert not has_all_open(held(open_dirs=tuple(n for n in NAMES if n != missing)), DIRS)
+
+
+def test_what_is_not_loaded_need_not_be_open() -> None:
+    assert has_all_open(held(open_dirs=NAMES), [*DIRS, directory("__cluster_metadata-0"), directory("notes")])
+
+
+def test_nothing_open_in_an_empty_log_dir_proves_nothing() -> None:
+    assert not has_all_open(held(), [])
+    assert not has_all_open(held(), [directory("notes")])
+
+
+def test_what_another_process_has_open_proves_nothing() -> None:
+    others = replace(held(), open_by=dict.fromkeys(NAMES, (PID + 1,)))
+    assert not has_all_open(others, DIRS)
+    assert not has_all_open(held(open_dirs=NAMES, pid=None), DIRS)
+
+
+def test_age_alone_never_ends_starting() -> None:
+    told, noted = tell_serving({LOG_DIR: held()}, {}, lambda _: False, 0, NOW + 10**10)
+    assert told[LOG_DIR].holder.state is HolderState.STARTING
+    assert noted == {}
+
+
+@pytest.mark.parametrize(("waited", "state"), [(0, "starting"), (59_999, "starting"), (60_000, "held")])
+def test_settle_is_waited_from_the_first_time_it_was_seen(waited: int, state: str) -> None:
+    known = {LOG_DIR: Serving(PID, STARTED, NOW)}
+    told, noted = tell_serving({LOG_DIR: held()}, known, lambda _: False, 60_000, NOW + waited)
+    assert told[LOG_DIR].holder.state.value == state
+    assert noted == known
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Serving(PID + 1, STARTED, NOW - 1),
+        Serving(PID, STARTED - SAME_START_MS - 1, NOW - 1),
+        Serving(PID, STARTED, NOW + 1),
+    ],
+    ids=["another process", "another start of that id", "seen in the future"],
+)
+def test_who_was_seen_serving_is_one_process(other: Serving) -> None:
+    assert serving_now(held(), other, seen=False, now_ms=NOW) is None
+    assert serving_now(held(), other, seen=True, now_ms=NOW) == Serving(PID, STARTED, NOW)
+
+
+def test_nobody_serves_without_the_lock() -> None:
+    free = replace(held(), holder=Holder(HolderState.FREE))
+    assert serving_now(free, Serving(PID, STARTED, NOW), seen=True, now_ms=NOW) is None

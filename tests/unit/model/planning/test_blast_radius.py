@@ -1,0 +1,152 @@
+"""The blast radius: over the plan as a whole, with 24 hours of history, never over what was approved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.facts import Facts, RecentAction
+from logagent.model.planning.blast_radius import Taken, had
+from logagent.model.planning.plan import BlastRadius, Proposal, assemble, blast_radius, plan_id
+from logagent.model.records import ActionKind, Identity
+from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
+
+LIMITS = BlastRadius(max_dirs=20, max_fraction=0.1)
+
+
+def remove(number: int, size: int = 1, *, approved: bool = False) -> Proposal:
+    found = directory(f"orders-{number}.{HEX}-delete", inode=number, bytes=size)
+    return proposal(ActionKind.REMOVE, found, approved=approved)
+
+
+def recent(number: int, size: int = 1, *, approved: bool = False) -> RecentAction:
+    return RecentAction(Identity(DEVICE, number), TOPIC_ID, number, size, approved)
+
+
+def host(dirs: int = 1000, size: int = 10**9, done: tuple[RecentAction, ...] = ()) -> Facts:
+    return facts(partition_dirs=dirs, partition_bytes=size, recent=done)
+
+
+COUNTS = st.integers(0, 60)
+
+
+@given(COUNTS, COUNTS, COUNTS)
+def test_dirs_of_today_count_each_once(planned: int, done: int, both: int) -> None:
+    """`both`: directories that were renamed within the day and are removed by this plan."""
+    proposals = [remove(n) for n in range(planned + both)]
+    history = tuple(recent(n) for n in [*range(planned, planned + both), *range(1000, 1000 + done)])
+    distinct = planned + both + done
+    stopped = blast_radius(proposals, host(done=history), LIMITS) is not None
+    assert stopped == (bool(proposals) and distinct > 20)
+
+
+@given(st.integers(1, 2000), st.integers(1, 20))
+def test_the_fraction_of_dirs(dirs: int, planned: int) -> None:
+    stopped = blast_radius([remove(n) for n in range(planned)], host(dirs=dirs), LIMITS) is not None
+    assert stopped == (planned > 1 and planned > 0.1 * dirs)
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=20))
+def test_the_fraction_of_bytes(sizes: list[int]) -> None:
+    proposals = [remove(n, size) for n, size in enumerate(sizes)]
+    stopped = blast_radius(proposals, host(size=10**8), LIMITS) is not None
+    assert stopped == (len(sizes) > 1 and sum(sizes) > 10**7)
+
+
+@given(size=st.integers(0, 10**15), dirs=st.integers(0, 5))
+def test_one_dir_is_always_allowed(size: int, dirs: int) -> None:
+    assert blast_radius([remove(1, size)], host(dirs=dirs, size=0), BlastRadius(1, 0.0)) is None
+
+
+def test_the_second_of_the_day_is_not() -> None:
+    assert blast_radius([remove(1)], host(done=(recent(2),)), BlastRadius(1, 1.0)) is not None
+
+
+@given(COUNTS, COUNTS)
+def test_what_was_approved_never_counts_again(approved: int, done: int) -> None:
+    proposals = [remove(n, 10**9, approved=True) for n in range(approved)]
+    history = tuple(recent(1000 + n, 10**9, approved=True) for n in range(done))
+    assert blast_radius(proposals, host(done=history), LIMITS) is None
+    assert blast_radius([*proposals, remove(5000)], host(done=history), LIMITS) is None
+
+
+@given(st.integers(21, 40))
+def test_what_was_approved_as_a_stray_of_the_brokers_stays_so(count: int) -> None:
+    """Its removal was approved and did not come to its end; nothing but the history of the day knows of it."""
+    proposals = [remove(n) for n in range(count)]
+    history = tuple(recent(n, approved=True) for n in range(count))
+    assert blast_radius(proposals, host(done=history), LIMITS) is None
+    assert blast_radius(proposals, host(), LIMITS) is not None
+
+
+def test_an_inode_that_was_given_to_another_partition_is_another_directory() -> None:
+    proposals = [remove(n) for n in range(30)]
+    elsewhere = tuple(replace(recent(n, approved=True), topic_id="another topic's id") for n in range(30))
+    assert blast_radius(proposals, host(done=elsewhere), LIMITS) is not None
+
+
+def test_a_removal_that_was_interrupted_counts_once_though_its_topic_id_is_gone() -> None:
+    history = tuple(recent(n) for n in range(20))
+    left = [replace(p, dir=replace(p.dir, topic_id=None)) for p in map(remove, range(20))]
+    assert blast_radius(left, host(done=history), LIMITS) is None
+    approved = tuple(replace(r, approved=True) for r in history)
+    assert blast_radius([*left, remove(77)], host(done=approved), BlastRadius(1, 1.0)) is None
+
+
+@given(st.integers(21, 60))
+def test_restoring_takes_nothing_away(count: int) -> None:
+    proposals = [replace(remove(n), action=ActionKind.RESTORE) for n in range(count)]
+    assert blast_radius(proposals, host(), LIMITS) is None
+
+
+def test_the_last_assigned_dir_of_the_host_needs_approval() -> None:
+    kept = proposal(ActionKind.MARK, directory("kept-0", inode=1), new_name=f"kept-0.{HEX}-delete")
+    assert (kept.dir.log_dir, kept.dir.name) == ASSIGNED
+    stop = blast_radius([kept], host(), LIMITS)
+    assert stop is not None and "without a single assigned" in stop.fact
+    more = replace(host(), assigned_dirs=frozenset({ASSIGNED, (LOG_DIR, "kept-1")}))
+    assert blast_radius([kept], more, LIMITS) is None
+    # Removing marked dirs takes no assigned one, also where there is none at all.
+    assert blast_radius([remove(1)], replace(host(), assigned_dirs=frozenset()), LIMITS) is None
+
+
+@given(st.integers(21, 60))
+def test_a_plan_that_trips_stops_whole_until_exactly_it_is_allowed(count: int) -> None:
+    proposals = [remove(n) for n in range(count)]
+    plan = assemble(proposals, [], host(), [], LIMITS)
+    assert plan.needs_approval is not None
+    assert plan.needs_approval.guard == "blast-radius"
+    assert f"--execute --approve {plan.plan_id}" in plan.needs_approval.hint
+    assert plan.needs_approval.bytes == count
+    allowed = assemble(proposals, [], host(), [], LIMITS, approve=plan.plan_id)
+    assert allowed.needs_approval is None
+    assert len(allowed.actions) == count and all(p.approved for p in allowed.actions)
+    other = assemble(proposals, [], host(), [], LIMITS, approve=plan_id(proposals[1:]))
+    assert other.needs_approval is not None
+
+
+# Few inodes, ids and partitions: inodes are given away again, and an interrupted removal has taken the topic id.
+TOLD_APART = st.tuples(
+    st.integers(1, 3), st.integers(1, 3), st.sampled_from(["A", "B", None]), st.integers(0, 2), st.integers(0, 5)
+)
+
+
+@given(st.lists(TOLD_APART, max_size=6), st.lists(st.tuples(TOLD_APART, st.booleans()), max_size=6))
+def test_what_is_taken_is_never_more_than_what_there_was(
+    history: list[tuple[int, int, str | None, int, int]],
+    drawn: list[tuple[tuple[int, int, str | None, int, int], bool]],
+) -> None:
+    """A host that may lose everything never needs an approval, whatever was removed or half removed before."""
+    standing = {(device, inode): (rest, planned) for (device, inode, *rest), planned in drawn}
+    dirs, proposals = [], []
+    for number, ((device, inode), ((topic_id, partition, size), planned)) in enumerate(standing.items()):
+        name = f"t-{partition}.{number:032x}-delete"
+        found = directory(name, inode=inode, device=device, topic_id=topic_id, bytes=size)
+        dirs.append(found)
+        if planned:
+            proposals.append(proposal(ActionKind.REMOVE, found))
+    done = tuple(RecentAction(Identity(d, i), topic, p, size, False) for d, i, topic, p, size in history)
+    count, size = had(dirs, Taken(done))
+    assert blast_radius(proposals, host(count, size, done), BlastRadius(10**6, 1.0)) is None

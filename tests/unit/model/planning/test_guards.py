@@ -1,0 +1,207 @@
+"""Every guard in the list refuses something that no other one would: taken out, just that comes through."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.facts import Facts, Ruling
+from logagent.model.naming.names import delete_name, stray_name
+from logagent.model.planning import guards
+from logagent.model.planning.guards import GUARDS
+from logagent.model.planning.plan import BlastRadius, Flags, Guard, Proposal, assemble
+from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, PartitionDir, Verdict
+from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal
+
+WIDE = BlastRadius(1000, 1.0)
+ORPHAN = facts(orphans=[(LOG_DIR, "orders-0")])
+STRAY = f"orders-0.{HEX}-stray"
+MARKED = f"orders-0.{HEX}-delete"
+
+
+def mark(found: PartitionDir | None = None, flags: Flags | None = None) -> Proposal:
+    d = found or directory("orders-0")
+    new_name = delete_name(d.topic or "t", d.partition or 0, HEX)
+    return proposal(ActionKind.MARK, d, new_name=new_name, flags=flags or Flags())
+
+
+def quarantine(found: PartitionDir | None = None, new_dir: str | None = None) -> Proposal:
+    d = found or directory("orders-0")
+    new_name = stray_name(d.topic or "t", d.partition or 0, HEX)
+    return proposal(ActionKind.QUARANTINE, d, new_name=new_name, new_dir=new_dir)
+
+
+def remove(name: str = MARKED) -> Proposal:
+    return proposal(ActionKind.REMOVE, directory(name))
+
+
+def restore(name: str = STRAY) -> Proposal:
+    return proposal(ActionKind.RESTORE, directory(name), new_name="orders-0")
+
+
+def held(state: HolderState) -> Facts:
+    where = log_dir(holder=Holder(state, 4711))
+    return facts(where, orphans=[(LOG_DIR, "orders-0")])
+
+
+def unhealthy(health: Health) -> Facts:
+    return facts(log_dir(health=health, health_reason="seen"), orphans=[(LOG_DIR, "orders-0")])
+
+
+def ruled(ruling: Ruling) -> Facts:
+    return replace(facts(), rulings={(LOG_DIR, "orders-0"): ruling})
+
+
+@dataclass(frozen=True)
+class Case:
+    """What `guard` alone refuses."""
+
+    guard: Guard
+    says: str
+    proposal: Proposal
+    facts: Facts
+
+
+ASSIGNED = Ruling(Verdict.ASSIGNED, last_copy=False)
+IN_USE = log_dir(open_by={"orders-0": (17,)})
+IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=Holder(HolderState.HELD, 4711))
+UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
+OTHER = "/data/quarantine"
+
+CASES = [
+    Case(guards.inside, "no name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
+         facts(orphans=[(LOG_DIR, "../orders-0")])),
+    Case(guards.inside, "cannot be trusted", mark(directory("orders-0", error="symlink")), ORPHAN),
+    Case(guards.inside, "another file system", mark(directory("orders-0", device=DEVICE + 1)), ORPHAN),
+    Case(guards.inside, "metadata log", mark(directory("__cluster_metadata-0"), Flags(include_internal=True)),
+         facts(orphans=[(LOG_DIR, "__cluster_metadata-0")])),
+    Case(guards.inside, "index cache", remove("remote-log-index-cache"), facts()),
+    Case(guards.inside, "no partition dir", remove("lost+found"), facts()),
+    Case(guards.inside, "does not apply", remove("orders-0"), ORPHAN),
+    Case(guards.inside, "does not apply", proposal(ActionKind.RESTORE, directory("orders-0")), ORPHAN),
+    Case(guards.inside, "does not apply", proposal(ActionKind.DROP_CHECKPOINT_ENTRY, directory("orders-0")), ORPHAN),
+    Case(guards.inside, "no broker would start", replace(mark(), new_name="orders 0-0.x-delete"), ORPHAN),
+    Case(guards.inside, "no broker would start", replace(restore(), new_name="orders-1"), facts()),
+    Case(guards.online, "offline", mark(), unhealthy(Health.OFFLINE)),
+    Case(guards.online, "read-only", remove(), unhealthy(Health.READ_ONLY)),
+    Case(guards.online, "unformatted", remove(STRAY), unhealthy(Health.UNFORMATTED)),
+    Case(guards.cluster, "different clusters", mark(),
+         replace(ORPHAN, cluster_problems={LOG_DIR: "different clusters"})),
+    Case(guards.lock, "uses the log dir", mark(), held(HolderState.HIDDEN)),
+    Case(guards.lock, "cannot be told", remove(), held(HolderState.UNREADABLE)),
+    Case(guards.lock, "uses the log dir", restore(), held(HolderState.HIDDEN)),
+    Case(guards.window, "is live", mark(), held(HolderState.HELD)),
+    Case(guards.window, "is live", remove(), held(HolderState.HELD)),
+    Case(guards.window, "is live", restore(), held(HolderState.HELD)),
+    Case(guards.window, "may still be starting", remove(STRAY), held(HolderState.STARTING)),
+    Case(guards.window, "may still be starting", quarantine(), held(HolderState.STARTING)),
+    Case(guards.window, "is live", quarantine(new_dir=OTHER),
+         replace(held(HolderState.HELD), log_dirs={**held(HolderState.HELD).log_dirs, OTHER: log_dir(OTHER)})),
+    Case(guards.in_use, "process 17", mark(), facts(IN_USE, orphans=[(LOG_DIR, "orders-0")])),
+    Case(guards.in_use, "process 4711, 17", remove(STRAY), facts(IN_USE_STRAY)),
+    Case(guards.in_use, "cannot be read", remove(), facts(UNSEEN)),
+    Case(guards.version, "3.6.0", quarantine(), replace(ORPHAN, kafka_version=(3, 6, 0))),
+    Case(guards.version, "unknown version", quarantine(), replace(ORPHAN, kafka_version=None)),
+    Case(guards.policy, "delete.topic.enable", mark(flags=Flags(by_topic=True)),
+         replace(ORPHAN, delete_topic_enable=False)),
+    Case(guards.policy, "internal topic", mark(directory("__consumer_offsets-3")),
+         facts(orphans=[(LOG_DIR, "__consumer_offsets-3")])),
+    Case(guards.assigned, "assigned", mark(), ruled(ASSIGNED)),
+    Case(guards.assigned, "no-assignments", quarantine(), facts()),
+    Case(guards.assigned, "unknown", mark(), ruled(Ruling(Verdict.UNKNOWN, "reassigning"))),
+    Case(guards.assigned, "last live copy", mark(flags=Flags(allow_assigned=True)),
+         ruled(replace(ASSIGNED, last_copy=True))),
+    Case(guards.assigned, "no fresh assignments", mark(flags=Flags(allow_assigned=True)),
+         ruled(replace(ASSIGNED, last_copy=None))),
+    Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
+    Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
+]  # fmt: skip
+
+
+def ids(case: Case) -> str:
+    return f"{case.guard.__name__}-{case.says}-{case.proposal.action}".replace(" ", "_")
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_a_guard_refuses_what_no_other_one_would(case: Case) -> None:
+    plan = assemble([case.proposal], [], case.facts, GUARDS, WIDE)
+    assert plan.actions == ()
+    (refusal,) = plan.refusals
+    assert refusal.guard == case.guard.__name__.replace("_", "-")
+    assert case.says in refusal.fact
+    assert refusal.hint
+    without = [g for g in GUARDS if g is not case.guard]
+    assert assemble([case.proposal], [], case.facts, without, WIDE).actions == (case.proposal,)
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda g: g.__name__)
+def test_no_guard_of_the_list_is_without_a_case(guard: Guard) -> None:
+    assert [c for c in CASES if c.guard is guard]
+
+
+def test_no_guard_of_the_module_is_left_out_of_the_list() -> None:
+    found = {
+        function
+        for name, function in inspect.getmembers(guards, inspect.isfunction)
+        if function.__module__ == guards.__name__ and not name.startswith("_")
+    }
+    assert found == set(GUARDS)
+
+
+def test_a_log_dir_that_was_not_looked_at_permits_nothing() -> None:
+    """The one thing that several guards refuse: there is no fact at all."""
+    elsewhere = mark(directory("orders-0", log_dir="/data/d9"))
+    refusing = {g.__name__ for g in GUARDS if g(elsewhere, facts(orphans=[("/data/d9", "orders-0")])) is not None}
+    assert {"inside", "online", "lock"} <= refusing
+
+
+def test_an_unknown_quarantine_directory_permits_nothing() -> None:
+    refusing = {g.__name__ for g in GUARDS if g(quarantine(new_dir="/nowhere"), ORPHAN) is not None}
+    assert {"online", "lock"} <= refusing
+
+
+TOPICS = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._]{0,20}", fullmatch=True)
+GOOD = st.sampled_from(
+    [ActionKind.MARK, ActionKind.QUARANTINE, ActionKind.RESTORE, ActionKind.REMOVE],
+)
+
+
+@given(topic=TOPICS, number=st.integers(0, 99999), action=GOOD, health=st.sampled_from([Health.ONLINE, Health.FULL]))
+def test_what_is_good_in_every_respect_passes(topic: str, number: int, action: ActionKind, health: Health) -> None:
+    good = good_proposal(action, f"{topic}-{number}")
+    seen = facts(log_dir(health=health), orphans=[(LOG_DIR, f"{topic}-{number}")])
+    assert assemble([good], [], seen, GUARDS, WIDE).actions == (good,)
+
+
+def good_proposal(action: ActionKind, name: str) -> Proposal:
+    current = directory(name)
+    assert current.topic is not None and current.partition is not None
+    stray = stray_name(current.topic, current.partition, HEX)
+    if action is ActionKind.MARK:
+        return mark(current)
+    if action is ActionKind.QUARANTINE:
+        return quarantine(current)
+    if action is ActionKind.RESTORE:
+        return proposal(action, directory(stray), new_name=name)
+    return proposal(action, directory(stray))
+
+
+def test_a_stray_of_the_serving_holder_may_be_removed_under_it() -> None:
+    where = log_dir(open_by={STRAY: (4711,)}, holder=Holder(HolderState.HELD, 4711))
+    assert assemble([remove(STRAY)], [], facts(where), GUARDS, WIDE).actions == (remove(STRAY),)
+
+
+@given(kind=st.sampled_from(list(Kind)), action=st.sampled_from(list(ActionKind)), state=st.sampled_from(HolderState))
+def test_only_strays_are_touched_while_somebody_holds_the_log_dir(
+    kind: Kind, action: ActionKind, state: HolderState
+) -> None:
+    found = replace(directory("orders-0"), kind=kind)
+    plan = assemble([proposal(action, found, flags=Flags(True, True, True))], [], held(state), GUARDS, WIDE)
+    if plan.actions:
+        assert state is HolderState.FREE or (
+            state is HolderState.HELD and kind is Kind.STRAY and action is ActionKind.REMOVE
+        )

@@ -1,0 +1,321 @@
+"""What is proposed before any guard has seen it: what is due, what is asked for, what is restored to which name."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.assignments.sightings import Sighting
+from logagent.model.facts import Facts
+from logagent.model.naming.names import classify
+from logagent.model.planning.plan import Proposal, Refusal
+from logagent.model.planning.proposals import (
+    Ages,
+    compile_topics,
+    orphans,
+    removals,
+    rename_away,
+    select,
+    strays,
+)
+from logagent.model.planning.queue import Attempts, Mark, build_queue
+from logagent.model.planning.restorations import restorations
+from logagent.model.records import (
+    ActionKind,
+    Health,
+    Holder,
+    HolderState,
+    Kind,
+    PartitionDir,
+    TopicPartition,
+)
+from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
+
+HOUR, DAY = 3_600_000, 86_400_000
+STRAY = f"orders-0.{HEX}-stray"
+MARKED = f"orders-0.{HEX}-delete"
+
+
+def new_uuid() -> str:
+    return f"{next(COUNTER):032x}"
+
+
+COUNTER = itertools.count(1)
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches", "does_not"),
+    [
+        ("orders", ["orders"], ["orders2", "my-orders", "Orders"]),
+        ("orders.*", ["orders", "orders2"], ["my-orders"]),
+        ("a, b|c ,", ["a", "b", "c"], ["d", "", "ab"]),
+        ("", [], ["", "a"]),
+        (" , ", [], ["", " ", ","]),
+        ("x.y", ["x.y", "xzy"], ["x.yz"]),
+        ("a|b", ["a", "b"], ["ab", "a|b"]),
+    ],
+)
+def test_topic_expressions_match_whole_names(expression: str, matches: list[str], does_not: list[str]) -> None:
+    topics = compile_topics(expression)
+    assert all(topics.fullmatch(t) for t in matches)
+    assert not any(topics.fullmatch(t) for t in does_not)
+
+
+def test_what_is_selected() -> None:
+    dirs = [
+        directory(n) for n in ("orders-0", "orders-1", "x-0", MARKED, STRAY, f"orders-2.{HEX}-future", "lost+found")
+    ]
+    topics = re.compile("orders")
+    assert [d.name for d in select(dirs, topics, frozenset(), future=False)] == ["orders-0", "orders-1"]
+    assert [d.name for d in select(dirs, topics, frozenset(), future=True)] == [f"orders-2.{HEX}-future"]
+    wanted = frozenset({TopicPartition("x", 0), TopicPartition("x", 9)})
+    assert [d.name for d in select(dirs, None, wanted, future=False)] == ["x-0"]
+
+
+def test_every_spelling_of_a_partition_is_selected() -> None:
+    dirs = [directory(n) for n in ("zzz-1", "zzz-01", "zzz-+1", "zzz-2")]
+    chosen = select(dirs, None, frozenset({TopicPartition("zzz", 1)}), future=False)
+    assert [d.name for d in chosen] == ["zzz-1", "zzz-01", "zzz-+1"]
+
+
+TOPIC = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(lambda t: t not in (".", ".."))
+
+
+@given(TOPIC, st.integers(0, 2**31 - 1), st.booleans())
+def test_a_new_name_is_read_as_what_it_is_and_the_full_topic_is_remembered(
+    topic: str, number: int, stray: bool
+) -> None:
+    p = rename_away(directory(f"{topic}-{number}"), is_stray=stray, reason="", new_uuid=new_uuid, quarantine_dir="/q")
+    assert p.new_name is not None and len(p.new_name) <= 255
+    read = classify(p.new_name)
+    assert (read.kind, read.partition) == (Kind.STRAY if stray else Kind.DELETE, number)
+    assert read.topic is not None and topic.startswith(read.topic)
+    assert p.full_topic == topic
+    assert p.new_dir == ("/q" if stray else None)
+    assert p.action is (ActionKind.QUARANTINE if stray else ActionKind.MARK)
+
+
+# What is due
+
+
+def test_marked_directories_due_or_waiting() -> None:
+    found = [
+        directory(f"orders-{n}.{HEX}-delete", ctime_ns=(NOW - n * 1000) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+        for n in range(4)
+    ]
+    failed = {(LOG_DIR, found[3].name): Attempts(9, NOW, "EBUSY")}
+    queue = build_queue(found, {}, failed, frozenset(), delay_ms=1000, leftover_grace_ms=1000)
+    due, waiting = removals(queue, NOW)
+    assert [(p.dir.name, p.reason, p.action) for p in due] == [(found[2].name, "marked by broker", ActionKind.REMOVE)]
+    assert [(w.name, w.until_ms, w.reason) for w in waiting] == [
+        (found[1].name, NOW + 1000, "file.delete.delay.ms"),
+        (found[0].name, NOW + 2000, "file.delete.delay.ms"),
+        (found[3].name, NOW + 256_000, "retry after: EBUSY"),
+    ]
+
+
+@given(st.integers(-10 * DAY, 10 * DAY), st.booleans(), st.booleans(), st.integers(0, 8 * DAY))
+def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, retention: int) -> None:
+    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+    marks = {(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
+    begun_keys = frozenset({(LOG_DIR, STRAY)}) if begun else frozenset()
+    due, waiting = strays([found], marks, begun_keys, retention, NOW)
+    # Never one from the future: a clock was set back.
+    assert bool(due) == (age >= 0 and (begun or age >= retention))
+    assert len(due) + len(waiting) == 1
+    if due:
+        assert (due[0].begun, due[0].approved) == (begun, ours)
+    else:
+        assert waiting[0].until_ms is not None and waiting[0].until_ms > NOW
+
+
+AGES = Ages(sightings=3, min_age_ms=DAY)
+
+
+def sighting(count: int, first_ms: int) -> dict[tuple[str, str], Sighting]:
+    found = directory("orders-0")
+    seen = Sighting(
+        LOG_DIR, "orders-0", found.identity, TOPIC_ID, 0, "topic-absent", count, first_ms, max(first_ms, NOW)
+    )
+    return {(LOG_DIR, "orders-0"): seen}
+
+
+@given(st.integers(0, 5), st.integers(-2 * DAY, 2 * DAY))
+def test_an_orphan_is_set_aside_only_when_seen_often_and_long_enough(count: int, age: int) -> None:
+    seen = facts(orphans=[(LOG_DIR, "orders-0")])
+    proposals, waiting = orphans([directory("orders-0")], seen, sighting(count, NOW - age), AGES, new_uuid)
+    assert bool(proposals) == (count >= 3 and age >= DAY)
+    assert len(proposals) + len(waiting) == 1
+    if proposals:
+        assert proposals[0].action is ActionKind.QUARANTINE
+        assert (proposals[0].sightings, proposals[0].reason) == (count, "topic-absent")
+
+
+def test_an_orphan_never_seen_before_waits() -> None:
+    seen = facts(orphans=[(LOG_DIR, "orders-0")])
+    proposals, (wait,) = orphans([directory("orders-0")], seen, {}, AGES, new_uuid)
+    assert (proposals, wait.until_ms, wait.sightings) == ([], NOW + DAY, 0)
+
+
+def test_the_sightings_of_another_directory_of_that_name_do_not_count() -> None:
+    seen = facts(orphans=[(LOG_DIR, "orders-0")])
+    for other in (directory("orders-0", inode=9), directory("orders-0", topic_id="9" * 22)):
+        proposals, (wait,) = orphans([other], seen, sighting(9, NOW - 9 * DAY), AGES, new_uuid)
+        assert (proposals, wait.sightings) == ([], 0)
+
+
+@pytest.mark.parametrize("state", [HolderState.HELD, HolderState.STARTING])
+def test_an_orphan_under_a_broker_waits_for_its_stop(state: HolderState) -> None:
+    seen = facts(log_dir(holder=Holder(state, 7)), orphans=[(LOG_DIR, "orders-0")])
+    proposals, (wait,) = orphans([directory("orders-0")], seen, sighting(3, NOW - DAY), AGES, new_uuid)
+    assert proposals == []
+    assert "next stop" in wait.reason
+
+
+def test_only_orphans_are_proposed() -> None:
+    """What is assigned, unknown, or marked already is not; nor anything of which there is no verdict."""
+    dirs = [directory(n) for n in ("orders-0", "orders-1", MARKED, STRAY)]
+    seen = facts(orphans=[(LOG_DIR, MARKED), (LOG_DIR, STRAY)])
+    assert orphans(dirs, seen, sighting(9, 0), AGES, new_uuid) == ([], [])
+
+
+# What comes back
+
+
+def restored(
+    chosen: list[PartitionDir],
+    others: tuple[PartitionDir, ...] = (),
+    *,
+    marks: dict[tuple[str, str], Mark] | None = None,
+    begun: frozenset[tuple[str, str]] = frozenset(),
+    replace: bool = False,
+    topic: str | None = None,
+    seen: Facts | None = None,
+) -> tuple[list[Proposal], list[Refusal]]:
+    return restorations(
+        chosen, [*chosen, *others], seen or facts(), marks or {}, begun, new_uuid=new_uuid, replace=replace, topic=topic
+    )
+
+
+@pytest.mark.parametrize("name", [STRAY, MARKED])
+def test_it_gets_its_name_back(name: str) -> None:
+    ((p,), refusals) = restored([directory(name)])
+    assert refusals == []
+    assert (p.action, p.new_name, p.new_dir, p.full_topic) == (ActionKind.RESTORE, "orders-0", None, "orders")
+
+
+def test_to_the_letter() -> None:
+    marks = {(LOG_DIR, f"zzz-1.{HEX}-stray"): Mark(NOW, "zzz", old_name="zzz-01")}
+    ((p,), _) = restored([directory(f"zzz-1.{HEX}-stray")], marks=marks)
+    assert p.new_name == "zzz-01"
+
+
+def test_a_future_log_becomes_one_again() -> None:
+    future = f"orders-0.{HEX}-future"
+    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=future)}
+    ((p,), _) = restored([directory(MARKED)], (directory("orders-0", inode=3),), marks=marks)
+    assert p.new_name == future
+
+
+LONG = "t" * 249
+CUT = f"{'t' * 213}-0.{HEX}-delete"
+
+
+def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
+    found = directory(CUT, truncated=True)
+    assert found.truncated and len(CUT) == 255
+    _, (refusal,) = restored([found])
+    assert "--topic-name" in refusal.hint
+    ((p,), _) = restored([found], marks={(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
+    assert p.new_name == f"{LONG}-0"
+    ((p,), _) = restored([found], topic=LONG)
+    assert p.new_name == f"{LONG}-0"
+    _, (refusal,) = restored([found], topic="u" * 249)
+    assert "does not begin with" in refusal.fact
+
+
+@pytest.mark.parametrize(
+    ("found", "guard", "says"),
+    [
+        (directory("orders-0"), "policy", "it is a current dir"),
+        (directory("lost+found"), "policy", "it is a invalid dir"),
+        (directory(STRAY, segments=0), "policy", "no segment is left"),
+    ],
+)
+def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> None:
+    proposals, (refusal,) = restored([found])
+    assert proposals == []
+    assert (refusal.guard, refusal.name) == (guard, found.name)
+    assert says in refusal.fact
+
+
+def test_not_once_its_removal_has_begun() -> None:
+    _, (refusal,) = restored([directory(STRAY)], begun=frozenset({(LOG_DIR, STRAY)}))
+    assert refusal.guard == "journal" and "begun" in refusal.fact
+
+
+def test_not_while_a_log_dir_is_offline() -> None:
+    dead = log_dir("/data/d2", health=Health.OFFLINE, health_reason="EIO")
+    _, (refusal,) = restored([directory(STRAY)], seen=facts(log_dir(), dead))
+    assert refusal.guard == "online" and "/data/d2" in refusal.fact
+
+
+def test_not_over_what_stands_there_unless_that_is_set_aside_first() -> None:
+    there = directory("orders-0", inode=3, topic_id="EEEEEEEEEEEEEEEEEEEEEA")
+    _, (refusal,) = restored([directory(STRAY)], (there,))
+    assert "--replace" in refusal.hint
+    (away, back), refusals = restored([directory(STRAY)], (there,), replace=True)
+    assert refusals == []
+    assert (away.action, away.dir.name, away.makes_room_for) == (ActionKind.QUARANTINE, "orders-0", (LOG_DIR, STRAY))
+    assert away.flags.allow_assigned and away.flags.even_last_copy and away.flags.include_internal
+    assert (back.action, back.new_name) == (ActionKind.RESTORE, "orders-0")
+
+
+@pytest.mark.parametrize("replace_it", [False, True])
+@pytest.mark.parametrize(
+    "there",
+    [
+        directory("orders-0", log_dir="/data/d2", topic_id="EEEEEEEEEEEEEEEEEEEEEA"),
+        directory("renamed-0", inode=3),
+    ],
+    ids=["the name in another log dir", "the incarnation under another name"],
+)
+def test_never_twice_on_this_host(there: PartitionDir, replace_it: bool) -> None:
+    proposals, (refusal,) = restored([directory(STRAY)], (there,), replace=replace_it)
+    assert proposals == [] and there.name in refusal.fact
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("zzz-1", "zzz-01"), ("zzz-+1", "zzz-1"), (f"zzz-1.{HEX}-future", f"zzz-1.{HEX[::-1]}-future")],
+)
+def test_two_spellings_of_one_partition_do_not_both_come_back(one: str, other: str) -> None:
+    """A broker starts neither with two current nor with two future logs of one partition."""
+    dirs = [
+        directory(f"zzz-1.{n * 32}-stray", inode=int(n), topic_id=n * 22, log_dir=f"/data/d{n}") for n in ("1", "2")
+    ]
+    marks = {(d.log_dir, d.name): Mark(NOW, "zzz", old_name=name) for d, name in zip(dirs, (one, other), strict=True)}
+    proposals, (refusal,) = restored(dirs, marks=marks)
+    assert [p.new_name for p in proposals] == [one]
+    assert "already restored" in refusal.fact
+    standing = directory(one, inode=9, topic_id="9" * 22, log_dir="/data/d3")
+    proposals, refusals = restored(dirs[1:], (standing,), marks=marks)
+    assert proposals == [] and one in refusals[0].fact
+
+
+def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
+    quarantine = log_dir("/quarantine", quarantine=True)
+    found = replace(directory(STRAY), log_dir="/quarantine")
+    _, (refusal,) = restored([found], seen=facts(log_dir(), quarantine))
+    assert refusal.guard == "journal"
+    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", came_from=LOG_DIR)}
+    ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
+    assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")

@@ -1,0 +1,102 @@
+"""The delete queue: order, delay, backoff, and never a busy loop."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.planning.queue import (
+    BACKOFF_MOST_MS,
+    Attempts,
+    Mark,
+    QueueEntry,
+    backoff_ms,
+    build_queue,
+    due,
+    full_topic,
+    marked_at_ms,
+)
+from logagent.model.records import PartitionDir
+from tests.hosts import HEX, LOG_DIR, NOW, directory
+
+DELAY, GRACE = 60_000, 3_600_000
+NAME = f"orders-0.{HEX}-delete"
+KEY = (LOG_DIR, NAME)
+
+
+def queue(
+    *marked: PartitionDir,
+    marks: dict[tuple[str, str], Mark] | None = None,
+    failures: dict[tuple[str, str], Attempts] | None = None,
+    begun: frozenset[tuple[str, str]] = frozenset(),
+    delay_ms: int = DELAY,
+) -> list[QueueEntry]:
+    return build_queue(marked, marks or {}, failures or {}, begun, delay_ms=delay_ms, leftover_grace_ms=GRACE)
+
+
+def at(ms: int, name: str = NAME) -> PartitionDir:
+    return directory(name, ctime_ns=ms * 1_000_000 + 999_999)
+
+
+def test_ours_is_due_after_the_delay_and_the_brokers_after_a_grace_beyond() -> None:
+    (ours,) = queue(at(NOW - 5), marks={KEY: Mark(NOW, "orders")})
+    assert (ours.owner, ours.marked_at_ms, ours.due_at_ms) == ("logagent", NOW, NOW + DELAY)
+    (brokers,) = queue(at(NOW))
+    assert (brokers.owner, brokers.marked_at_ms, brokers.due_at_ms) == ("broker", NOW, NOW + DELAY + GRACE)
+
+
+def test_the_journal_knows_better_than_the_directory() -> None:
+    found = directory("t" * 213 + f"-0.{HEX}-delete", truncated=True)
+    assert marked_at_ms(found, None) == NOW
+    assert marked_at_ms(found, Mark(17, None)) == 17
+    assert full_topic(found, None) is None
+    assert full_topic(found, Mark(17, "t" * 249)) == "t" * 249
+    assert full_topic(directory(NAME), None) == "orders"
+    assert full_topic(directory(NAME), Mark(17, None)) == "orders"
+
+
+def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
+    begun = frozenset({KEY})
+    (entry,) = queue(at(NOW), begun=begun)
+    assert entry.due_at_ms == NOW and entry.begun
+    (entry,) = queue(at(NOW), begun=begun, failures={KEY: Attempts(3, NOW, "EACCES")})
+    assert entry.due_at_ms == NOW + 4000
+
+
+def test_backoff_doubles_up_to_an_hour() -> None:
+    assert [backoff_ms(n) for n in range(5)] == [0, 1000, 2000, 4000, 8000]
+    assert backoff_ms(10**9) == BACKOFF_MOST_MS
+
+
+@given(st.integers(1, 10**6))
+def test_backoff_never_shrinks(attempts: int) -> None:
+    assert 1000 <= backoff_ms(attempts) <= backoff_ms(attempts + 1) <= BACKOFF_MOST_MS
+
+
+def test_a_mark_in_the_future_is_not_due() -> None:
+    """A clock was set back: with delay 0 the due time alone would say now."""
+    entries = queue(at(NOW + 1), marks={KEY: Mark(NOW + 1, None)}, delay_ms=0)
+    assert due(entries, NOW) == []
+    assert due(entries, NOW + 1) == entries
+
+
+MARKED = st.lists(
+    st.tuples(st.integers(NOW - 10**7, NOW + 10**7), st.booleans(), st.integers(0, 12), st.booleans()), max_size=8
+)
+
+
+@given(MARKED, st.integers(0, 10**7), st.integers(NOW - 10**7, NOW + 10**7))
+def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, bool]], delay: int, now: int) -> None:
+    names = [f"orders-{n}.{HEX}-delete" for n in range(len(marked))]
+    found = [at(ms, name) for name, (ms, _, _, _) in zip(names, marked, strict=True)]
+    cases = list(zip(names, marked, strict=True))
+    marks = {(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
+    failures = {(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
+    begun = frozenset((LOG_DIR, n) for n, (_, _, _, b) in cases if b)
+    entries = queue(*found, marks=marks, failures=failures, begun=begun, delay_ms=delay)
+    assert sorted(e.dir.name for e in entries) == sorted(names)
+    assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)
+    ready = due(entries, now)
+    assert all(e.due_at_ms <= now and e.marked_at_ms <= now for e in ready)
+    for e in entries:
+        assert e.begun or e.due_at_ms >= e.marked_at_ms + delay
