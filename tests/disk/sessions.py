@@ -17,6 +17,7 @@ from logagent.agent.session.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.bounded_calls import BoundedCalls
+from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.model.records import Health
 from logagent.model.summary import HealthSummary
@@ -44,7 +45,7 @@ class Host:
         self.state = state
         self.clock = SystemClock()
         self.failures = LogDirFailures()
-        self.calls = BoundedCalls(self.failures, limit_seconds=settings.health.probe_timeout / 1000)
+        self.calls: DiskCalls = BoundedCalls(self.failures, limit_seconds=settings.health.probe_timeout / 1000)
         self.known: dict[str, LogDirInventory] = {}
         self.health = LogDirHealth(self.target, self.clock, self.failures, settings, calls=self.calls, known=self.known)
 

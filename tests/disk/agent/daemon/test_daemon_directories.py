@@ -189,6 +189,23 @@ def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
             assert len(session.journal.history()) == 1
 
 
+def test_the_queue_removes_nothing_by_a_clock_in_doubt(tmp_path: Path) -> None:
+    """What it calls due may have been marked a moment ago."""
+    clock = TurnedClock()
+    log_dir = format_log_dir(tmp_path / "log-dir")
+    host = Host(tmp_path / "state", log_dir)
+    host.clock = clock
+    life = cycles(host)
+    assert life.cleanup().error is None
+    marked = partition(log_dir, delete_name("orders", 0, HEX))
+    clock.ahead_ms = 2 * 3_600_000
+    summary = life.queue()
+    assert (summary.error, summary.results, summary.planned, summary.waiting) == (None, {}, 0, 1)
+    assert marked.is_dir()
+    clock.ahead_ms = 0
+    assert life.queue().results == {("remove", "done"): 1}
+
+
 def test_a_start_beside_a_disk_that_hangs_makes_no_thread(tmp_path: Path) -> None:
     """As root the daemon then becomes somebody else, and `setresuid` waits for every thread, the hanging one too."""
     good = format_log_dir(tmp_path / "good")
