@@ -1,0 +1,91 @@
+"""Whether another copy holds every record of a directory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, why_not_covered
+
+OWN = LogLook(0, 100, ((0, 0), (3, 40)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "covered"),
+    [
+        (EpochEnd("leader", 3, 100, 0), True),
+        (EpochEnd("leader", 3, 250, 0), True),
+        (EpochEnd("leader", 3, 99, 0), False),
+        (EpochEnd("leader", 2, 250, 0), False),  # its records of epoch 3 are not there, however long the log
+        (EpochEnd("leader", None, None, 0), False),
+        (EpochEnd("leader", None, None, None), False),
+        (EpochEnd("leader", None, None, 100), True),  # retention let go of all of it
+        (EpochEnd("leader", None, None, 99), False),
+        (EpochEnd("leader", 5, 300, 0), False),
+    ],
+)
+def test_the_same_epoch_must_reach_as_far(answer: EpochEnd, covered: bool) -> None:
+    assert covers(answer, OWN) is covered
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        LogLook(0, None, ((0, 0),), "torn tail"),
+        LogLook(0, 100, (), "no leader epochs"),
+        LogLook(0, 100, ((0, 0), (3, 101))),
+        LogLook(None, None),
+    ],
+)
+def test_what_cannot_tell_its_own_end_is_never_covered(own: LogLook) -> None:
+    assert not covers(EpochEnd("leader", 3, 10**9, 10**9), own)
+    assert "cannot be told" in why_not_covered(own, ())
+
+
+def test_a_log_created_anew_and_refilled_does_not_cover() -> None:
+    refilled = LogLook(0, 5_000, ((7, 0),))
+    answer = end_of_epoch("here", refilled, 3)
+    assert (answer.epoch, answer.end_offset) == (None, None)
+    assert not covers(answer, OWN)
+    assert "ends at offset 100 in leader epoch 3; here does not know that epoch" in why_not_covered(OWN, (answer,))
+
+
+def test_a_log_that_lost_its_older_epochs_does_not_cover() -> None:
+    """Kafka would answer that epoch 3 ends at 500, where the first epoch begins that is still known."""
+    assert not covers(end_of_epoch("here", LogLook(0, 900, ((9, 500),)), 3), OWN)
+
+
+def test_a_log_that_retention_cut_above_our_end_covers() -> None:
+    assert covers(end_of_epoch("here", LogLook(120, 200, ((3, 120), (4, 150))), 3), OWN)
+    assert covers(end_of_epoch("here", LogLook(120, 200, ((4, 120),)), 3), OWN)
+
+
+HISTORY = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 20)), min_size=1, max_size=6)
+
+
+def log_of(history: list[tuple[int, int]]) -> tuple[LogLook, list[int]]:
+    """A log whose epochs and lengths are `history` (steps up, records): and the epoch of each record."""
+    records: list[int] = []
+    epochs: list[tuple[int, int]] = []
+    epoch = 0
+    for step, count in history:
+        epoch += step
+        epochs.append((epoch, len(records)))
+        records += [epoch] * count
+    return LogLook(0, len(records), tuple(epochs)), records
+
+
+@given(HISTORY, HISTORY)
+def test_covered_means_every_record_is_there(mine: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    """Epochs are given once, so two logs that agree on a record (epoch, offset) agree on all before it: the reference
+    compares the last one. (Logs of unlike histories may not agree before: Kafka never makes such.)"""
+    own, own_records = log_of(mine)
+    other, other_records = log_of(others)
+    assert own.last_epoch is not None
+    answer = end_of_epoch("other", other, own.last_epoch)
+    if covers(answer, own):
+        assert len(other_records) >= len(own_records)
+        assert other_records[len(own_records) - 1] <= own_records[-1]
+    if own_records == other_records[: len(own_records)]:
+        assert covers(answer, own)
