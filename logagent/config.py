@@ -1,4 +1,4 @@
-"""Loads `logagent.toml`, the environment and the broker's `server.properties`: the one place that does.
+"""Loads `logagent.toml` and the environment: the one place that does.
 
 Every problem is found before anything is said: `ConfigError.problems` lists them all, each with its place.
 """
@@ -245,35 +245,3 @@ def as_document(settings: Settings) -> dict[str, dict[str, Any]]:
 
 def _json_value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def find_server_properties(configured: str | None, root: str = "/") -> str:
-    """The broker's `server.properties`: the configured one, else that of the only broker this host has.
-
-    Looked at are the brokers that run, those that systemd units start, and the usual places; how they are told apart
-    stands in `logagent.host.brokers.discovery`.
-
-    Raises ConfigError where none or more than one is found: guessing between two
-    brokers is not ours to do.
-    """
-    if configured is not None:
-        return configured
-    from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, only_broker
-
-    found = find_brokers(root)
-    only = only_broker(found)
-    if only is not None:
-        return only.config
-    brokers = list({os.path.realpath(b.config): b for b in brokers_of(found)}.values())
-    if brokers:
-        raise ConfigError(
-            f"several broker configurations were found: {', '.join(b.config for b in brokers)}",
-            problems=tuple(f"{b.config}: one of several ({b.how})" for b in brokers),
-            hint="say which one with --kafka-config or kafka.config; logagent@NAME with /etc/logagent/NAME.toml serves"
-            " one broker of several",
-        )
-    raise ConfigError(
-        "no server.properties was found: no broker runs, no unit starts one, and the usual places have none",
-        problems=tuple(f"{p}: not there" for p in USUAL_SERVER_PROPERTIES),
-        hint="name it with --kafka-config FILE, or the log dirs with --log-dir DIR",
-    )

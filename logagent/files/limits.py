@@ -25,7 +25,7 @@ class FileLimit:
 CONFIG: Final = FileLimit("a configuration file", MIB)
 PROPERTIES: Final = FileLimit("a properties file", MIB)
 META_PROPERTIES: Final = FileLimit("a meta.properties", 64 * KIB)
-PARTITION_METADATA: Final = FileLimit("a partition.metadata", 4 * KIB)
+PARTITION_METADATA: Final = FileLimit("a partition.metadata", 64 * KIB)
 QUORUM_STATE: Final = FileLimit("a quorum-state", 256 * KIB)
 # About 250,000 entries with the longest topic names, a million with usual ones.
 CHECKPOINT: Final = FileLimit("an offset checkpoint", 64 * MIB)

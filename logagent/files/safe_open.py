@@ -2,14 +2,15 @@
 
 A log dir, a state dir and a store are places where somebody else may put a FIFO, a device, a symlink or a sparse file
 of 200 GB under the name that we read. So a file is opened without any effect first (O_PATH), must be a regular one,
-and only then is opened for reading, that very inode; no more than its kind may hold is read. Nothing here waits for
-the other end of a FIFO, and no device is opened. A disk that hangs is not for here: see `logagent.host.log_dir.calls`.
+and only then is opened for reading; it must still be that one, and no more than its kind may hold is read. Nothing here
+waits for the other end of a FIFO. A disk that hangs is not for here: see `logagent.host.log_dir.calls`.
 
 Messages name the file and what is wrong with it, never what it holds.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 _READ_SIZE = 1 << 20
+# The broker replaces its small files by renames, which is no reason to give up.
+_ATTEMPTS = 3
 
 Name = str | PathLike[str]
 
@@ -52,16 +55,21 @@ def open_regular(
     (FileNotFoundError, PermissionError, EIO, …).
     """
     links = 0 if follow else os.O_NOFOLLOW
-    handle = os.open(name, os.O_PATH | os.O_CLOEXEC | links, dir_fd=dir_fd)
-    try:
-        check_regular(handle, name, limit)
-        # Of the inode that was looked at, whatever stands at the name by now.
-        return os.open(f"/proc/self/fd/{handle}", flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError as error:
-        error.filename = os.fspath(name)
-        raise
-    finally:
-        os.close(handle)
+    for _ in range(_ATTEMPTS):
+        handle = os.open(name, os.O_PATH | os.O_CLOEXEC | links, dir_fd=dir_fd)
+        try:
+            seen = check_regular(handle, name, limit)
+            fd = os.open(name, flags | links | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=dir_fd)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                continue
+            raise
+        finally:
+            os.close(handle)
+        if os.path.samestat(seen, os.fstat(fd)):
+            return fd
+        os.close(fd)
+    raise UnreadableError(f"{os.fspath(name)} was replaced while it was opened", hint="try again")
 
 
 def check_regular(fd: int, name: Name, limit: FileLimit) -> os.stat_result:
@@ -92,10 +100,10 @@ def read_regular(name: Name, limit: FileLimit, *, dir_fd: int | None = None, fol
 
 
 def read_open(fd: int, name: Name, limit: FileLimit) -> bytes:
-    """The same of a file that is open already, from its beginning."""
+    """The same of a file that was just opened."""
     before = check_regular(fd, name, limit)
     data = bytearray()
-    while piece := os.pread(fd, _READ_SIZE, len(data)):
+    while piece := os.read(fd, _READ_SIZE):
         data += piece
         if len(data) > limit.max_bytes:
             raise _too_large(name, "grew while it was read", limit)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.config import as_document, find_server_properties, load
+from logagent.config import as_document, load
 from logagent.errors import ConfigError, Exit
 from logagent.settings import Settings, parse_duration, parse_size
 
@@ -240,28 +240,6 @@ def test_sizes(text: Any, size: int) -> None:
 def test_what_is_no_size(text: Any) -> None:
     with pytest.raises(ValueError, match="is no size"):
         parse_size(text)
-
-
-# The broker's configuration
-
-
-def test_the_only_server_properties_is_found_and_of_two_none_is_guessed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no server"):
-        find_server_properties(None, str(tmp_path))
-    one = tmp_path / "etc/kafka/server.properties"
-    one.parent.mkdir(parents=True)
-    one.touch()
-    assert find_server_properties(None, str(tmp_path)) == str(one)
-    two = tmp_path / "opt/kafka/config/server.properties"
-    two.parent.mkdir(parents=True)
-    two.symlink_to(one)
-    assert find_server_properties(None, str(tmp_path)) == str(one)
-    two.unlink()
-    two.touch()
-    with pytest.raises(ConfigError, match="several broker configurations") as caught:
-        find_server_properties(None, str(tmp_path))
-    assert len(caught.value.problems) == 2
-    assert find_server_properties("/anything", str(tmp_path)) == "/anything"
 
 
 def test_every_section_is_a_field() -> None:

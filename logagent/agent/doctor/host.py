@@ -13,7 +13,7 @@ from logagent.errors import UsageError
 from logagent.host.brokers.units import read_unit, show_unit, systemd_runs
 from logagent.host.linux.access import User, owner_of, user_named
 from logagent.host.linux.child import Identity, ask_as, lacking
-from logagent.host.linux.mount_table import Mount, mount_of, mounts
+from logagent.host.linux.mounts import Mount, mount_of, mounts
 from logagent.model.doctor.facts import (
     AccessLook,
     MountLook,

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from logagent.agent.session.target import Target
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.files.dir_walk import opened_directory
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, decide
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
 
 METADATA_DIR = "__cluster_metadata-0"
-_MOST_META_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -185,12 +185,14 @@ def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) 
 
 
 def _cluster_id_beside(directory: str) -> str | None:
-    path = os.path.join(directory, META_PROPERTIES)
     try:
-        with open(path, "rb") as file:
-            return parse_meta_properties(file.read(_MOST_META_BYTES)).cluster_id
+        with opened_directory(directory, follow=True) as dir_fd:
+            meta = read_meta_properties(dir_fd)
     except OSError as e:
-        raise UnreadableError(f"{path}: {e.strerror}") from e
+        raise UnreadableError(f"{os.path.join(directory, META_PROPERTIES)}: {e.strerror}") from e
+    if meta is None:
+        raise UnreadableError(f"there is no {META_PROPERTIES} in {directory}")
+    return meta.cluster_id
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:

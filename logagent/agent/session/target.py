@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties, read_server_properties
 from logagent.broker.process.version import apache_version
-from logagent.config import find_server_properties
 from logagent.errors import ConfigError
+from logagent.host.brokers.discovery import find_server_properties
 from logagent.settings import Settings
 
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 from logagent.broker.admin.jaas import parse_jaas
 from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import ConfigError, UnreadableError
+from logagent.files.limits import PEM, PROPERTIES
+from logagent.files.safe_open import opened_regular, read_regular
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGIN_MODULES: Final = {
@@ -81,10 +83,9 @@ def client_properties(text: str | bytes) -> dict[str, Any]:
 def read_client_properties(path: str) -> dict[str, Any]:
     """`client_properties` of a file; ConfigError also where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        problem = f"{path}: {error.strerror}"
+        data = read_regular(path, PROPERTIES, follow=True)
+    except (OSError, UnreadableError) as error:
+        problem = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise ConfigError(f"cannot read the client properties: {problem}", problems=(problem,)) from error
     try:
         return client_properties(data)
@@ -233,17 +234,29 @@ def _ssl_context(security: ClientSecurity) -> ssl.SSLContext:
     context.check_hostname = security.check_hostname
     with _named("ssl.truststore", security.trust_location):
         if security.trust_location or security.trust_pem:
-            context.load_verify_locations(cafile=security.trust_location, cadata=security.trust_pem)
+            with _pem_file(security.trust_location) as file:
+                context.load_verify_locations(cafile=file, cadata=security.trust_pem)
         else:
             context.load_default_certs()
     with _named("ssl.keystore", security.key_location):
         # An empty password keeps OpenSSL from asking for one on the terminal.
         password = security.key_password or ""
         if security.key_location:
-            context.load_cert_chain(security.key_location, password=password)
+            with _pem_file(security.key_location) as file:
+                context.load_cert_chain(file or "", password=password)
         elif security.key_pem:
             _load_key_text(context, security.key_pem, password)
     return context
+
+
+@contextlib.contextmanager
+def _pem_file(location: str | None) -> Iterator[str | None]:
+    """A path by which OpenSSL, which opens files itself, reaches a regular file of a sensible size and nothing else."""
+    if location is None:
+        yield None
+        return
+    with opened_regular(location, PEM, follow=True) as fd:
+        yield f"/proc/self/fd/{fd}"
 
 
 def _load_key_text(context: ssl.SSLContext, pem: str, password: str) -> None:
@@ -261,7 +274,7 @@ def _named(store: str, location: str | None) -> Iterator[None]:
     """Turn what goes wrong with a PEM store into a ConfigError that names its key and file."""
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, UnreadableError) as error:
         key = f"{store}.location: {location}" if location else store
         problem = f"{key}: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
         raise ConfigError(f"the client properties are wrong: {problem}", problems=(problem,)) from error

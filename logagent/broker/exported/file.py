@@ -16,6 +16,8 @@ from typing import Any
 
 from logagent.broker.exported.parse import parse_document
 from logagent.errors import UnreadableError
+from logagent.files.limits import EXPORTED_ASSIGNMENTS
+from logagent.files.safe_open import read_regular
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source
 from logagent.model.times import rfc3339
 
@@ -59,8 +61,7 @@ def read_assignments(path: str) -> AssignmentImage:
 
     Raises `UnreadableError` for anything that is not exactly what an export wrote, `OSError` if it cannot be read.
     """
-    with open(path, "rb") as file:
-        return parse_assignments(file.read(), origin=path)
+    return parse_assignments(read_regular(path, EXPORTED_ASSIGNMENTS, follow=True), origin=path)
 
 
 def parse_assignments(data: bytes, origin: str) -> AssignmentImage:

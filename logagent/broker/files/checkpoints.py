@@ -8,13 +8,14 @@ never meet, and keep owner, group and mode, because we may run as another user t
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from logagent.errors import UnreadableError
+from logagent.files.limits import CHECKPOINT
+from logagent.files.safe_open import opened_regular, read_open
 from logagent.model.naming.java_numbers import parse_int, parse_long
 from logagent.model.records import TopicPartition
 
@@ -27,8 +28,8 @@ CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION, CLEANER)
 TEMP_PREFIX: Final = ".logagent-"
 """A checkpoint under construction is `.logagent-<name>` beside it; the broker ignores plain files in a log dir."""
 
-MAX_BYTES: Final = 256 * 1024 * 1024
-"""What a checkpoint may weigh at most: about a million entries with the longest topic names."""
+_MAX_LINES: Final = 2_000_000
+"""Kafka's own limit for the partitions of a broker is far below; a file of blank lines must not become a list."""
 
 _JAVA_BLANKS: Final = b" \t\n\v\f\r"
 _NEW_FILE_MODE: Final = 0o644
@@ -41,12 +42,14 @@ def parse_checkpoint(data: bytes) -> Entries:
 
     An empty file and one without a count have no entries, as in Kafka. Raises UnreadableError, naming the line,
     for anything a 3.9.1 broker refuses: wrong version, a wrong count, malformed lines, numbers out of range, bytes
-    that are no UTF-8. A partition or offset below 0 and an empty topic are read, because Kafka reads them.
+    that are not UTF-8. A partition or offset below 0 and an empty topic are read, because Kafka reads them.
     """
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"byte {error.start} is no UTF-8") from None
+        raise UnreadableError(f"byte {error.start} is not UTF-8") from None
+    if data.count(b"\n") + data.count(b"\r") > _MAX_LINES:
+        raise UnreadableError(f"there are more than {_MAX_LINES} lines")
     # bytes.splitlines ends lines at \n, \r and \r\n only, as Java's readLine does; str.splitlines knows more.
     lines = data.splitlines()
     if not lines:
@@ -140,30 +143,17 @@ def rewrite_checkpoint(
 
 def _known(name: str) -> str:
     if name not in CHECKPOINTS:
-        raise ValueError(f"{name!r} is no offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
+        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
     return name
 
 
 def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
     try:
-        # Looked at before it is opened: opening a FIFO or a device would already do something.
-        seen = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-        if not stat.S_ISREG(seen.st_mode):
-            raise UnreadableError(f"{name} is not a plain file ({stat.filemode(seen.st_mode)})")
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+        with opened_regular(name, CHECKPOINT, dir_fd=dir_fd) as fd:
+            opened = os.fstat(fd)
+            data = read_open(fd, name, CHECKPOINT)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise UnreadableError(f"{name} is not a plain file: it turned into a symlink") from None
-        raise
-    with open(fd, "rb") as file:
-        opened = os.fstat(fd)
-        if not os.path.samestat(seen, opened):
-            raise UnreadableError(f"{name} was swapped while it was opened")
-        if opened.st_size > MAX_BYTES:
-            raise UnreadableError(f"{name} is larger than {MAX_BYTES} bytes")
-        data = file.read()
     try:
         return parse_checkpoint(data), opened
     except UnreadableError as error:

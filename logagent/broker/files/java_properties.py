@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os import PathLike
 from typing import Final
 
 from logagent.errors import UnreadableError
@@ -37,16 +36,6 @@ def parse_properties(data: bytes) -> dict[str, str]:
     Raises UnreadableError for a malformed `\\uXXXX`, the only thing that Java refuses.
     """
     return {entry.key: entry.value for entry in iter_properties(data)}
-
-
-def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """`parse_properties` of a file; OSError as `open` raises it, UnreadableError naming the file."""
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        return parse_properties(data)
-    except UnreadableError as error:
-        raise UnreadableError(f"{path}: {error}") from error
 
 
 def iter_properties(data: bytes) -> Iterator[Property]:

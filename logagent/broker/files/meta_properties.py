@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import UnreadableError
+from logagent.files import limits
+from logagent.files.safe_open import read_regular
 from logagent.model.assignments.cluster import MetaSeen
 from logagent.model.naming.java_numbers import parse_int
 from logagent.model.naming.topic_ids import canonical
 
 META_PROPERTIES: Final = "meta.properties"
-_MOST_BYTES: Final = 1 << 20
 
 # String.trim: everything up to U+0020.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
@@ -58,22 +58,31 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     return MetaProperties(version, cluster_id, node_id, directory_id)
 
 
+def read_meta_properties(dir_fd: int, *, follow: bool = False) -> MetaProperties | None:
+    """The `meta.properties` of an open log dir; None where there is none. The one reader of this file.
+
+    `follow`: through a symlink, as the broker reads it; we believe none where we act on what it says.
+    Raises UnreadableError where a broker refuses the file, OSError as the disk raises it.
+    """
+    try:
+        data = read_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd, follow=follow)
+    except FileNotFoundError:
+        return None
+    return parse_meta_properties(data)
+
+
 def look_at_meta(dir_fd: int) -> MetaSeen:
     """The `meta.properties` of an open log dir. Raises OSError as a failing disk raises it, for nothing else."""
     try:
-        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=dir_fd)
-    except FileNotFoundError:
-        return MetaSeen(missing=True)
-    except OSError as e:
-        if e.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
-            return MetaSeen(error=e.strerror)
+        meta = read_meta_properties(dir_fd)
+    except UnreadableError as error:
+        return MetaSeen(error=str(error))
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return MetaSeen(error=error.strerror)
         raise
-    try:
-        meta = parse_meta_properties(os.read(fd, _MOST_BYTES))
-    except (UnreadableError, IsADirectoryError) as e:
-        return MetaSeen(error=str(e))
-    finally:
-        os.close(fd)
+    if meta is None:
+        return MetaSeen(missing=True)
     return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
 
 

@@ -12,19 +12,11 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Final, TypeVar
 
-from logagent.broker.files.java_properties import Property, iter_properties, parse_properties, read_properties
+from logagent.broker.files.java_properties import Property, iter_properties
 from logagent.errors import ConfigError, UnreadableError
+from logagent.files.limits import PROPERTIES
+from logagent.files.safe_open import read_regular
 from logagent.model.naming.java_numbers import INT_MAX, parse_int, parse_long
-
-__all__ = [
-    "DEFAULT_FILE_DELETE_DELAY_MS",
-    "DEFAULT_LOG_DIR",
-    "ServerProperties",
-    "parse_properties",
-    "parse_server_properties",
-    "read_properties",
-    "read_server_properties",
-]
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
 DEFAULT_FILE_DELETE_DELAY_MS: Final = 60_000
@@ -65,12 +57,11 @@ class ServerProperties:
 
 
 def read_server_properties(path: str | PathLike[str]) -> ServerProperties:
-    """`parse_server_properties` of a file; ConfigError also where it cannot be read."""
+    """`parse_server_properties` of a file, which may be a symlink; ConfigError also where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        problem = f"{path}: {error.strerror}"
+        data = read_regular(path, PROPERTIES, follow=True)
+    except (OSError, UnreadableError) as error:
+        problem = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"cannot read the broker's configuration: {problem}",
             problems=(problem,),
@@ -90,7 +81,7 @@ def parse_server_properties(text: bytes, path: str = "server.properties") -> Ser
         entries = {entry.key: entry for entry in iter_properties(text)}
     except UnreadableError as error:
         problem = f"{path}: {error}"
-        raise ConfigError(f"no Java properties: {problem}", problems=(problem,)) from error
+        raise ConfigError(f"not Java properties: {problem}", problems=(problem,)) from error
     reader = _Reader(path, entries)
     log_dirs = _log_dirs(reader)
     metadata_log_dir = reader.get("metadata.log.dir", log_dirs[0] if log_dirs else "", _path)

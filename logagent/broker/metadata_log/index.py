@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import struct
 
+from logagent.errors import UnreadableError
+from logagent.files.limits import INDEX
+from logagent.files.safe_open import opened_regular
+
 _ENTRY = struct.Struct(">ii")
 
 
@@ -20,13 +24,10 @@ def position_before(dir_fd: int, base_offset: int, offset: int) -> int:
     index gives 0 or a position at which no batch stands: the caller checks that, and begins at 0 then.
     """
     try:
-        fd = os.open(f"{base_offset:020}.index", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    except OSError:
+        with opened_regular(f"{base_offset:020}.index", INDEX, dir_fd=dir_fd) as fd:
+            return _lookup(fd, offset - base_offset)
+    except (OSError, UnreadableError):
         return 0
-    try:
-        return _lookup(fd, offset - base_offset)
-    finally:
-        os.close(fd)
 
 
 def _lookup(fd: int, relative: int) -> int:

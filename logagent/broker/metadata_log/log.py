@@ -16,8 +16,10 @@ from dataclasses import dataclass
 
 from logagent.broker.metadata_log.batches import BatchDefect, FileShrank
 from logagent.broker.metadata_log.quorum import QuorumState, parse_quorum_state
-from logagent.broker.metadata_log.read import LogState, open_file, read_segments, read_snapshot
+from logagent.broker.metadata_log.read import LogState, read_segments, read_snapshot
 from logagent.errors import UnreadableError
+from logagent.files.limits import LEADER_EPOCHS, QUORUM_STATE
+from logagent.files.safe_open import read_regular
 from logagent.model.assignments.commitment import committed_offset
 from logagent.model.assignments.image import AssignmentImage, Source, make_image
 
@@ -98,11 +100,10 @@ def _opened(directory: str | int) -> Iterator[int]:
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     """Contents of `leader-epoch-checkpoint` and `quorum-state`; None for a file that is not there."""
     found: list[bytes | None] = []
-    for name in ("leader-epoch-checkpoint", "quorum-state"):
+    for name, limit in (("leader-epoch-checkpoint", LEADER_EPOCHS), ("quorum-state", QUORUM_STATE)):
         try:
-            with open_file(dir_fd, name) as file:
-                found.append(file.bytes_at(0, min(file.size, 1 << 20)) if file.size else b"")
-        except (FileNotFoundError, FileShrank):
+            found.append(read_regular(name, limit, dir_fd=dir_fd))
+        except FileNotFoundError:
             found.append(None)
     return found[0], found[1]
 

@@ -38,7 +38,7 @@ def parse_quorum_state(text: bytes | None) -> QuorumState:
         return QuorumState()
     try:
         state = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return QuorumState()
     if not isinstance(state, dict) or state.get("data_version") not in (0, 1):
         return QuorumState()

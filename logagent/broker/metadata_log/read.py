@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from logagent.broker.metadata_log.index import position_before
 from logagent.broker.metadata_log.quorum import ControlType, VoterCount, control_type, snapshot_time_ms
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
+from logagent.files.limits import SEGMENT
+from logagent.files.safe_open import opened_regular
 from logagent.model.assignments.commitment import BatchTimes
 
 
@@ -43,11 +44,8 @@ class LogState:
 
 @contextmanager
 def open_file(dir_fd: int, name: str) -> Iterator[BatchFile]:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
+    with opened_regular(name, SEGMENT, dir_fd=dir_fd) as fd:
         yield BatchFile(fd, name)
-    finally:
-        os.close(fd)
 
 
 def read_snapshot(dir_fd: int, name: str) -> LogState:

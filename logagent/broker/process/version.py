@@ -6,6 +6,10 @@ import os
 import re
 from collections.abc import Iterable
 
+from logagent.errors import UnreadableError
+from logagent.files.limits import SCRIPT
+from logagent.files.safe_open import read_regular
+
 _JAR = re.compile(
     r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-clients|-storage)-(\d+)\.(\d+)\.(\d+)(?:[-.][\w.]+)?\.jar$"
 )
@@ -32,7 +36,6 @@ _BY_SCRIPT = ("../libs", "../share/java/kafka")
 
 # A start script in /usr/bin may only call the installation's own.
 _CALLED = re.compile(rb"(/[\w./+-]+/kafka-server-start(?:\.sh)?)\b")
-_MOST_SCRIPT_BYTES = 1 << 16
 
 
 def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
@@ -99,9 +102,8 @@ def version_of_script(script: str) -> tuple[int, int, int] | None:
 
 def _called_by(script: str) -> list[str]:
     try:
-        with open(script, "rb") as file:
-            text = file.read(_MOST_SCRIPT_BYTES)
-    except OSError:
+        text = read_regular(script, SCRIPT, follow=True)
+    except (OSError, UnreadableError):
         return []
     called = {os.fsdecode(path) for path in _CALLED.findall(text)}
     return list(called) if len(called) == 1 else []

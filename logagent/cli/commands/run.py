@@ -13,7 +13,7 @@ import click
 from logagent.agent.clock import SystemClock
 from logagent.agent.session.target import resolve_target
 from logagent.cli.options import Call, common
-from logagent.config_apart import load_apart
+from logagent.config import load as load_settings
 from logagent.errors import Exit, Halted
 from logagent.host.linux.malloc import share_one_arena
 from logagent.host.state.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
@@ -97,7 +97,7 @@ def load(call: Call, *, anew: bool = False) -> RunConfig:
     """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
     from logagent.agent.daemon.control import RunConfig
 
-    call.loaded_settings = None if anew else load_apart(call.config_file)
+    call.loaded_settings = None if anew else load_settings(call.config_file)
     settings = call.settings()
     loaded = call.loaded_settings
     return RunConfig(settings, resolve_target(settings, call.log_dirs), loaded.file if loaded is not None else None)

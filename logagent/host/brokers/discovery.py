@@ -16,7 +16,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.server_properties import ServerProperties, read_server_properties
 from logagent.broker.process.launch import Launch, launch_of_java
 from logagent.broker.process.version import version_beside, version_of_class_path, version_of_process, version_of_script
-from logagent.errors import LogAgentError
+from logagent.errors import ConfigError, LogAgentError
 from logagent.host.brokers.units import BrokerUnit, broker_units, under
 from logagent.host.linux.proc import effective_user
 
@@ -121,6 +121,32 @@ def only_broker(found: Iterable[BrokerFound]) -> BrokerFound | None:
     """The broker, if `found` has exactly one, by whatever paths."""
     brokers = {os.path.realpath(b.config): b for b in reversed(brokers_of(found))}
     return next(iter(brokers.values())) if len(brokers) == 1 else None
+
+
+def find_server_properties(configured: str | None, root: str = "/") -> str:
+    """The broker's `server.properties`: the configured one, else that of the only broker this host has.
+
+    Raises ConfigError where none or more than one is found: guessing between two brokers is not ours to do.
+    """
+    if configured is not None:
+        return configured
+    found = find_brokers(root)
+    only = only_broker(found)
+    if only is not None:
+        return only.config
+    brokers = list({os.path.realpath(b.config): b for b in brokers_of(found)}.values())
+    if brokers:
+        raise ConfigError(
+            f"several broker configurations were found: {', '.join(b.config for b in brokers)}",
+            problems=tuple(f"{b.config}: one of several ({b.how})" for b in brokers),
+            hint="say which one with --kafka-config or kafka.config; logagent@NAME with /etc/logagent/NAME.toml serves"
+            " one broker of several",
+        )
+    raise ConfigError(
+        "no server.properties was found: no broker runs, no unit starts one, and the usual places have none",
+        problems=tuple(f"{p}: not there" for p in USUAL_SERVER_PROPERTIES),
+        hint="name it with --kafka-config FILE, or the log dirs with --log-dir DIR",
+    )
 
 
 def running_brokers(root: str = "/") -> Iterator[BrokerFound]:

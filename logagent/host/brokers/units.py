@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logagent.broker.process.launch import Launch, launch_of_script
+from logagent.errors import UnreadableError
+from logagent.files.limits import UNIT
+from logagent.files.safe_open import read_regular
 
 # In the order in which a unit's own file is looked for; drop-ins of all of them apply, by name.
 UNIT_DIRS = (
@@ -202,9 +205,8 @@ def _lines(path: str) -> Iterator[tuple[str, Setting]]:
 
 def _content(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(1 << 20)
-    except OSError:
+        return read_regular(path, UNIT, follow=True)
+    except (OSError, UnreadableError):
         return b""
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from logagent.broker.files.partition_metadata import parse_partition_metadata
 from logagent.errors import UnreadableError
+from logagent.files import limits
+from logagent.files.safe_open import read_regular
 from logagent.host.inventory.nested import Usage, nested_usage
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OpenLogDir
 from logagent.model.records import PartitionDir
@@ -20,8 +22,6 @@ _TAIL_SUFFIXES = {".log": 0, **{suffix: bit for bit, suffix in TAIL_INDEXES}}
 # An mtime younger than this when it was read may be that of a later change too.
 SETTLED_NS = 1_000_000_000
 
-_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_METADATA_LIMIT = 4096
 _MOST_NUMBERS = 20_000
 
 
@@ -132,11 +132,7 @@ class PartitionReader:
 
     def _read_topic_id(self, fd: int, entry: PartitionDir) -> None:
         try:
-            file = os.open(PARTITION_METADATA, _OPEN_FILE, dir_fd=fd)
-            try:
-                content = os.read(file, _METADATA_LIMIT)
-            finally:
-                os.close(file)
+            content = read_regular(PARTITION_METADATA, limits.PARTITION_METADATA, dir_fd=fd)
             entry.topic_id = self.share(parse_partition_metadata(content))
         except UnreadableError as error:
             entry.error = str(error)

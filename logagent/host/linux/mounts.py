@@ -1,44 +1,69 @@
-"""Mount points, from the kernel's list: bind mounts of the same device show in nothing else, and no disk is asked."""
+"""The kernel's table of mounts, of ourselves or of another process: the one reader of `/proc/PID/mountinfo`.
+
+Bind mounts of the same device show in nothing else, and no disk is asked.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 # Behind these stands somebody who may not answer, for years: even `stat` of an open file waits for him.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "afs", "virtiofs", "beegfs", "glusterfs")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
-def mounted_children(dir_fd: int) -> frozenset[str]:
-    """Names in the directory `dir_fd` that are mount points or have one below them.
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of the table. device: as `st_dev` has it. options: of this mount; device_options: of the file system."""
 
-    Raises `OSError` if `/proc/self/mountinfo` cannot be read.
-    """
-    prefix = os.readlink(f"/proc/self/fd/{dir_fd}".encode()).rstrip(b"/") + b"/"
-    with open("/proc/self/mountinfo", "rb") as file:
-        points = [line.split(b" ", 5)[4] for line in file]
-    below = (_unescape(point) for point in points)
-    return frozenset(os.fsdecode(point[len(prefix) :].split(b"/", 1)[0]) for point in below if point.startswith(prefix))
+    point: str
+    kind: str
+    source: str
+    device: int
+    options: frozenset[str]
+    device_options: frozenset[str]
+
+    @property
+    def remote(self) -> bool:
+        """Whether it may hang for other reasons than a disk of this host."""
+        return self.kind.startswith(_REMOTE)
 
 
-def _unescape(point: bytes) -> bytes:
-    """The kernel prints blanks, tabs, newlines and backslashes in octal."""
-    return _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), point)
+def mounts(process: int | str = "self") -> list[Mount]:
+    """Every mount that the process sees, the later over the earlier. Raises OSError where they cannot be read."""
+    with open(f"/proc/{process}/mountinfo", "rb") as file:
+        return parse_mounts(file)
+
+
+def parse_mounts(lines: Iterable[bytes]) -> list[Mount]:
+    """The mounts of a `mountinfo`; a line that is none is left out."""
+    return [m for line in lines if (m := _mount(line)) is not None]
+
+
+def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
+    """What `path` (absolute, without symlinks) lies on: the longest mount point, and of those the last one."""
+    best: Mount | None = None
+    for mount in table:
+        below = path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")
+        if below and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
 
 
 def mount_point_of(path: str) -> str:
-    """The mount point that `path` (absolute, symlinks resolved) lies on, as the kernel lists it; asks no disk.
+    """The mount point that `path` (absolute, symlinks resolved) lies on. Raises OSError as `mounts`."""
+    mount = mount_of(path, mounts())
+    return mount.point if mount is not None else "/"
 
-    Raises `OSError` if `/proc/self/mountinfo` cannot be read.
-    """
-    with open("/proc/self/mountinfo", "rb") as file:
-        points = {os.fsdecode(_unescape(line.split(b" ", 5)[4])) for line in file}
-    here = path.rstrip("/")
-    while here and here not in points:
-        here = os.path.dirname(here).rstrip("/")
-    return here or "/"
+
+def mounted_children(dir_fd: int) -> frozenset[str]:
+    """Names in the directory `dir_fd` that are mount points or have one below them. Raises OSError as `mounts`."""
+    prefix = os.readlink(f"/proc/self/fd/{dir_fd}").rstrip("/") + "/"
+    below = (mount.point for mount in mounts())
+    return frozenset(point[len(prefix) :].split("/", 1)[0] for point in below if point.startswith(prefix))
 
 
 class RemoteMounts:
@@ -48,22 +73,12 @@ class RemoteMounts:
     """
 
     def __init__(self, pid: int | str, devices: Collection[int]) -> None:
-        self._remote: dict[str, bool] = {}
         try:
-            with open(f"/proc/{pid}/mountinfo", "rb") as file:
-                for line in file:
-                    self._note(line, devices)
+            # The last one mounted at a point is the one that is seen there.
+            self._remote = {m.point: m.remote and m.device not in devices for m in mounts(pid)}
         except OSError:
-            pass
+            self._remote = {}
         self._prefixes = tuple(point.rstrip("/") + "/" for point, remote in self._remote.items() if remote)
-
-    def _note(self, line: bytes, devices: Collection[int]) -> None:
-        before, _, after = line.partition(b" - ")
-        fields, kind = before.split(b" ", 5), after.split(b" ", 1)[0]
-        major, _, minor = fields[2].partition(b":")
-        remote = kind.decode("ascii", "replace").startswith(_REMOTE)
-        # The last one mounted at a point is the one that is seen there.
-        self._remote[os.fsdecode(_unescape(fields[4]))] = remote and os.makedev(int(major), int(minor)) not in devices
 
     def holds(self, path: str) -> bool:
         """Whether `path`, as that process sees it, lies on one of them."""
@@ -73,3 +88,21 @@ class RemoteMounts:
         while here not in self._remote and here != "/":
             here = os.path.dirname(here)
         return self._remote.get(here, False)
+
+
+def _mount(line: bytes) -> Mount | None:
+    # Not by runs of blanks: the source of a user's FUSE mount may be empty, its kind any bytes.
+    words = line.rstrip(b"\n").split(b" ")
+    try:
+        end = words.index(b"-", 6)
+        kind, source, device_options = words[end + 1 : end + 4]
+        major, minor = words[2].split(b":")
+        device = os.makedev(int(major), int(minor))
+    except ValueError:
+        return None
+    point = os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), words[4]))
+    return Mount(point, os.fsdecode(kind), os.fsdecode(source), device, _options(words[5]), _options(device_options))
+
+
+def _options(word: bytes) -> frozenset[str]:
+    return frozenset(os.fsdecode(word).split(","))

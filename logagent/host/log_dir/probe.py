@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
 from logagent.broker.process.lock import LockLook, look
+from logagent.errors import UnreadableError
+from logagent.files import limits
+from logagent.files.safe_open import opened_regular
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.assignments.cluster import MetaSeen
 from logagent.model.health.probe import ProbeOutcome, ProbeResult
@@ -252,15 +255,10 @@ def _write_and_read_back(dir_fd: int) -> None:
 
 
 def _read_meta(dir_fd: int) -> None:
-    try:
-        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
-            return
-        raise
-    try:
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.read(fd, PROBE_BYTES)
-    finally:
-        os.close(fd)
+    """From the disk. What it says is for `look_at_meta`, that it can be read is all that counts here."""
+    with (
+        suppress(FileNotFoundError, UnreadableError),
+        opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd) as fd,
+    ):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.read(fd, PROBE_BYTES)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from logagent.broker.files.checkpoints import CHECKPOINTS, TEMP_PREFIX, read_checkpoint
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
@@ -18,7 +18,6 @@ from logagent.model.check.facts import CheckpointFault, Denied, MetaFile, MetaSt
 from logagent.model.naming.java_numbers import parse_long
 
 METADATA_LOG = "__cluster_metadata-0"
-_MOST_META_BYTES = 1 << 20
 # What Kafka takes for a file of a segment, so that an offset has to stand before its first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
 _USUAL = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex|snapshot)")
@@ -28,7 +27,7 @@ _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
 
 
 def path_problem(path: str) -> tuple[PathProblem, str] | None:
-    """Why `path` is no directory that can be opened, None if it is one."""
+    """Why `path` is not a directory that can be opened, None if it is one."""
     try:
         fd = os.open(path, OPEN_DIRECTORY)
     except FileNotFoundError:
@@ -36,7 +35,7 @@ def path_problem(path: str) -> tuple[PathProblem, str] | None:
             return PathProblem.DANGLING, f"it is a symlink to {os.readlink(path)}, which does not exist"
         return PathProblem.MISSING, "there is no such directory"
     except NotADirectoryError:
-        return PathProblem.NOT_A_DIRECTORY, "it is no directory"
+        return PathProblem.NOT_A_DIRECTORY, "it is not a directory"
     except OSError as error:
         return PathProblem.UNREADABLE, f"it cannot be opened ({error.strerror})"
     os.close(fd)
@@ -46,22 +45,15 @@ def path_problem(path: str) -> tuple[PathProblem, str] | None:
 def read_meta_file(dir_fd: int) -> MetaFile:
     """`meta.properties` with what is wrong with it. Raises `OSError` for the errors of a failing disk only."""
     try:
-        # As the broker does, this follows a symlink; it does not wait for the other end of a FIFO.
-        fd = os.open(META_PROPERTIES, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=dir_fd)
-    except FileNotFoundError:
-        return MetaFile(MetaState.MISSING)
+        meta = read_meta_properties(dir_fd, follow=True)
+    except UnreadableError as error:
+        return MetaFile(MetaState.MALFORMED, error=str(error))
     except OSError as error:
         if error.errno in OFFLINE_ERRNOS:
             raise
         return MetaFile(MetaState.UNREADABLE, error=error.strerror)
-    try:
-        meta = parse_meta_properties(os.read(fd, _MOST_META_BYTES))
-    except UnreadableError as error:
-        return MetaFile(MetaState.MALFORMED, error=str(error))
-    except IsADirectoryError:
-        return MetaFile(MetaState.MALFORMED, error=f"{META_PROPERTIES} is a directory")
-    finally:
-        os.close(fd)
+    if meta is None:
+        return MetaFile(MetaState.MISSING)
     return MetaFile(MetaState.READ, meta.version, meta.cluster_id, meta.node_id, meta.directory_id)
 
 

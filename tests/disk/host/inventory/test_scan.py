@@ -111,7 +111,7 @@ def test_a_sparse_index_is_not_what_it_claims(log_dir_path: Path, open_log_dir: 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "lines"), (b"version: 0\n", "lines"), (b"\xff" * 5000, "UTF-8"), (None, None)],
+    [(b"", "lines"), (b"version: 0\n", "lines"), (b"\xff" * 5000, "UTF-8"), (b"\n" * 70_000, "at most"), (None, None)],
 )
 def test_a_bad_partition_metadata_is_an_error_of_that_directory(
     tmp_path: Path, open_log_dir: Open, content: bytes | None, said: str | None

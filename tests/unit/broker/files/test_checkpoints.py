@@ -68,7 +68,7 @@ def test_a_topic_with_a_blank_is_never_written(blank: str) -> None:
         (b"0\n2147483647\na 0 1\n", "expected 2147483647 entries, found 1"),
         (b"0\n1\na 0\n", "line 3: malformed: 'a 0'"),
         (b"0\n1\na 0 9223372036854775808\n", "line 3: For input string"),
-        (b"0\n1\na 0 1\xff\n", "byte 9 is no UTF-8"),
+        (b"0\n1\na 0 1\xff\n", "byte 9 is not UTF-8"),
     ],
 )
 def test_refusals_name_the_line(data: bytes, says: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logagent.broker.files.java_properties import iter_properties
-from logagent.broker.files.server_properties import ServerProperties, parse_properties, parse_server_properties
+from logagent.broker.files.java_properties import iter_properties, parse_properties
+from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
 from logagent.errors import ConfigError, Exit, UnreadableError
 from tests.kafka_answers import content, rows
 
