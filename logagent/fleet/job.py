@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
@@ -22,7 +21,7 @@ from logagent.fleet.report.scope import Asked, Scope, check_keys, scope
 from logagent.fleet.report.summary import document, totals, warnings_of
 from logagent.fleet.session import tune
 from logagent.fleet.tables.store import Scratch, Store
-from logagent.store.contract import GROWTH_DATES, TREEMAP_TOPICS
+from logagent.store.contract import GROWTH_DATES
 
 Say = Callable[[str], None]
 
@@ -99,8 +98,7 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> list[s
     by_log_dir = output.table("usage_log_dirs", reports.log_dirs(chosen, orphans))
     by_host = output.table("usage_hosts", reports.hosts(chosen, by_log_dir))
     output.table("usage_clusters", reports.clusters(chosen, by_host))
-    topics = output.table("usage_topics", reports.topics(chosen, by_partition, orphans))
-    output.chart("chart_topics", _largest(topics), TREEMAP_TOPICS + 1)
+    output.table("usage_topics", reports.topics(chosen, by_partition, orphans))
     say("leftovers, health, growth, deletion progress")
     output.table("leftovers", reports.leftovers(chosen, believed))
     output.table("log_dir_health", reports.health(chosen, believed, __version__))
@@ -115,19 +113,6 @@ def _over_time(store: Store, chosen: Scope, output: Output) -> None:
     output.table("deletion_progress", growth.deletion_progress(store, chosen, days))
     input_of = store.read("quarantine", chosen.asked.window).withColumn("date", fn.col("dt"))
     output.table("quarantined_input", input_of.where(fn.col("dt") <= fn.lit(chosen.asked.day)))
-
-
-def _largest(topics: DataFrame) -> DataFrame:
-    """`chart_topics`: the largest topics by name, and one row for all the rest."""
-    by_name = topics.groupBy("cluster_id", "topic").agg(
-        *(fn.sum(name).alias(name) for name in ("bytes", "partitions", "orphan_bytes")), fn.lit(1).alias("topics")
-    )
-    order = (fn.col("bytes").desc(), fn.col("cluster_id"), fn.col("topic"))
-    largest = by_name.orderBy(*order).limit(TREEMAP_TOPICS)
-    rest = by_name.join(largest.select("cluster_id", "topic"), ["cluster_id", "topic"], "left_anti")
-    sums = rest.agg(*(fn.sum(name).alias(name) for name in ("bytes", "partitions", "orphan_bytes", "topics")))
-    empty = fn.lit(None).cast("string")
-    return largest.unionByName(sums.where(fn.col("topics") > 0).withColumns({"cluster_id": empty, "topic": empty}))
 
 
 def _write(job: Job, output: Output, content: dict[str, Any]) -> None:

@@ -60,8 +60,8 @@ def _age(text: str) -> timedelta:
 
 
 def _run(options: argparse.Namespace) -> object:
+    from logagent.fleet.ingest.dates import ingest_dates, trim_landing
     from logagent.fleet.job import Job, report
-    from logagent.fleet.report.dates import ingest_dates, trim_landing
     from logagent.fleet.session import build_session, explained
     from logagent.fleet.tables.store import Store
 

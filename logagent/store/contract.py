@@ -32,8 +32,6 @@ formats by unit and not by name. Every table of `TABLES` except `usage_partition
 
 Charts are tables too (`CHARTS`), bounded by the job, present even when empty:
 
-- `chart_topics` (treemap): the `TREEMAP_TOPICS` largest topics of the fleet, and last one row a fleet with `topic`
-  null = all others;
 - `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; a date on which
   hosts were silent has a smaller `hosts`: the line must not be read as shrinkage, so show or break there;
 - bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come from `usage_hosts` and `usage_log_dirs`
@@ -58,7 +56,6 @@ REPORT_SCHEMA = "logagent.fleet-report/1"
 PAGE_ROWS = 1000
 """Rows of one table that the page is given; the rest is in the CSV."""
 SHOWN_UNKNOWN_HOSTS = 1000
-TREEMAP_TOPICS = 80
 GROWTH_DATES = 90
 
 
@@ -229,11 +226,6 @@ not-a-replica.
 """
 
 CHARTS: dict[str, Table] = {
-    "chart_topics": Table(
-        "Largest topics",
-        _columns("cluster_id topic bytes:bytes partitions:int orphan_bytes:bytes topics:int"),
-        ("-bytes",),
-    ),
     "chart_growth": Table(
         "Bytes by day",
         _columns("cluster_id date:date hosts:int bytes:bytes used:bytes size:bytes"),

@@ -94,6 +94,16 @@ def put(
     return data
 
 
+def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: datetime | None = None) -> Path:
+    """Write a file of a made-up fleet where an agent would, without waiting for the disk; the data file's path.
+
+    `received_at` sets the modification time (by default the moment of writing). Raises OSError.
+    """
+    stem = place(store, claim)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    return put(stem, claim, lines, received_at=received_at, durable=False)
+
+
 class _Counting:
     """A file to write to that counts and digests what goes through it."""
 

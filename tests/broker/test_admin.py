@@ -112,7 +112,7 @@ def test_three_nodes_one_of_them_dead(kafka_cluster: Callable[..., KafkaCluster]
             1: (2, 3),
             2: (3, 1),
         }
-        assert {node: len(dirs) for node, dirs in admin.log_dirs_by_node().items()} == {1: 2, 2: 2, 3: 2}
+        assert {node: len(admin.log_dirs(node)) for node in admin.nodes()} == {1: 2, 2: 2, 3: 2}
 
     cluster.node(3).kill()
     cluster.reassign("orders", {0: [3, 1]})
@@ -123,7 +123,7 @@ def test_three_nodes_one_of_them_dead(kafka_cluster: Callable[..., KafkaCluster]
         assert (moved.adding, moved.removing) == ((3,), (2,))
         began = time.monotonic()
         with pytest.raises(ServiceUnreachable, match="node 3"):
-            admin.log_dirs_by_node()
+            admin.log_dirs(3)
         with pytest.raises(ServiceUnreachable, match="node 3"):
             admin.topic_ids_known(3, [to_text(uuid.uuid4().bytes)])
         assert admin.log_dir_served(3, str(cluster.node(3).log_dirs[0])) is None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
-from logagent.model.naming.topic_ids import from_hex, to_text
+from logagent.model.naming.topic_ids import to_text
 from tests.broker.cluster import KafkaCluster
 from tests.broker.kafka import KraftNode
 from tests.broker.process import wait_until
@@ -66,7 +67,7 @@ def told_by_admin(node: KraftNode | KafkaCluster) -> dict[str, tuple[str, dict[i
     described = node.ask(lambda admin: admin.describe_topics())
     return {
         topic["name"]: (
-            to_text(from_hex(str(topic["topic_id"]))),
+            to_text(uuid.UUID(str(topic["topic_id"])).bytes),
             {p["partition_index"]: list(p["replica_nodes"]) for p in topic["partitions"]},
         )
         for topic in described

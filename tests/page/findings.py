@@ -100,12 +100,6 @@ def growth_chart(fleet: Fleet) -> list[Row]:
     return rows
 
 
-def topics_chart(fleet: Fleet) -> list[Row]:
-    ranked = sorted(fleet.topics, key=lambda row: -row["bytes"])
-    rest = {"topic": None, "bytes": sum(row["bytes"] for row in ranked[80:]), "topics": len(ranked) - 80}
-    return [{**row, "topics": 1} for row in ranked[:80]] + [rest]
-
-
 def health(fleet: Fleet) -> list[Row]:
     rows = [
         {**row, "finding": "offline", "detail": row["reason"], "snapshot_at": AS_OF}

@@ -92,7 +92,6 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
                 }
             ],
         ),
-        "chart_topics": table("chart_topics", findings.topics_chart(fleet)),
         "chart_growth": table("chart_growth", findings.growth_chart(fleet)),
     }
 

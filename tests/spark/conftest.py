@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from logagent.fleet.demo.generate import generate
 from logagent.fleet.demo.planted import Fleet, Truth
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
-from logagent.fleet.report.dates import ingest_dates
 from logagent.fleet.session import build_session
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.fleet.demo.planted import topic_id
-from logagent.fleet.ingest.landing import Claim, put, rfc3339
+from logagent.store.files import Claim, land, rfc3339
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
 """When the snapshots of these tests were taken; assignments are some minutes younger."""
@@ -85,7 +85,7 @@ class Kafka:
         nodes = [{"row": "broker", "node_id": node, "directory_ids": []} for node in brokers]
         body = self.partition_rows() if rows is None else list(rows)
         claim = Claim(f"{source}-{offset:020d}", "assignments", self.cluster_id, None, f"{self.name}-1", at)
-        return put(self.store, claim, map(json.dumps, [first, *nodes, *body]), received_at=received_at or at)
+        return land(self.store, claim, map(json.dumps, [first, *nodes, *body]), received_at=received_at or at)
 
     def snapshot(
         self,
@@ -106,7 +106,7 @@ class Kafka:
         first |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "assignments": None} | header
         places = [log_dir_row()] if log_dirs is None else list(log_dirs)
         lines = map(json.dumps, [first, *places, *dirs])
-        return put(self.store, claim, lines, received_at=received_at or at + timedelta(seconds=2))
+        return land(self.store, claim, lines, received_at=received_at or at + timedelta(seconds=2))
 
     def replicas_of(self, node: int) -> list[dict[str, Any]]:
         """Rows of everything that is assigned to a node."""

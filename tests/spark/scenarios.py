@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from logagent.fleet.demo.corruptions import CORRUPTIONS, corrupt
 from logagent.fleet.demo.planted import topic_id
-from logagent.fleet.ingest.landing import manifest_of
-from logagent.fleet.ingest.wounds import WOUNDS, wound
+from logagent.store.files import manifest_of
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 
 
@@ -78,22 +78,22 @@ REASONS = {
 }
 
 
-def _wounded(kind: str) -> Scenario:
+def _corrupted(kind: str) -> Scenario:
     def make(kafka: Kafka) -> Expected:
         _plain(kafka)
         kafka.assignments()
         for node in (1, 2, 3):
             data = kafka.snapshot(node, [*kafka.replicas_of(node), _gone()])
             if node == 2:
-                wound(data, kind)
+                corrupt(data, kind)
         orphans = {"1|gone-0": "topic-absent", "3|gone-0": "topic-absent"}
         return Expected(kafka.cluster_id, orphans, unknown={2}, rejected={REASONS[kind]})
 
     return make
 
 
-for _kind in WOUNDS:
-    SCENARIOS[f"wounded_{_kind.replace('-', '_')}"] = _wounded(_kind)
+for _kind in CORRUPTIONS:
+    SCENARIOS[f"corrupted_{_kind.replace('-', '_')}"] = _corrupted(_kind)
 
 
 @scenario
@@ -205,9 +205,9 @@ def broken_inside_falls_back(kafka: Kafka) -> Expected:
     kafka.assignments()
     kafka.everyone(nodes=(1, 3))
     kafka.snapshot(2, [*kafka.replicas_of(2), _gone()], at=AT - timedelta(hours=3))
-    wound(kafka.snapshot(2, [_gone()], at=AT - timedelta(hours=2)), "lost-row")
-    wound(kafka.snapshot(2, [_gone()], at=AT - timedelta(hours=1)), "bad-row")
-    wound(kafka.snapshot(2, [_gone()]), "truncated")
+    corrupt(kafka.snapshot(2, [_gone()], at=AT - timedelta(hours=2)), "lost-row")
+    corrupt(kafka.snapshot(2, [_gone()], at=AT - timedelta(hours=1)), "bad-row")
+    corrupt(kafka.snapshot(2, [_gone()]), "truncated")
     reasons = {"rows-differ", "bad-rows", "bytes-differ"}
     return Expected(kafka.cluster_id, {"2|gone-0": "topic-absent"}, rejected=reasons)
 
@@ -272,7 +272,7 @@ def empty_assignments(kafka: Kafka) -> Expected:
 @scenario
 def broken_assignments(kafka: Kafka) -> Expected:
     _plain(kafka)
-    wound(kafka.assignments(), "lost-row")
+    corrupt(kafka.assignments(), "lost-row")
     kafka.everyone(_gone())
     return Expected(kafka.cluster_id, decided=False, rejected={"rows-differ"})
 
@@ -281,7 +281,7 @@ def broken_assignments(kafka: Kafka) -> Expected:
 def broken_assignments_fall_back(kafka: Kafka) -> Expected:
     _plain(kafka)
     kafka.assignments(at=AT - timedelta(minutes=5))
-    wound(kafka.assignments(offset=8), "bad-row")
+    corrupt(kafka.assignments(offset=8), "bad-row")
     kafka.everyone(_gone())
     return Expected(kafka.cluster_id, {"1|gone-0": "topic-absent"}, rejected={"bad-rows"})
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from logagent.broker.exported.file import write_assignments
 from logagent.fleet.demo.generate import generate
 from logagent.fleet.demo.planted import Fleet
 from logagent.fleet.documents import FleetReport, Manifest, SnapshotLine
@@ -98,7 +99,7 @@ def test_manifests_are_what_the_contract_says(zoo: Zoo) -> None:
 def test_snapshots_are_what_the_contract_says(tmp_path: Path) -> None:
     """What the agent's own scan of a made disk publishes, line by line."""
     fleet = Fleet(at=AT, clusters=1, hosts=3, partitions=60, days=1, broken=0.0)
-    generate(tmp_path, fleet, disks=True)
+    generate(tmp_path, fleet, disks=write_assignments)
     files = sorted((tmp_path / "landing").rglob("[0-9]/*.jsonl.gz"))
     assert len(files) == 3
     for path in files:

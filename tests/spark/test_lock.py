@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from logagent.errors import Exit, LogAgentError
 from logagent.fleet.ingest import lock
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.ingest.lock import NAME, IngestLock, machine
-from logagent.fleet.report.dates import ingest_dates, trim_landing
 from logagent.fleet.tables.store import Store
 from tests.spark.hand_made import AT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.fleet.report.dates import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.tables.store import Store
 from tests.cli_host import CliHost
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from logagent.fleet.demo.planted import topic_id
-from logagent.fleet.ingest.landing import rfc3339
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, PartitionDir, Verdict
+from logagent.store.files import rfc3339
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
 

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
-from logagent.fleet.report.dates import ingest_dates, trim_landing
 from logagent.fleet.session import explained
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command, need_root

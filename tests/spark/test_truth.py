@@ -98,7 +98,7 @@ def test_scenario(zoo: Zoo, tables: Tables, name: str) -> None:
 
 def test_every_bad_row_is_listed(zoo: Zoo, tables: Tables) -> None:
     """The file is listed with its count, and each bad row with what it was."""
-    cluster = zoo.expected["wounded_bad_row"].cluster_id
+    cluster = zoo.expected["corrupted_bad_row"].cluster_id
     rows = tables["quarantined_input"][cluster]
     assert {r["reason"] for r in rows} == {"bad-rows", "bad-row"}
     bad = next(r for r in rows if r["reason"] == "bad-row")

@@ -155,10 +155,6 @@ class AdminReader:
         described = (log_dir_of(result) for result in response.results)
         return {log_dir.path: log_dir for log_dir in described}
 
-    def log_dirs_by_node(self) -> dict[int, dict[str, LogDirDescription]]:
-        """The log dirs of every live broker, asked one after another; an error if one of them does not answer."""
-        return {node_id: self.log_dirs(node_id) for node_id in self.nodes()}
-
     def log_dir_served(self, node_id: int, path: str) -> bool | None:
         """Whether node `node_id` serves the log dir `path`: True if it describes it without error, False with one.
 

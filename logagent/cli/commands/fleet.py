@@ -61,13 +61,13 @@ def fleet() -> None:
 def ingest(store: str, day: str | None, keep_landing: str | None, **spark: Any) -> None:
     """Check and compact what the agents published: landing to typed Parquet.
 
-    Repeating it for a date gives the same bytes. What does not agree with its manifest is set aside with the reason.
+    Repeating it for a date gives the same rows. What does not agree with its manifest is set aside with the reason.
     """
     wanted = None if day is None else _date(day)
     keep = None if keep_landing is None else _age("--keep-landing", keep_landing)
     from_now = datetime.now(UTC)
     with _job(store, spark) as (opened, say):
-        from logagent.fleet.report.dates import ingest_dates, trim_landing
+        from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say)
         trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say)
@@ -144,6 +144,7 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
     if options["hosts"] < options["clusters"]:
         raise UsageError("there are fewer hosts than clusters")
     spark = {name: options.pop(name) for name in ("master", "conf", "as_json", "verbose")}
+    from logagent.broker.exported.file import write_assignments
     from logagent.fleet.demo.generate import generate
     from logagent.fleet.demo.planted import Fleet
 
@@ -151,14 +152,14 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
     folder = _empty_folder(wanted)
     now = datetime.now(UTC).replace(microsecond=0)
     real = options["partitions"] <= LARGEST_ON_DISK if disks is None else disks
-    generate(folder, Fleet(at=now, days=days, **options), workers=workers, disks=real)
+    generate(folder, Fleet(at=now, days=days, **options), workers=workers, disks=write_assignments if real else None)
     _say(f"made {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
     if only_make:
         return
     with _job(str(folder), spark) as (opened, say):
+        from logagent.fleet.ingest.dates import ingest_dates
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
-        from logagent.fleet.report.dates import ingest_dates
 
         ingest_dates(opened, None, say=say)
         content = run(Job(opened, f"{folder}/report", now, say=say))

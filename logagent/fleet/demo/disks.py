@@ -11,26 +11,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.exported.file import write_assignments
 from logagent.errors import LogAgentError
 from logagent.fleet.demo.planted import Dir
 from logagent.fleet.demo.planting import Cluster
-from logagent.fleet.ingest.landing import Claim, rfc3339
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.store.contract import SNAPSHOT_SCHEMA
+from logagent.store.files import Claim, rfc3339
 
+Export = Callable[[str, AssignmentImage], None]
+"""Writes an image as `logagent assignments export` does; passed in, because that is the broker layer's."""
 Scan = tuple[dict[str, Any], list[dict[str, Any]]]
 _TIMES = ("newest_mtime", "marked_at", "first_seen")
 _LEDGER_OF_DIRS = ("current", "future", "stray", "delete")
 _OFFLINE_IS_FINE = (0, 5)
 
 
-def export_assignments(cluster: Cluster, day: int, path: Path) -> None:
+def export_assignments(cluster: Cluster, day: int, path: Path, export: Export) -> None:
     """Writes the file that `logagent assignments export` would write. Raises OSError."""
     topics = {number: Topic(name, id_) for number, (name, id_, _) in enumerate(cluster.topics)}
     for topic, partition, replicas in cluster.assigned:
@@ -45,7 +46,7 @@ def export_assignments(cluster: Cluster, day: int, path: Path) -> None:
         complete=True,
         offset=1000 + day,
     )
-    write_assignments(str(path), image)
+    export(str(path), image)
 
 
 def lay_out(cluster: Cluster, node: int, place: Path) -> Path:

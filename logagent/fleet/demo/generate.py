@@ -12,26 +12,27 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
-from logagent.fleet.demo.disks import export_assignments, lay_out, scan, snapshot_lines
+from logagent.fleet.demo.corruptions import corrupt
+from logagent.fleet.demo.disks import Export, export_assignments, lay_out, scan, snapshot_lines
 from logagent.fleet.demo.planted import Dir, Fleet, Truth
 from logagent.fleet.demo.planting import Cluster
-from logagent.fleet.ingest.landing import Claim, put, rfc3339
-from logagent.fleet.ingest.wounds import wound
 from logagent.store.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
+from logagent.store.files import Claim, land, rfc3339
 
 GIB = 1 << 30
 DISK = 4096 * GIB
 
 
-def generate(store: Path, fleet: Fleet, *, workers: int = 1, disks: bool = False) -> list[Truth]:
+def generate(store: Path, fleet: Fleet, *, workers: int = 1, disks: Export | None = None) -> list[Truth]:
     """Writes `landing/` and `truth.json` below `store`. Raises OSError.
 
-    With `disks` every host is laid out below `store/disks` first, in Kafka's own format, and what it publishes is what
-    the agent's scan of it says; for fleets of some thousand directories.
+    With `disks` (how assignments are exported) every host is laid out below `store/disks` first, in Kafka's own
+    format, and what it publishes is what the agent's scan of it says; for fleets of some thousand directories.
     """
-    _make = _make_from_disks if disks else _make_rows
+    _make = partial(_make_from_disks, disks) if disks is not None else _make_rows
     numbers = range(fleet.clusters)
     if workers > 1:
         with ProcessPoolExecutor(workers) as pool:
@@ -51,13 +52,13 @@ def _make_rows(store: Path, fleet: Fleet, number: int) -> Truth:
     return _write(store, cluster, _host_lines)
 
 
-def _make_from_disks(store: Path, fleet: Fleet, number: int) -> Truth:
+def _make_from_disks(export: Export, store: Path, fleet: Fleet, number: int) -> Truth:
     cluster = Cluster(fleet, number)
     cluster.plant()
     place = store / "disks" / cluster.name
     exported = place / "assignments.json"
     place.mkdir(parents=True)
-    export_assignments(cluster, fleet.days - 1, exported)
+    export_assignments(cluster, fleet.days - 1, exported, export)
     scans = {node: scan(cluster, node, lay_out(cluster, node, place), exported) for node in cluster.nodes}
     cluster.settle()
     return _write(store, cluster, lambda made, node, day, claim: snapshot_lines(made, scans[node], day, claim))
@@ -74,7 +75,7 @@ def _write(store: Path, cluster: Cluster, lines: Lines) -> Truth:
 def _write_assignments(store: Path, cluster: Cluster, day: int) -> None:
     at = cluster.assignments_at(day)
     claim = Claim(f"kraft-log-{1000 + day:020d}", "assignments", cluster.cluster_id, None, f"{cluster.name}-1", at)
-    put(store, claim, _assignment_lines(cluster, at, 1000 + day), received_at=at + timedelta(seconds=2))
+    land(store, claim, _assignment_lines(cluster, at, 1000 + day), received_at=at + timedelta(seconds=2))
 
 
 def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[str]:
@@ -113,9 +114,9 @@ def _write_host(store: Path, cluster: Cluster, node: int, day: int, lines: Lines
         at -= timedelta(days=3)
     snapshot_id = f"{at:%Y%m%dT%H%M%S}Z-{node}"
     claim = Claim(snapshot_id, "snapshot", cluster.cluster_id, node, cluster.host(node), at)
-    data = put(store, claim, lines(cluster, node, day, claim), received_at=at + timedelta(seconds=2))
+    data = land(store, claim, lines(cluster, node, day, claim), received_at=at + timedelta(seconds=2))
     if broken is not None and day == last:
-        wound(data, broken)
+        corrupt(data, broken)
 
 
 def _host_lines(cluster: Cluster, node: int, day: int, claim: Claim) -> Iterator[str]:

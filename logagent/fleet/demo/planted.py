@@ -7,10 +7,10 @@ import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from logagent.fleet.ingest.wounds import WOUNDS
+from logagent.fleet.demo.corruptions import CORRUPTIONS
 
 REPLICATION = 3
-BROKEN = (*WOUNDS, "silent", "late")
+BROKEN = (*CORRUPTIONS, "silent", "late")
 """Ways in which a host becomes unknown."""
 
 

@@ -81,7 +81,7 @@ def ingest(
 def _files(checked: DataFrame, snapshots: Reader, assignments: Reader) -> DataFrame:
     """The `files` table: every file of the date with its status. `reason` is a word, `detail` what was seen."""
     opened = snapshots.opened().unionByName(assignments.opened())
-    known = checked.withColumnRenamed("host", "claimed_host").join(opened, "path", "left")
+    known = checked.withColumnRenamed("host", "claimed_host").join(opened, "path", how="left")
     reason = fn.coalesce("problem", fn.nullif(fn.regexp_extract("inside", "^([^:]+): ", 1), fn.lit("")))
     status = (
         fn.when(fn.col("problem") == "no-manifest", "waiting")
@@ -123,7 +123,7 @@ def _write(
     store.replace("others", day, _one_file(others, "cluster_id", "node_id", "log_dir", "name"))
     store.replace("quarantine", day, _one_file(_quarantine(files, snapshots, assignments), "file", "reason", "record"))
     topics = store.read("agg_topic", [day]).where(fn.col("assigned_partitions") > 0)
-    named = files.join(topics.groupBy("cluster_id").agg(fn.count("*").alias("topics")), "cluster_id", "left")
+    named = files.join(topics.groupBy("cluster_id").agg(fn.count("*").alias("topics")), "cluster_id", how="left")
     still_ours()
     store.replace("files", day, _one_file(named, "file", "status"))
     store.commit(day)
@@ -160,6 +160,6 @@ def _quarantine(files: DataFrame, snapshots: Reader, assignments: Reader) -> Dat
     bad = snapshots.bad().unionByName(assignments.bad())
     listed = bad.withColumn("nth", fn.row_number().over(first)).where(fn.col("nth") <= BAD_ROWS_KEPT)
     owner = files.select(fn.col("path").alias("of_file"), "cluster_id", "node_id", "kind", "file")
-    records = listed.join(owner, "of_file").withColumn("reason", fn.lit("bad-row"))
+    records = listed.join(owner, "of_file", how="inner").withColumn("reason", fn.lit("bad-row"))
     columns = ("cluster_id", "node_id", "kind", "file", "reason", "detail", "record")
     return wrong.select(*columns).unionByName(records.select(*columns))

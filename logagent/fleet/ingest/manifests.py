@@ -93,7 +93,7 @@ def checked(spark: SparkSession, landing: str, day: str) -> DataFrame:
     claimed_rows,
     problem, detail`. `kind` and `node_id` come from the place, which is what the rest is checked against.
     """
-    files = listing(spark, landing, day).join(digested(spark, landing, day), "path", "left")
+    files = listing(spark, landing, day).join(digested(spark, landing, day), "path", how="left")
     place = ["cluster_id", "place", "stem"]
     data = files.where(fn.col("suffix") == DATA).select(
         *place, "path", "file", "bytes", "received_at", fn.lower("sha256").alias("sha256")
@@ -101,7 +101,7 @@ def checked(spark: SparkSession, landing: str, day: str) -> DataFrame:
     vouched = claims(files.where(fn.col("suffix") == MANIFEST)).select(
         *place, "claim", fn.col("file").alias("manifest"), fn.col("received_at").alias("manifest_at")
     )
-    joined = data.join(vouched, place, "full_outer")
+    joined = data.join(vouched, place, how="full_outer")
     named = joined.select(
         *place,
         "claim",

@@ -39,7 +39,7 @@ class Reader:
             )
             same = fn.col("cluster_id") == fn.col("failed_cluster")
             same = same & fn.col("node_id").eqNullSafe(fn.col("failed_node"))
-            wanted = self.candidates.join(failed, same, "left_semi")
+            wanted = self.candidates.join(failed, same, how="left_semi")
         if not self.judged:
             nothing = self.store.spark.createDataFrame([], "value string, of_file string")
             self._round(nothing, self.candidates.where(fn.lit(False)))
@@ -55,8 +55,8 @@ class Reader:
 
     def _verdicts(self, judged: DataFrame, files: DataFrame) -> DataFrame:
         """`files` with what their rows say: counts, the header, and `inside`: what does not reconcile, or null."""
-        counted = files.withColumnRenamed("path", "of_file").join(rows.census(judged), "of_file", "left")
-        return counted.join(rows.headers(judged), "of_file", "left").withColumn("inside", _inside(self.kind))
+        counted = files.withColumnRenamed("path", "of_file").join(rows.census(judged), "of_file", how="left")
+        return counted.join(rows.headers(judged), "of_file", how="left").withColumn("inside", _inside(self.kind))
 
     def good(self) -> DataFrame:
         """Rows of the taken files, with `cluster_id` and `node_id` of their place."""
@@ -65,7 +65,7 @@ class Reader:
     def _of_taken(self, judged: DataFrame, verdicts: DataFrame) -> DataFrame:
         place = ["cluster_id", *(["node_id"] if self.kind == "snapshot" else [])]
         taken = verdicts.where(fn.col("inside").isNull()).select("of_file", *place)
-        return judged.drop(*place).join(fn.broadcast(taken), "of_file")
+        return judged.drop(*place).join(fn.broadcast(taken), "of_file", how="inner")
 
     def bad(self) -> DataFrame:
         """Every bad row that was met."""

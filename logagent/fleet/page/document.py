@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from logagent.fleet.page import bars, growth, shell, summary, topics
+from logagent.fleet.page import bars, growth, shell, summary
 from logagent.fleet.page.cells import Show
 from logagent.fleet.page.columns import LAYOUT
 from logagent.fleet.page.tables import Grid, cut_html, fit, grid, rest_of, table_html
@@ -37,8 +37,7 @@ def render(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> str:
     it is. The same input gives the same page. Raises `KeyError` where a table or a total of the contract is missing.
     """
     grids = _grids(report, tables)
-    colours = {str(cluster["cluster_id"]): number for number, cluster in enumerate(report["clusters"])}
-    charts = {name: _chart(name, tables, colours) for name, _ in NAVIGATION}
+    charts = {name: _chart(name, tables) for name, _ in NAVIGATION}
     for item in grids.values():
         item.keep = 0
     bare = len(_page(report, tables, grids, charts).encode())
@@ -109,10 +108,8 @@ def _with_verdicts(report: Mapping[str, Any], table: PageTable) -> PageTable:
     return {**table, "rows": rows}
 
 
-def _chart(name: str, tables: Mapping[str, PageTable], colours: Mapping[str, int]) -> str:
+def _chart(name: str, tables: Mapping[str, PageTable]) -> str:
     rows = tables[name]["rows"]
-    if name == "usage_topics":
-        return topics.treemap_html(tables["chart_topics"]["rows"], colours)
     if name == "growth":
         return growth.growth_html(tables["chart_growth"]["rows"])
     if not rows:

@@ -15,7 +15,7 @@ from logagent.fleet.page.words import NAVIGATION, READING
 from logagent.store.contract import PageTable
 
 _STYLES = ("base.css", "parts.css", "charts.css", "tables.css", "print.css")
-_SCRIPTS = ("start.js", "tables.js", "tools.js", "links.js", "treemap.js")
+_SCRIPTS = ("start.js", "tables.js", "tools.js", "links.js")
 
 
 def header(report: Mapping[str, Any]) -> str:

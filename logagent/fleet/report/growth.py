@@ -47,8 +47,8 @@ def _log_dirs(store: Store, scope: Scope, days: list[date]) -> DataFrame:
     key = [*HOST, "log_dir"]
     rows = store.read("agg_logdir", days).where(fn.col("used").isNotNull())
     now = scope.log_dirs.select(*key, "free")
-    fitted = _fitted(rows, key, "used").join(now, key)
-    named = fitted.join(fn.broadcast(scope.hosts.select(*HOST, "host")), HOST)
+    fitted = _fitted(rows, key, "used").join(now, key, how="inner")
+    named = fitted.join(fn.broadcast(scope.hosts.select(*HOST, "host")), HOST, how="inner")
     full = fn.when(fn.col("slope") > 0, fn.round(fn.col("free") / fn.col("slope"), 2))
     return named.withColumns({"scope": fn.lit("log_dir"), "days_to_full": full}).drop("slope")
 
@@ -60,7 +60,7 @@ def _topics(store: Store, days: list[date]) -> DataFrame:
     same = hosts.withColumn("newest", newest).where(fn.col("hosts") == fn.col("newest"))
     same = same.select("cluster_id", "dt")
     rows = store.read("agg_topic", days).where(fn.col("dirs") > 0)
-    rows = rows.join(fn.broadcast(same), ["cluster_id", "dt"], "left_semi")
+    rows = rows.join(fn.broadcast(same), ["cluster_id", "dt"], how="left_semi")
     fitted = _fitted(rows, ["cluster_id", "topic", "topic_id"], "bytes")
     return fitted.withColumns({"scope": fn.lit("topic"), "days_to_full": fn.lit(None).cast("double")}).drop("slope")
 
@@ -94,7 +94,7 @@ def deletion_progress(store: Store, scope: Scope, days: list[date]) -> DataFrame
     readable = scope.log_dirs.where(fn.col("health") != "offline").select(
         *HOST, "log_dir", fn.lit(True).alias("looked")
     )
-    rows = ever.join(now, key, "left").join(fn.broadcast(readable.distinct()), [*HOST, "log_dir"], "left")
+    rows = ever.join(now, key, how="left").join(fn.broadcast(readable.distinct()), [*HOST, "log_dir"], how="left")
     gone = fn.col("there").isNull() & fn.col("looked").isNotNull()
     host_done = rows.withColumn("gone", gone).groupBy("cluster_id", "topic", "node_id")
     by_host = host_done.agg(

@@ -66,9 +66,9 @@ def usage(scope: Scope) -> DataFrame:
 
 def _named(scope: Scope, summed: DataFrame) -> DataFrame:
     decided = scope.clusters.select("cluster_id", "decided")
-    names = scope.topics.join(fn.broadcast(decided), "cluster_id").withColumnRenamed("topic_key", "key")
+    names = scope.topics.join(fn.broadcast(decided), "cluster_id", how="inner").withColumnRenamed("topic_key", "key")
     same = (fn.col("copies") == fn.col("assigned")) & (fn.col("nodes") == 0)
-    named = summed.join(names, fn.col("topic_key") == fn.col("key"))
+    named = summed.join(names, fn.col("topic_key") == fn.col("key"), how="inner")
     return named.withColumns(
         {
             "as_assigned": fn.when(fn.col("decided"), same),
@@ -84,7 +84,7 @@ def expected(scope: Scope) -> DataFrame:
         .groupBy("cluster_id")
         .agg(fn.sort_array(fn.collect_list("node_id")).alias("silent"))
     )
-    known = scope.assignments.join(fn.broadcast(silent), "cluster_id", "left")
+    known = scope.assignments.join(fn.broadcast(silent), "cluster_id", how="left")
     whole = known.where(fn.col("silent").isNull()).drop("silent")
     part = known.where(fn.col("silent").isNotNull())
     part = part.withColumn("replicas", fn.array_except("replicas", "silent")).drop("silent")

@@ -23,14 +23,14 @@ def missing(scope: Scope, expected: DataFrame, found: DataFrame, copies: DataFra
     )
     replicas = expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
     known = scope.hosts.where("counts").select(*HOST, "host", "at")
-    here = replicas.join(fn.broadcast(known), HOST)
+    here = replicas.join(fn.broadcast(known), HOST, how="inner")
     live = found.where(fn.col("kind").isin(*LIVE))
     by_id = live.select(*HOST, "topic_id", "partition").distinct()
     nameless = _nameless(scope, live)
-    lost = here.join(by_id, [*HOST, "topic_id", "partition"], "left_anti")
-    lost = lost.join(nameless, [*HOST, "topic", "partition"], "left_anti").transform(lambda f: _provable(scope, f))
+    lost = here.join(by_id, [*HOST, "topic_id", "partition"], how="left_anti")
+    lost = lost.join(nameless, [*HOST, "topic", "partition"], how="left_anti").transform(lambda f: _provable(scope, f))
     elsewhere = copies.select("cluster_id", "whose", "partition", fn.col("copies").alias("copies_elsewhere"))
-    counted = lost.withColumn("whose", whose()).join(elsewhere, ["cluster_id", "whose", "partition"], "left")
+    counted = lost.withColumn("whose", whose()).join(elsewhere, ["cluster_id", "whose", "partition"], how="left")
     return counted.withColumns(
         {
             "in_isr": fn.when(fn.size("isr") > 0, fn.array_contains("isr", fn.col("node_id"))),
@@ -50,7 +50,9 @@ def _nameless(scope: Scope, live: DataFrame) -> DataFrame:
     begun = without.where("topic_truncated").withColumnRenamed("topic", "begins").drop("topic_truncated")
     topics = scope.assigned_topics.select("cluster_id", "topic").distinct()
     longer = (
-        begun.join(topics, "cluster_id").where(fn.startswith("topic", "begins")).select(*HOST, "topic", "partition")
+        begun.join(topics, "cluster_id", how="inner")
+        .where(fn.startswith("topic", "begins"))
+        .select(*HOST, "topic", "partition")
     )
     return exact.union(longer).distinct()
 
@@ -61,7 +63,7 @@ def _provable(scope: Scope, lost: DataFrame) -> DataFrame:
     doubtful = unreadable.select(*HOST, fn.lit(True).alias("doubtful")).distinct()
     online = scope.log_dirs.where(~fn.col("health").isin("offline", "unformatted") & fn.col("directory_id").isNotNull())
     readable = online.select(*HOST, fn.col("directory_id").alias("id"), fn.lit(True).alias("readable")).distinct()
-    placed = lost.join(fn.broadcast(doubtful), HOST, "left").join(fn.broadcast(readable), [*HOST, "id"], "left")
+    placed = lost.join(fn.broadcast(doubtful), HOST, how="left").join(fn.broadcast(readable), [*HOST, "id"], how="left")
     return placed.where(fn.col("doubtful").isNull() | fn.col("readable")).drop("doubtful", "readable")
 
 
@@ -75,12 +77,12 @@ def duplicates(scope: Scope, found: DataFrame) -> DataFrame:
     if scope.undecided:
         undecided = fn.broadcast(scope.clusters.where(~fn.col("decided")).select("cluster_id"))
         rest = scope.dirs.where((fn.col("kind") == "current") & fn.col("topic_key").isNotNull())
-        rows = rows.unionByName(rest.join(undecided, "cluster_id", "left_semi").select(*columns))
+        rows = rows.unionByName(rest.join(undecided, "cluster_id", how="left_semi").select(*columns))
     places = fn.sort_array(fn.collect_set("log_dir"))
     grouped = rows.groupBy(*REPLICA).agg(
         places.alias("places"), fn.sum("bytes").alias("bytes"), fn.sum("allocated").alias("allocated")
     )
     twice = grouped.where(fn.size("places") > 1)
     hosts = scope.hosts.select(*HOST, "host")
-    named = twice.join(fn.broadcast(hosts), HOST)
+    named = twice.join(fn.broadcast(hosts), HOST, how="inner")
     return named.withColumns({"copies": fn.size("places"), "log_dirs": fn.array_join("places", ", ")})

@@ -32,15 +32,15 @@ def orphan_sums(orphans: DataFrame, *key: str) -> DataFrame:
 
 def with_orphans(frame: DataFrame, orphans: DataFrame, *key: str) -> DataFrame:
     """`frame` with the orphan sums of its key, zero where there are none."""
-    counted = frame.join(orphan_sums(orphans, *key), [*key], "left")
+    counted = frame.join(orphan_sums(orphans, *key), [*key], how="left")
     return counted.fillna(0, ["orphans", "orphan_bytes"])
 
 
 def log_dirs(scope: Scope, orphans: DataFrame) -> DataFrame:
     """`usage_log_dirs`. `skew` is bytes against the mean of the host's log dirs that can be read."""
     hosts = scope.hosts.where("counts").select(*HOST, "host")
-    rows = scope.log_dirs.join(scope.sums, LOG_DIR, "full_outer").fillna(0, ["dirs", "bytes", "allocated"])
-    counted = with_orphans(rows, orphans, *LOG_DIR).join(fn.broadcast(hosts), HOST)
+    rows = scope.log_dirs.join(scope.sums, LOG_DIR, how="full_outer").fillna(0, ["dirs", "bytes", "allocated"])
+    counted = with_orphans(rows, orphans, *LOG_DIR).join(fn.broadcast(hosts), HOST, how="inner")
     readable = fn.when(fn.coalesce("health", fn.lit("")) != "offline", fn.col("bytes"))
     mean = fn.avg(readable).over(Window.partitionBy(*HOST))
     return counted.withColumns(
@@ -70,7 +70,7 @@ def hosts(scope: Scope, by_log_dir: DataFrame) -> DataFrame:
         fn.round("skew_seconds", 3).alias("clock_skew_seconds"),
     )
     counts = ["log_dirs", "offline_log_dirs", "dirs", "bytes", "allocated", "orphans", "orphan_bytes"]
-    rows = known.join(sums, HOST, "left").fillna(0, counts)
+    rows = known.join(sums, HOST, how="left").fillna(0, counts)
     mean = fn.avg("bytes").over(Window.partitionBy("cluster_id"))
     return rows.withColumns(
         {
@@ -89,7 +89,9 @@ def clusters(scope: Scope, by_host: DataFrame) -> DataFrame:
     heard = scope.hosts.groupBy("cluster_id").agg(
         fn.count_if("counts").alias("hosts"), fn.count_if(~fn.col("counts")).alias("unknown_hosts")
     )
-    known = scope.clusters.select("cluster_id").join(heard, "cluster_id", "left").join(sums, "cluster_id", "left")
+    known = (
+        scope.clusters.select("cluster_id").join(heard, "cluster_id", how="left").join(sums, "cluster_id", how="left")
+    )
     counts = ["hosts", "unknown_hosts", "log_dirs", "dirs", "bytes", "allocated", "orphans", "orphan_bytes"]
     return known.fillna(0, counts)
 
@@ -117,10 +119,10 @@ def topics(scope: Scope, partitions: DataFrame, orphans: DataFrame) -> DataFrame
         *_sum("copies", "bytes", "allocated", "current", *nothing, "partitions"),
         *(fn.max(name).alias(name) for name in ("largest_partition", "mean")),
     )
-    named = sums.join(scope.topics, "topic_key").fillna(0, ["partitions"])
+    named = sums.join(scope.topics, "topic_key", how="inner").fillna(0, ["partitions"])
     named = named.withColumn("skew", fn.round(fn.try_divide("largest_partition", "mean"), 6))
     found = orphan_sums(orphans.where(fn.col("topic").isNotNull()), *key).transform(_same_keys)
-    counted = named.join(found, _null_safe(key), "left")
+    counted = named.join(found, _null_safe(key), how="left")
     return counted.fillna(0, ["orphans", "orphan_bytes"])
 
 
@@ -141,7 +143,7 @@ def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
     unknown.
     """
     host = scope.hosts.select(*HOST, "host", fn.col("at").alias("snapshot_at"))
-    rows = scope.others.where(fn.col("kind").isin("stray", "delete")).join(fn.broadcast(host), HOST)
+    rows = scope.others.where(fn.col("kind").isin("stray", "delete")).join(fn.broadcast(host), HOST, how="inner")
     age = fn.col("snapshot_at").cast("double") - fn.col("marked_at").cast("double")
     aged = rows.withColumn("age_seconds", fn.greatest(fn.round(age, 3), fn.lit(0.0)))
     due = (fn.col("kind") == "stray") | fn.coalesce(fn.col("age_seconds") > OVERDUE_SECONDS, fn.lit(True))
@@ -161,7 +163,7 @@ def health(scope: Scope, judged: DataFrame, oldest_agent: str) -> DataFrame:
     none = fn.lit(None).cast("string")
     columns: list[Column | str] = [*HOST, "host", "log_dir", "finding", "detail", fn.col("at").alias("snapshot_at")]
     sick = scope.log_dirs.where(fn.col("health") != "online").join(
-        fn.broadcast(hosts.select(*HOST, "host", "at")), HOST
+        fn.broadcast(hosts.select(*HOST, "host", "at")), HOST, how="inner"
     )
     sick = sick.withColumns({"finding": fn.col("health"), "detail": fn.col("reason")}).select(*columns)
     unknown = hosts.where(~fn.col("counts"))
@@ -178,7 +180,7 @@ def health(scope: Scope, judged: DataFrame, oldest_agent: str) -> DataFrame:
     )
     skew = fn.when(fn.col("skew_seconds") > 0, ahead).otherwise(behind)
     skewed = skewed.withColumns({"finding": fn.lit("clock-skew"), "detail": skew})
-    differ = verdicts_differ(judged).join(fn.broadcast(hosts.select(*HOST, "host", "at")), HOST)
+    differ = verdicts_differ(judged).join(fn.broadcast(hosts.select(*HOST, "host", "at")), HOST, how="inner")
     parts = [unknown, old, skewed, differ.withColumn("log_dir", none)]
     whole = sick
     for part in parts:

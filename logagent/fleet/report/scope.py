@@ -86,7 +86,9 @@ def scope(store: Store, asked: Asked, scratch: Scratch) -> Scope:
         mixed = [row["dt"] for row in used if row["counting"] != row["hosts"]]
         if not mixed:
             return whole
-        return whole.unionByName(store.read(table, mixed).join(counting, ["cluster_id", "node_id", "dt"], "left_semi"))
+        return whole.unionByName(
+            store.read(table, mixed).join(counting, ["cluster_id", "node_id", "dt"], how="left_semi")
+        )
 
     decided = clusters.groupBy("decided", "dt").count().collect()
     ingested: dict[date, int | None] = {row.dt: None for row in decided if row.decided}
@@ -118,7 +120,7 @@ def _dates_used(files: DataFrame, hosts: DataFrame) -> list[dict[str, Any]]:
     taken = files.where((fn.col("status") == "taken") & (fn.col("kind") == "snapshot")).groupBy("dt")
     ingested = taken.agg(fn.count("*").alias("hosts"), fn.sum("dirs").alias("dirs"))
     chosen = hosts.where("counts").groupBy("dt").agg(fn.count("*").alias("counting"), fn.sum("dirs").alias("used"))
-    rows = chosen.join(ingested, "dt").fillna(0).orderBy("dt").collect()
+    rows = chosen.join(ingested, "dt", how="inner").fillna(0).orderBy("dt").collect()
     return [row.asDict() for row in rows]
 
 
@@ -181,7 +183,7 @@ def _clusters(files: DataFrame, asked: Asked) -> DataFrame:
         )
         .when(fn.coalesce("partitions", fn.lit(0)) == 0, "its newest complete assignments are empty")
     )
-    known = everyone.join(newest.select("cluster_id", *columns), "cluster_id", "left").withColumn("why", why)
+    known = everyone.join(newest.select("cluster_id", *columns), "cluster_id", how="left").withColumn("why", why)
     return known.withColumn("decided", fn.col("why").isNull())
 
 
@@ -189,7 +191,7 @@ def _of_chosen(store: Store, table: str, clusters: DataFrame, asked: Asked) -> D
     """Rows of the assignments that were chosen, of decided clusters only."""
     chosen = clusters.where("decided").select("cluster_id", "dt")
     rows = store.read(table, asked.heard)
-    return rows.join(fn.broadcast(chosen), ["cluster_id", "dt"], "left_semi").drop("dt")
+    return rows.join(fn.broadcast(chosen), ["cluster_id", "dt"], how="left_semi").drop("dt")
 
 
 def _hosts(files: DataFrame, nodes: DataFrame, asked: Asked) -> DataFrame:
@@ -204,8 +206,8 @@ def _hosts(files: DataFrame, nodes: DataFrame, asked: Asked) -> DataFrame:
     )
     everyone = sent.select(*key).union(nodes.select(*key)).distinct()
     columns = ("host", "snapshot_id", "dt", "at", "received_at", "age_seconds", "skew_seconds", "agent_version")
-    known = everyone.join(newest.select(*key, *columns, "kafka_version", "dirs"), key, "left").join(
-        problem, key, "left"
+    known = everyone.join(newest.select(*key, *columns, "kafka_version", "dirs"), key, how="left").join(
+        problem, key, how="left"
     )
     limit = asked.max_age.total_seconds()
     old = fn.format_string("its newest complete snapshot is %.1f h old", fn.col("age_seconds") / 3600)

@@ -8,12 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.fleet.ingest.landing import rfc3339
 from logagent.fleet.report.output import Output
 from logagent.fleet.report.scope import Asked, Scope
 from logagent.fleet.tables.schema import rfc3339 as rfc3339_column
 from logagent.fleet.tables.store import literal
 from logagent.store.contract import REPORT_SCHEMA, SHOWN_UNKNOWN_HOSTS, TABLES
+from logagent.store.files import rfc3339
 
 SHOWN_CLUSTERS = 10_000
 NAMED_IN_WARNINGS = 5
@@ -57,7 +57,7 @@ def _clusters(scope: Scope, output: Output) -> list[dict[str, Any]]:
     usage = output.spark.read.parquet(literal(f"{output.uri}/parquet/usage_clusters")).select(
         "cluster_id", "hosts", "unknown_hosts"
     )
-    known = scope.clusters.join(usage, "cluster_id", "left").withColumn("at", rfc3339_column("at"))
+    known = scope.clusters.join(usage, "cluster_id", how="left").withColumn("at", rfc3339_column("at"))
     rows = known.orderBy("cluster_id").limit(SHOWN_CLUSTERS).collect()
     return [
         {

@@ -39,7 +39,9 @@ def wanted(scope: Scope, keys: DataFrame) -> DataFrame:
     columns = ["cluster_id", "topic_id", "topic_key", "partition"]
     every = keys.select(*columns).union(moved.select(*columns)).distinct()
     names = scope.topics.select("cluster_id", "topic_id", fn.col("topic_key").alias("key"))
-    named = every.join(names, ["cluster_id", "topic_id"]).select(fn.col("key").alias("topic_key"), "partition")
+    named = every.join(names, ["cluster_id", "topic_id"], how="inner").select(
+        fn.col("key").alias("topic_key"), "partition"
+    )
     return every.select("topic_key", "partition").union(named).distinct()
 
 
@@ -47,15 +49,15 @@ def looked_at(scope: Scope, wanted: DataFrame, *, large: bool) -> DataFrame:
     """Every copy of the partitions that are `wanted`, of clusters with verdicts."""
     decided = fn.broadcast(scope.clusters.where("decided").select("cluster_id"))
     wanted = wanted if large else fn.broadcast(wanted)
-    current = scope.dirs.where(fn.col("kind") == "current").join(wanted, ["topic_key", "partition"], "left_semi")
+    current = scope.dirs.where(fn.col("kind") == "current").join(wanted, ["topic_key", "partition"], how="left_semi")
     others = scope.others.where(fn.col("kind").isin(*KEPT) & fn.col("topic").isNotNull())
-    return current.unionByName(others).join(decided, "cluster_id", "left_semi")
+    return current.unionByName(others).join(decided, "cluster_id", how="left_semi")
 
 
 def expected(scope: Scope, wanted: DataFrame, *, large: bool) -> DataFrame:
     """Assignments of the partitions that are `wanted`."""
     wanted = wanted if large else fn.broadcast(wanted)
-    return scope.assignments.join(wanted, ["topic_key", "partition"], "left_semi")
+    return scope.assignments.join(wanted, ["topic_key", "partition"], how="left_semi")
 
 
 def copies(found: DataFrame) -> DataFrame:
@@ -133,12 +135,12 @@ def _with_image(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFram
     )
     snapshots = scope.hosts.select(*HOST, "host", "at", "received_at")
     whole = (
-        found.join(fn.broadcast(clusters), "cluster_id")
-        .join(fn.broadcast(snapshots), HOST)
-        .join(nodes, HOST, "left")
-        .join(partition, ["cluster_id", "topic_id", "partition"], "left")
-        .join(by_id.agg(fn.max("topic").alias("living_topic")), ["cluster_id", "topic_id"], "left")
-        .join(by_name, ["cluster_id", "topic"], "left")
+        found.join(fn.broadcast(clusters), "cluster_id", how="inner")
+        .join(fn.broadcast(snapshots), HOST, how="inner")
+        .join(nodes, HOST, how="left")
+        .join(partition, ["cluster_id", "topic_id", "partition"], how="left")
+        .join(by_id.agg(fn.max("topic").alias("living_topic")), ["cluster_id", "topic_id"], how="left")
+        .join(by_name, ["cluster_id", "topic"], how="left")
     )
     proven = (fn.col("verdict") == "orphan") & fn.col("reason").isin("topic-absent", "topic-recreated")
     whole = whole.withColumn("unproven", fn.col("incomplete") & ~fn.coalesce(proven, fn.lit(False)))
@@ -177,7 +179,7 @@ def doubted(scope: Scope, judged: DataFrame) -> DataFrame:
         scope.others.where(~fn.col("kind").isin(*LIVE)).groupBy("cluster_id").agg(fn.count("*").alias("not_live"))
     )
     found = judged.where(fn.col("fleet_verdict") == "orphan").groupBy("cluster_id").agg(fn.count("*").alias("orphans"))
-    share = found.join(all_dirs, "cluster_id").join(not_live, "cluster_id", "left")
+    share = found.join(all_dirs, "cluster_id", how="inner").join(not_live, "cluster_id", how="left")
     share = share.withColumn("dirs", fn.col("all_dirs") - fn.coalesce("not_live", fn.lit(0)))
     return share.where((fn.col("orphans") >= ABSURD_DIRS) & (fn.col("orphans") > fn.col("dirs") * ABSURD_SHARE))
 
@@ -191,7 +193,7 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     found = judged.where(fn.col("fleet_verdict") == "orphan").withColumn("whose", whose())
     unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
     age = fn.col("at").cast("double") - fn.col("first_seen").cast("double")
-    return found.join(copies, ["cluster_id", "whose", "partition"]).withColumns(
+    return found.join(copies, ["cluster_id", "whose", "partition"], how="inner").withColumns(
         {
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),

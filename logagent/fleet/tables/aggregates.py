@@ -35,7 +35,7 @@ def log_dirs(dirs: DataFrame, ledgers: DataFrame) -> DataFrame:
     sums = dirs.groupBy(*place).agg(
         fn.count("*").alias("dirs"), fn.sum("bytes").alias("bytes"), fn.sum("allocated").alias("allocated")
     )
-    known = ledgers.select(*place, "size", "used", "free").join(sums, place, "full_outer")
+    known = ledgers.select(*place, "size", "used", "free").join(sums, place, how="full_outer")
     return known.fillna(0, ["dirs", "bytes", "allocated"])
 
 

@@ -197,5 +197,5 @@ def brokers(good: DataFrame, partitions: DataFrame) -> DataFrame:
     registered = good.where(fn.col("row") == "broker").select("cluster_id", "node_id").distinct()
     holders = partitions.select("cluster_id", fn.explode("replicas").alias("node_id"))
     counted = holders.groupBy("cluster_id", "node_id").agg(fn.count("*").alias("replicas"))
-    both = registered.withColumn("registered", fn.lit(True)).join(counted, ["cluster_id", "node_id"], "full_outer")
+    both = registered.withColumn("registered", fn.lit(True)).join(counted, ["cluster_id", "node_id"], how="full_outer")
     return both.fillna(False, ["registered"]).fillna(0, ["replicas"])

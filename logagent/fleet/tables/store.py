@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.errors import ServiceUnreachable
-from logagent.fleet.ingest import footers
 from logagent.fleet.tables.schema import STORE, shaped
 
 
@@ -112,30 +111,6 @@ class Files:
         system, path = self._at(uri)
         return int(system.getFileStatus(path).getModificationTime())
 
-    def end(self, uri: str, count: int) -> bytes:
-        """The last `count` bytes of a file."""
-        system, path = self._at(uri)
-        stream = system.open(path)
-        try:
-            stream.seek(max(0, system.getFileStatus(path).getLen() - count))
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count))
-        finally:
-            stream.close()
-
-    def replace_end(self, uri: str, content: bytes) -> None:
-        """Replaces the last bytes of a file: the rest is copied without leaving the JVM."""
-        system, path = self._at(uri)
-        source, target = system.open(path), system.create(self._at(uri + ".tmp")[1], True)
-        try:
-            rest = system.getFileStatus(path).getLen() - len(content)
-            # Not Hadoop's copyBytes: Python's numbers have no width, and it would take the count for a buffer size.
-            self._jvm.org.apache.commons.io.IOUtils.copyLarge(source, target, 0, rest)
-            target.write(bytearray(content))
-        finally:
-            source.close()
-            target.close()
-        self.move(uri + ".tmp", uri)
-
     def write(self, uri: str, content: bytes) -> None:
         """Writes a file whole: below a temporary name first."""
         system, path = self._at(uri + ".tmp")
@@ -196,21 +171,6 @@ class Store:
         self.files.delete(f"{self.table(name)}/dt={day}")
         placed = shaped(frame, STORE[name]).withColumn("dt", fn.lit(day.isoformat()).cast("date"))
         placed.write.mode("overwrite").partitionBy("dt").parquet(self.table(name))
-        folder = f"{self.table(name)}/dt={day}"
-        for part in self.files.names(folder):
-            if part.endswith(".parquet"):
-                self._canonical(f"{folder}/{part}")
-
-    def _canonical(self, uri: str) -> None:
-        """Makes the bytes of a Parquet file depend on its rows only."""
-        trailer = self.files.end(uri, footers.TRAILER)
-        if trailer[4:] != footers.MAGIC:
-            return
-        length = int.from_bytes(trailer[:4], "little")
-        footer = self.files.end(uri, length + footers.TRAILER)[: -footers.TRAILER]
-        sorted_footer = footers.canonical(footer)
-        if sorted_footer != footer:
-            self.files.replace_end(uri, sorted_footer + trailer)
 
     def commit(self, day: date) -> None:
         """After everything else of a date is written: it counts as ingested, also where landing had nothing whole."""

@@ -61,14 +61,6 @@ def to_text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw)[:22].decode("ascii")
 
 
-def from_hex(digits: str) -> bytes:
-    """An id written as hex, with or without dashes (as clients and Java's `UUID` print it); ValueError otherwise."""
-    compact = digits.replace("-", "")
-    if re.fullmatch(r"[0-9a-fA-F]{32}", compact) is None:
-        raise ValueError(f"{digits!r} is not 32 hex digits")
-    return bytes.fromhex(compact)
-
-
 def to_hex(raw: bytes) -> str:
     """32 lower-case hex digits without dashes; raises ValueError unless `raw` has 16 bytes."""
     if len(raw) != _ID_BYTES:

@@ -80,7 +80,7 @@ def changed_dates(store: Store) -> list[date]:
     now = manifests.listing(store.spark, store.landing, DATE_GLOB).where(fn.col("suffix") == manifests.DATA)
     vouched = manifests.listing(store.spark, store.landing, DATE_GLOB).where(fn.col("suffix") == manifests.MANIFEST)
     manifest = vouched.select(fn.regexp_replace("file", r"\.manifest\.json$", manifests.DATA).alias("file")).distinct()
-    now = now.join(manifest.withColumn("complete", fn.lit(True)), "file", "full_outer")
+    now = now.join(manifest.withColumn("complete", fn.lit(True)), "file", how="full_outer")
     seen = store.read("files", [day for day in days if day in done])
     before = seen.select(
         "file",
@@ -93,7 +93,7 @@ def changed_dates(store: Store) -> list[date]:
         & fn.coalesce("complete", fn.lit(False)).eqNullSafe(fn.col("old_complete"))
         & (fn.col("bytes").isNull() | fn.col("received_at").eqNullSafe(fn.col("old_received_at")))
     )
-    differ = now.join(before, "file", "full_outer").where(~same)
+    differ = now.join(before, "file", how="full_outer").where(~same)
     rows = differ.select(fn.get(fn.split("file", "/"), fn.lit(1)).alias("day")).distinct().collect()
     changed = {as_date(row.day or "") for row in rows} - {None}
     return sorted(day for day in days if day in changed or day not in done)

@@ -8,13 +8,13 @@ import json
 import os
 from pathlib import Path
 
-from logagent.fleet.ingest.landing import manifest_of
+from logagent.store.files import manifest_of
 
-WOUNDS = ("truncated", "flipped", "empty", "half-manifest", "no-manifest", "bad-row", "lost-row")
+CORRUPTIONS = ("truncated", "flipped", "empty", "half-manifest", "no-manifest", "bad-row", "lost-row")
 """Each leaves the host without a complete snapshot. `bad-row` and `lost-row` agree with their manifest's SHA-256."""
 
 
-def wound(data: Path, kind: str) -> None:
+def corrupt(data: Path, kind: str) -> None:
     """Does `kind` to a data file of landing or its manifest; modification times stay. Raises OSError, ValueError."""
     manifest = manifest_of(data)
     stat = data.stat()
@@ -37,7 +37,7 @@ def wound(data: Path, kind: str) -> None:
         lines = [*lines[:-2], b'{"row":"dir","log_dir":"/d', b""] if kind == "bad-row" else [*lines[:-2], b""]
         _vouch(data, manifest, gzip.compress(b"\n".join(lines), mtime=0))
     else:
-        raise ValueError(f"no wound is called {kind}")
+        raise ValueError(f"no corruption is called {kind}")
     for path in (data, manifest):
         if path.exists():
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
