@@ -1,12 +1,12 @@
 """Files of the fleet store's `landing/`: data first, manifest last, each renamed into place when it is whole.
 
 No pyspark here: agents write with this, and the fleet's own generator does too. A file is made in one pass over its
-lines, which are never in memory together.
+lines, which are never in memory together. In the spool files are written by path; in the store, which others can write,
+through a `StoreTree`.
 """
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import json
@@ -20,11 +20,13 @@ from typing import IO
 
 from logagent.errors import UnreadableError
 from logagent.store.contract import MANIFEST_SCHEMA
+from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST, PART
+from logagent.store.tree import LANDING, StoreTree, fsync_fd
 
-DATA = ".jsonl.gz"
-MANIFEST = ".manifest.json"
-PART = ".tmp"
+__all__ = ["DATA", "MANIFEST", "PART", "Claim", "claim_of", "deliver", "has_recent_assignments", "land", "put"]
 GZIP_LEVEL = 1
+FUTURE_SECONDS = 300
+"""How far ahead of our clock a store's own may be. What is from later than that proves nothing."""
 # Lines are compressed in pieces of about so many bytes: one call per line would take twice as long.
 _PIECE = 1 << 16
 _COPY = 1 << 18
@@ -47,10 +49,10 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
-def place(store: Path, claim: Claim) -> Path:
-    """Where the file of `claim` lies, without its suffix."""
-    where = "assignments" if claim.kind == "assignments" else str(claim.node_id)
-    return store / "landing" / claim.cluster_id / f"{claim.at:%Y-%m-%d}" / where / claim.snapshot_id
+def place(claim: Claim) -> tuple[str, ...]:
+    """The directories below the store in which the file of `claim` lies."""
+    where = ASSIGNMENTS if claim.kind == ASSIGNMENTS else str(claim.node_id)
+    return (LANDING, claim.cluster_id, f"{claim.at:%Y-%m-%d}", where)
 
 
 def manifest_of(data: Path) -> Path:
@@ -99,7 +101,7 @@ def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: dateti
 
     `received_at` sets the modification time (by default the moment of writing). Raises OSError.
     """
-    stem = place(store, claim)
+    stem = store.joinpath(*place(claim), claim.snapshot_id)
     stem.parent.mkdir(parents=True, exist_ok=True)
     return put(stem, claim, lines, received_at=received_at, durable=False)
 
@@ -160,36 +162,15 @@ def whole_file(path: Path, modified: datetime | None = None, *, durable: bool = 
             part.unlink()
         raise
     if durable:
-        fsync_directory(path.parent)
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fsync_fd(fd)
+        finally:
+            os.close(fd)
 
 
 def _open_part(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable, where its file system knows such a thing (some network ones do not)."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as e:
-        if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF):
-            raise
-    finally:
-        os.close(fd)
-
-
-def make_directories(path: Path, below: Path) -> None:
-    """Make `path` and what is missing above it, durably; `below` itself must be there."""
-    missing = []
-    here = path
-    while here != below and not here.is_dir():
-        missing.append(here)
-        here = here.parent
-    for directory in reversed(missing):
-        with suppress(FileExistsError):
-            directory.mkdir()
-        fsync_directory(directory.parent)
 
 
 def claim_of(manifest: bytes, origin: str) -> Claim:
@@ -208,15 +189,40 @@ def claim_of(manifest: bytes, origin: str) -> Claim:
         raise UnreadableError(f"{origin}: it is no manifest of ours") from e
 
 
-def deliver(data: Path, manifest: bytes, stem: Path, beat: Callable[[], None]) -> None:
+def deliver(store: StoreTree, claim: Claim, data: Path, manifest: bytes, beat: Callable[[], None]) -> None:
     """Copy a spooled file and its manifest into the store: data first, manifest last, each whole or not there.
 
-    `beat` is called between pieces. Doing it again gives the same bytes under the same names. Raises OSError.
+    `beat` is called between pieces. Doing it again gives the same bytes under the same names. Raises OSError, also
+    where something that is not a directory of ours is in the way.
     """
-    with open(data, "rb") as source, whole_file(stem.with_name(stem.name + DATA)) as target:
+    names = place(claim)
+    with open(data, "rb") as source, store.whole_file([*names, claim.snapshot_id + DATA]) as target:
         while piece := source.read(_COPY):
             beat()
             target.write(piece)
     beat()
-    with whole_file(stem.with_name(stem.name + MANIFEST)) as target:
+    with store.whole_file([*names, claim.snapshot_id + MANIFEST]) as target:
         target.write(manifest)
+
+
+def has_recent_assignments(store: StoreTree, claim: Claim, since: float, now: float) -> bool:
+    """Whether another host's assignments arrived between `since` and `now` (seconds since 1970): whole ones.
+
+    A manifest without bytes, without its data, of another cluster, or from the future does not keep anybody from
+    publishing.
+    """
+    try:
+        found = dict(store.entries(place(claim)))
+    except FileNotFoundError:
+        return False
+    for name, seen in found.items():
+        data = found.get(name.removesuffix(MANIFEST) + DATA)
+        if not name.endswith(MANIFEST) or data is None or not data.st_size:
+            continue
+        if since < seen.st_mtime <= now + FUTURE_SECONDS and seen.st_size < _PIECE:
+            with suppress(OSError, UnreadableError):
+                with store.open_file([*place(claim), name]) as file:
+                    said = claim_of(file.read(_PIECE), name)
+                if (said.cluster_id, said.kind) == (claim.cluster_id, ASSIGNMENTS):
+                    return True
+    return False

@@ -181,7 +181,11 @@ def _stored(store: Path) -> dict[str, Counter[tuple[Any, ...]]]:
     """Rows of every table of a store."""
     with duckdb.connect() as duck:
         return {
-            name: Counter(duck.execute(f"select * from read_parquet('{store}/{name}/*/*.parquet')").fetchall())
+            name: Counter(
+                duck.execute(
+                    f"select cast(columns(*) as varchar) from read_parquet('{store}/{name}/*/*.parquet')"
+                ).fetchall()
+            )
             for name in STORE
         }
 

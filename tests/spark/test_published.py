@@ -9,12 +9,14 @@ from pyspark.sql import SparkSession
 
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.tables.store import Store
+from logagent.store.tree import init_store
 from tests.cli_host import CliHost
 
 
 def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "store"
     path.mkdir()
+    init_store(str(path))
     host = CliHost(tmp_path)
     # What a snapshot seldom has: names that are no UTF-8 and no partition's, a truncated name, an empty directory.
     os.mkdir(os.fsencode(host.d1) + b"/caf\xe9-0")

@@ -28,7 +28,10 @@ def _rows(store: Path) -> dict[str, tuple[int, list[tuple[Any, ...]]]]:
     with duckdb.connect() as duck:
         for name in STORE:
             files = sorted((store / name / f"dt={DAY}").glob("*.parquet"))
-            rows = [duck.execute(f"select * from read_parquet('{path}')").fetchall() for path in files]
+            rows = [
+                duck.execute(f"select cast(columns(*) as varchar) from read_parquet('{path}')").fetchall()
+                for path in files
+            ]
             found[name] = (len(files), sorted(map(tuple, rows), key=repr))
     return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,17 @@ from logagent.agent.publish.spool import SPOOL_BYTES, Spool, size_of
 from logagent.agent.session.rows import dir_rows, scan_head
 from logagent.agent.session.session import Session
 from logagent.broker.exported.file import landing_lines, landing_stem
-from logagent.errors import LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.host.linux.mounts import mount_point_of
+from logagent.errors import LogAgentError, UnreadableError
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.facts import Facts
 from logagent.model.summary import PublishSummary
 from logagent.store import files as landing
 from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.files import Claim
+from logagent.store.names import is_plain
+from logagent.store.tree import StoreTree, check_store
 
 SPOOL = "spool"
-_STORE_SEEN = "store.json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -92,7 +91,7 @@ class Publisher:
                 "nothing can be published: the log dirs do not say which cluster and node they belong to",
                 hint="logagent check says what is wrong with meta.properties",
             )
-        if not _is_plain(self._cluster[0]):
+        if not is_plain(self._cluster[0]):
             raise LogAgentError(
                 f"nothing can be published: the cluster id {self._cluster[0]!r} cannot name a directory"
             )
@@ -147,8 +146,6 @@ class Publisher:
             for data in reversed(waiting):
                 go_on()
                 sent += self._send(data, go_on)
-            if sent:
-                self._remember_store()
         except Stopped:
             pass
         except OSError as e:
@@ -179,13 +176,12 @@ class Publisher:
         except UnreadableError:
             self._spool.drop(data)
             return 0
-        stem = landing.place(Path(self.store), claim)
-        landing.make_directories(stem.parent, Path(self.store))
-        if claim.kind == "assignments" and self._has_recent_assignments(stem.parent):
-            self._spool.remove(data)
-            return 0
         try:
-            landing.deliver(data, manifest, stem, go_on)
+            with StoreTree(self.store) as store:
+                if claim.kind == "assignments" and self._has_recent_assignments(store, claim):
+                    self._spool.remove(data)
+                    return 0
+                landing.deliver(store, claim, data, manifest, go_on)
         except FileNotFoundError:
             if data.exists():
                 raise
@@ -193,23 +189,15 @@ class Publisher:
         self._spool.remove(data)
         return 1
 
-    def _has_recent_assignments(self, directory: Path) -> bool:
-        since = (self._clock.now_ms() - self._interval_ms // 2) / 1000
-        with os.scandir(directory) as entries:
-            return any(e.name.endswith(landing.MANIFEST) and e.stat().st_mtime > since for e in entries)
+    def _has_recent_assignments(self, store: StoreTree, claim: Claim) -> bool:
+        now = self._clock.now_ms() / 1000
+        return landing.has_recent_assignments(store, claim, now - self._interval_ms / 2000, now)
 
     def _check_store(self) -> None:
-        """Raises ServiceUnreachable where the store is not there, an unmounted mount point included: what is written
-        into one fills the wrong disk, and is hidden when the store comes back."""
-        if not os.path.isdir(self.store):
-            raise ServiceUnreachable(f"the fleet store {self.store} is not there", hint="check that it is mounted")
+        """Raises ServiceUnreachable where the store is not there, an unmounted mount point included (it has no marker):
+        what is written into one fills the wrong disk, and is hidden when the store comes back."""
+        check_store(self.store)
         self._keep_out()
-        seen = self._store_seen()
-        if seen is not None and len(self._mount_point()) < len(seen):
-            raise ServiceUnreachable(
-                f"the fleet store {self.store} is not mounted: it was on {seen}, now it is on {self._mount_point()}",
-                hint=f"mount it; if it has moved for good, remove {self._spool.path / _STORE_SEEN}",
-            )
 
     def _keep_out(self) -> None:
         """Told by device and inode, as for the state dir, and by its path where a log dir cannot be opened; none of
@@ -228,22 +216,6 @@ class Publisher:
                 return
             above = os.path.dirname(above)
 
-    def _mount_point(self) -> str:
-        return mount_point_of(os.path.realpath(self.store))
-
-    def _store_seen(self) -> str | None:
-        """The mount point that the store was on when something was last sent."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            seen = json.loads((self._spool.path / _STORE_SEEN).read_bytes())
-            return str(seen["mount_point"]) if seen["store"] == self.store else None
-        return None
-
-    def _remember_store(self) -> None:
-        point = self._mount_point()
-        if self._store_seen() != point:
-            with suppress(OSError), landing.whole_file(self._spool.path / _STORE_SEEN) as file:
-                file.write(json.dumps({"store": self.store, "mount_point": point}).encode())
-
 
 def _line(kind: str, row: dict[str, Any]) -> str:
     return json.dumps({"row": kind, **row})
@@ -251,8 +223,3 @@ def _line(kind: str, row: dict[str, Any]) -> str:
 
 def _stamp(at: datetime) -> str:
     return f"{at:%Y%m%dT%H%M%S}{at.microsecond // 1000:03d}Z"
-
-
-def _is_plain(name: str) -> bool:
-    """Whether it can be one component of a path, and means nothing else."""
-    return bool(name) and not name.startswith(".") and "/" not in name and name.isprintable() and len(name) < 200

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from logagent.cli.render import dump, human_bytes, visible
-from logagent.errors import ConfigError, UsageError
+from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.settings import parse_duration
 
 if TYPE_CHECKING:
@@ -49,6 +49,22 @@ def fleet() -> None:
 
     Needs the extra `fleet` (pyspark) and a Java 17 or later. Runs on local[*], or wherever --master says.
     """
+
+
+@fleet.command()
+@click.option("--store", required=True, metavar="PATH", help="A directory that every host mounts.")
+def init(store: str) -> None:
+    """Mark a directory as a fleet store: agents publish to nothing else, least of all to an empty mount point.
+
+    Its mode decides who shares it: every folder in it gets the same bits (2770 with a common group, or 1777).
+    """
+    from logagent.store.tree import init_store
+
+    try:
+        made = init_store(store)
+    except OSError as error:
+        raise LogAgentError(f"{store} cannot be made a fleet store: {error.strerror or error}") from error
+    click.echo(f"{store} is a fleet store" if made else f"{store} is a fleet store already")
 
 
 @fleet.command()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from logagent.store.tree import init_store
 from tests.cli_host import NO_LIMITS, CliHost
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 
@@ -72,6 +73,7 @@ def test_snapshots_go_to_the_store_as_soon_as_it_is_there(host: CliHost, tmp_pat
         daemon.wait_for("publish-failed")
         assert status_of(host.state)["publish"]["waiting"] > 0
         store.mkdir()
+        init_store(str(store))
         wait_until(lambda: list(store.rglob("*.manifest.json")), "a snapshot")
         daemon.wait_for("published")
         assert len(daemon.events("publish-failed")) == 1

@@ -17,6 +17,7 @@ from logagent.documents import SCHEMAS
 from logagent.errors import LogAgentError
 from logagent.model.assignments.cluster import ClusterView
 from logagent.store import files as landing
+from logagent.store.tree import init_store
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.publish_host import HOUR_MS, Publishing, TurnedClock, data_files, landed, looked_at, rows_of
 
@@ -25,6 +26,7 @@ from tests.publish_host import HOUR_MS, Publishing, TurnedClock, data_files, lan
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     path.mkdir()
+    init_store(str(path))
     return path
 
 
@@ -115,7 +117,7 @@ def test_assignments_of_a_cluster_are_not_sent_by_every_host(tmp_path: Path, sto
     two.look()
     two.publisher.send()
     assert len(data_files(store, "assignments")) == 2
-    assert two.spooled() == ["store.json"]
+    assert two.spooled() == []
 
 
 def test_a_name_that_is_no_utf8_arrives(publishing: Publishing, store: Path) -> None:
@@ -166,7 +168,7 @@ def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_away_gets_everything_later(publishing: Publishing, store: Path) -> None:
-    store.rmdir()
+    store.rename(store.with_name("away"))
     ids = []
     for hour in range(3):
         publishing.clock.ahead_ms = hour * HOUR_MS
@@ -176,7 +178,7 @@ def test_a_store_that_is_away_gets_everything_later(publishing: Publishing, stor
         assert "is not there" in told.error
         assert (told.sent, told.waiting, told.last_sent_ms) == (0, 2 + hour, None)
         assert told.waiting_bytes > 0
-    store.mkdir()
+    store.with_name("away").rename(store)
     publishing.publisher = publishing.started()  # a restart in between forgets nothing
     told = publishing.publisher.send()
     assert (told.sent, told.waiting, told.error) == (4, 0, None)
@@ -199,29 +201,26 @@ def test_the_newest_arrives_first(publishing: Publishing, store: Path) -> None:
 
 
 def test_an_unmounted_store_is_not_written_into(tmp_path: Path, loop_fs: LoopFs) -> None:
-    """Its mount point is an empty directory on the wrong disk."""
+    """Its mount point is an empty directory on the wrong disk; also for the very first publication."""
     point = loop_fs("tmpfs")
-    (point / "fleet").mkdir()
-    publishing = Publishing(tmp_path, point / "fleet")
-    publishing.look()
-    assert publishing.publisher.send().sent == 2
+    init_store(str(point))
     unmount(point)
-    (point / "fleet").mkdir()
-    publishing.clock.ahead_ms = HOUR_MS
+    publishing = Publishing(tmp_path, point)
     publishing.look()
     for publisher in (publishing.publisher, publishing.started()):
         told = publisher.send()
         assert told.error is not None
-        assert f"is not mounted: it was on {point}" in told.error
-        assert list((point / "fleet").iterdir()) == []
+        assert f"{point} is not a fleet store" in told.error
+        assert list(point.iterdir()) == []
     run("mount", "-t", "tmpfs", "tmpfs", point)
-    (point / "fleet").mkdir()
+    init_store(str(point))
     assert publishing.publisher.send().error is None
-    assert len(data_files(point / "fleet", "snapshot")) == 1
+    assert len(data_files(point, "snapshot")) == 1
 
 
 def test_a_full_store_gets_everything_later_and_nothing_half(tmp_path: Path, loop_fs: LoopFs) -> None:
     store = loop_fs("tmpfs", size=1 << 20)
+    init_store(str(store))
     publishing = Publishing(tmp_path, store)
     for n in range(200):
         (publishing.host.d1 / f"{os.urandom(90).hex()}-{n}").mkdir()
@@ -242,6 +241,7 @@ def test_a_full_store_gets_everything_later_and_nothing_half(tmp_path: Path, loo
 
 
 def test_a_store_that_may_not_be_written_to_says_so(publishing: Publishing, store: Path) -> None:
+    (store / "landing").rmdir()
     (store / "landing").write_text("not a directory")
     publishing.look()
     told = publishing.publisher.send()
@@ -252,6 +252,7 @@ def test_a_store_that_may_not_be_written_to_says_so(publishing: Publishing, stor
 
 def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopFs) -> None:
     store = loop_fs("ext4")
+    init_store(str(store))
     publishing = Publishing(tmp_path, store)
     publishing.look()
     told = []
@@ -298,6 +299,7 @@ def test_the_spool_is_bounded_and_the_oldest_go(tmp_path: Path) -> None:
     assert (told.waiting, told.dropped) == (2, 3)
     assert told.waiting_bytes <= publishing.limit_bytes
     publishing.store.mkdir()
+    init_store(str(publishing.store))
     publishing.publisher.send()
     assert [p.name.removesuffix(".jsonl.gz") for p in data_files(publishing.store)] == ids[-2:]
 

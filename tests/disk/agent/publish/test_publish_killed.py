@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from logagent.store.tree import MARKER
 from tests.publish_host import HOUR_MS, Publishing, data_files, landed
 
 # Audit events right before a call that changes a name or opens a file.
@@ -43,6 +44,7 @@ def killed_at(number: int, work: Callable[[], object]) -> bool:
 @pytest.fixture
 def publishing(tmp_path: Path) -> Publishing:
     (tmp_path / "store").mkdir()
+    (tmp_path / "store" / MARKER).touch()
     publishing = Publishing(tmp_path, tmp_path / "store")
     publishing.host.configure()
     publishing.look()
@@ -58,7 +60,7 @@ def settled(publishing: Publishing) -> None:
     snapshot_id = publishing.look()
     told = publishing.publisher.send()
     assert (told.waiting, told.error) == (0, None)
-    assert publishing.spooled() == ["store.json"]
+    assert publishing.spooled() == []
     assert f"{snapshot_id}.jsonl.gz" in {path.name for path in data_files(publishing.store, "snapshot")}
     names = [path.name for path in landed(publishing.store)]
     assert [name for name in names if not name.endswith((".jsonl.gz", ".manifest.json"))] == []

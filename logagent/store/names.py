@@ -1,0 +1,58 @@
+"""Names below the fleet store. What does not match is not ours: it is skipped and said, never read, never removed."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+ASSIGNMENTS = "assignments"
+DATA = ".jsonl.gz"
+MANIFEST = ".manifest.json"
+PART = ".tmp"
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_NODE = re.compile(r"0|[1-9][0-9]{0,9}")
+MAX_NODE = 2**31 - 1
+
+
+def is_plain(name: str) -> bool:
+    """Whether `name` can be one component of a path in the store: ASCII letters, digits, `.`, `_`, `-`; not hidden.
+
+    No colon (Hadoop takes what stands before one for a scheme), no bracket or star (Spark takes them for a pattern).
+    """
+    return _PLAIN.fullmatch(name) is not None
+
+
+def as_date(name: str) -> date | None:
+    """The date that a directory name says, exactly `YYYY-MM-DD`; None for any other name (`2026-W01-1` is one)."""
+    if _DATE.fullmatch(name) is None:
+        return None
+    try:
+        return date.fromisoformat(name)
+    except ValueError:
+        return None
+
+
+def as_node(name: str) -> int | None:
+    """The node id that a directory name says, None for any other name."""
+    return int(name) if _NODE.fullmatch(name) is not None and int(name) <= MAX_NODE else None
+
+
+def is_place(name: str) -> bool:
+    """Whether a directory below a date may hold files: a node's, or the assignments'."""
+    return name == ASSIGNMENTS or as_node(name) is not None
+
+
+def stem_and_suffix(name: str) -> tuple[str, str] | None:
+    """`(stem, suffix)` of a data file or manifest, None for any other name."""
+    for suffix in (DATA, MANIFEST):
+        stem = name.removesuffix(suffix)
+        if stem != name and is_plain(stem):
+            return stem, suffix
+    return None
+
+
+def publisher_of(stem: str) -> int | None:
+    """The node that published an assignment file: two hosts never write one name, so it ends with theirs."""
+    return as_node(stem.rpartition("-")[2]) if "-" in stem else None
