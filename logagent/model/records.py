@@ -101,6 +101,8 @@ class PartitionDir:
     first_offset: int | None = None
     last_segment_offset: int | None = None
     error: str | None = None
+    # It bears the mark on disk that a removal of it has begun.
+    removal_begun: bool = False
 
     @property
     def identity(self) -> Identity:

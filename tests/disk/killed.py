@@ -34,7 +34,7 @@ from logagent.model.records import ActionKind, Outcome
 
 SYSCALLS = (
     "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "fsync", "fdatasync", "pwrite64", "write",
-    "ftruncate",
+    "ftruncate", "fchmod",
 )  # fmt: skip
 ERRNOS = ("EIO", "ENOSPC", "EACCES", "EROFS", "EBUSY")
 KILL = "signal=KILL"

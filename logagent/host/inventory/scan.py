@@ -26,6 +26,7 @@ from logagent.host.inventory.inventory import OTHER_KINDS, LogDirInventory
 from logagent.host.inventory.partition import TAIL_INDEXES, Known, PartitionReader
 from logagent.host.linux.mounts import mounted_children
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
+from logagent.host.removal.begun import is_begun
 from logagent.model.naming.names import classify
 from logagent.model.records import Kind
 
@@ -242,6 +243,7 @@ class _Scan:
             ctime_ns=modified if changed == modified else changed,
             mtime_ns=modified,
             error=parsed.error if parsed.kind is Kind.INVALID else None,
+            removal_begun=is_begun(found.st_mode),
         )
 
 

@@ -1,6 +1,6 @@
-"""The two Linux calls that Python has no function for: `renameat2(RENAME_NOREPLACE)` and `statx` for mount ids.
+"""The Linux calls that Python has no function for: `renameat2` with its flags, and `statx` for mount ids.
 
-Both take file descriptors, so that nothing is ever looked up twice by path. `ctypes` is imported on first use: commands
+They take file descriptors, so that nothing is ever looked up twice by path. `ctypes` is imported on first use: commands
 that only read do not pay for it.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache
 
 _RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
 _AT_EMPTY_PATH = 0x1000
 _STATX_MNT_ID = 0x1000
 _STATX_SIZE = 256
@@ -45,10 +46,22 @@ def rename_noreplace(dir_fd: int, name: str, new_name: str, new_dir_fd: int) -> 
     Raises `OSError`: EEXIST if `new_name` is taken (plain `rename` would silently replace an empty directory), EINVAL
     if the file system lacks the flag, ENOSYS if the system lacks the call. There is no fallback.
     """
+    _rename(dir_fd, name, new_dir_fd, new_name, _RENAME_NOREPLACE)
+
+
+def rename_exchange(dir_fd: int, name: str, other_name: str, other_dir_fd: int) -> None:
+    """Let two names change places within one file system, atomically, or not at all; both must be there.
+
+    Raises `OSError`: ENOENT if one of them is not, EXDEV over file systems, EINVAL and ENOSYS as `rename_noreplace`.
+    """
+    _rename(dir_fd, name, other_dir_fd, other_name, _RENAME_EXCHANGE)
+
+
+def _rename(dir_fd: int, name: str, new_dir_fd: int, new_name: str, flags: int) -> None:
     rename = _renameat2()
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
-    number = rename(dir_fd, os.fsencode(name), new_dir_fd, os.fsencode(new_name), _RENAME_NOREPLACE)
+    number = rename(dir_fd, os.fsencode(name), new_dir_fd, os.fsencode(new_name), flags)
     if number:
         raise OSError(number, os.strerror(number), name, None, new_name)
 

@@ -5,7 +5,8 @@ skipped, any other error stops. Deviations, each for safety: a look at the broke
 changes something; symlinks are unlinked and never followed; mount points (bind mounts too) and other devices stop the
 removal; big files are shortened in steps, so that no single call works on more than 64 MB; segment by segment, each
 `.log` before its index files, so that a broker which takes over finds no half segment that it would rebuild; the small
-files that say what the directory was go last. Everything is idempotent: whoever is killed anywhere starts again with
+files that say what the directory was go last. Before the first of them the directory is marked (`begun`), so that
+nobody restores half of it. Everything is idempotent: whoever is killed anywhere starts again with
 the same call.
 """
 
@@ -21,6 +22,7 @@ from logagent.broker.process.lock import Watch
 from logagent.errors import NotAsPlanned, RemovalStopped
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
+from logagent.host.removal.begun import mark_begun
 from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.unlink import FileRemover, Progress, removal_order
 from logagent.model.records import Identity
@@ -123,6 +125,11 @@ class _Walk:
             except NotAsPlanned as error:
                 if isinstance(error.__cause__, FileNotFoundError):
                     return
+                raise
+            try:
+                mark_begun(fd, self._first.before)
+            except BaseException:
+                os.close(fd)
                 raise
             self._empty(fd, (expect.device, expect.inode))
             self._check_still(name, expect)

@@ -57,8 +57,9 @@ def restorations(
         mark = marks.get(key)
         name = full_topic(d, mark) or topic
         came_from = mark.came_from if mark is not None else None
+        begun_here = d.removal_begun or key in begun
         refusal = (
-            _cannot_restore(d, name, begun=key in begun) or _homeless(d, came_from, facts) or _not_all_seen(d, facts)
+            _cannot_restore(d, name, begun=begun_here) or _homeless(d, came_from, facts) or _not_all_seen(d, facts)
         )
         if refusal is not None:
             refusals.append(refusal)

@@ -55,6 +55,11 @@ def test_a_removal_that_has_begun_cannot_be_undone(host: CliHost) -> None:
     refused = host.run("restore", "--json", name, "--execute")
     assert refused.status == 3 and refused.guards() == {name: "journal"}
     assert "removal has begun" in refused.json["refusals"][0]["fact"]
+    # Nor by a journal that does not know: one that is new, of another state dir, lost or older than the removal.
+    known, host.state = host.state, host.root / "another-state"
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.status == 3 and "removal has begun" in refused.json["refusals"][0]["fact"]
+    host.state = known
     host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0})
     assert host.run("cleanup", "--json", "--execute").outcomes()[name] == "done"
     assert not (host.d1 / name).exists()

@@ -14,7 +14,9 @@ import pytest
 
 from logagent.broker.process.lock import HolderWatch, Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, NotAsPlanned, RemovalStopped
+from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.removal.begun import is_begun
 from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
 from logagent.host.removal.remove import Removed, remove_dir
 from logagent.model.records import Identity
@@ -133,7 +135,7 @@ def test_killed_anywhere_it_resumes(
             step += 1
         else:
             break
-    assert step == 9 + 3 + 1 + 2 + 1  # each file, each directory
+    assert step == 1 + 9 + 3 + 1 + 2 + 1  # the mark, each file, each directory
 
 
 def test_gone_is_success_and_another_is_not(log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf) -> None:
@@ -257,7 +259,8 @@ def test_big_files_go_in_steps(log_dir_path: Path, open_log_dir: Open, identity_
         sizes.append(big.stat().st_size if big.exists() else 0)
 
     removed = remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(record))
-    assert sizes[:4] == [150 << 20, (150 - 64) << 20, (150 - 128) << 20, 0]
+    # The first call is the mark.
+    assert sizes[1:5] == [150 << 20, (150 - 64) << 20, (150 - 128) << 20, 0]
     assert removed.bytes == (150 << 20) + 1 + 4 + 44
     assert removed.freed_bytes >= 150 << 20
 
@@ -472,3 +475,43 @@ def test_an_immutable_file_fails_this_item_only(
     subprocess.run(["chattr", "-i", str(stuck)], check=True)
     remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir))
     assert not path.exists()
+
+
+def begun(path: Path) -> bool:
+    return is_begun(path.stat().st_mode)
+
+
+def test_that_it_has_begun_stands_on_disk_before_the_first_file_goes(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf
+) -> None:
+    path = partition(log_dir_path)
+    path.chmod(0o750)
+    seen: list[tuple[bool, int]] = []
+    log_dir = open_log_dir(log_dir_path)
+
+    class Seen(Interlock):
+        def before(self) -> None:
+            super().before()
+            seen.append((begun(path), len(list(path.iterdir()))))
+
+    remove_dir(log_dir, MARKED, identity_of(path), Seen(log_dir.fd, log_dir.path))
+    files = 3 * len(SUFFIXES) + 3
+    assert seen[0] == (False, files)
+    assert seen[1:] == [(True, left) for left in range(files, -1, -1)]
+
+
+def test_what_was_stopped_stays_marked_and_the_inventory_tells(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf
+) -> None:
+    path = partition(log_dir_path, STRAY)
+    other = partition(log_dir_path)
+    log_dir = open_log_dir(log_dir_path)
+    before = scan_log_dir(log_dir)
+    assert [d.removal_begun for d in before.dirs] == [False, False]
+    with pytest.raises(RemovalStopped):
+        remove_dir(log_dir, STRAY, identity_of(path), interlock_of(log_dir), stop=lambda: True)
+    subprocess.run(["chmod", "700", path], check=True)
+    assert begun(path)
+    after = scan_log_dir(log_dir, before)
+    assert {d.name: d.removal_begun for d in after.dirs} == {STRAY: True, MARKED: False}
+    assert not begun(other)

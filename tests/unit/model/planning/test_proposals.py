@@ -258,8 +258,10 @@ def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> No
 
 
 def test_not_once_its_removal_has_begun() -> None:
-    _, (refusal,) = restored([directory(STRAY)], begun=frozenset({(LOG_DIR, STRAY)}))
-    assert refusal.guard == "journal" and "begun" in refusal.fact
+    by_the_journal = restored([directory(STRAY)], begun=frozenset({(LOG_DIR, STRAY)}))
+    by_the_disk = restored([directory(STRAY, removal_begun=True)])
+    for _, (refusal,) in (by_the_journal, by_the_disk):
+        assert refusal.guard == "journal" and "begun" in refusal.fact
 
 
 def test_not_while_a_log_dir_is_offline() -> None:
