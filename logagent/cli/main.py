@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
 import click
 
 from logagent import __version__
+from logagent.cli.render import visible
 from logagent.errors import ConfigError, Exit, LogAgentError
 
 # Command → (module, attribute, one line of help). Modules are imported when their command is asked for, so that
@@ -89,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
-        e.show()
+        _show_usage(e)
         return int(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         click.echo("logagent: interrupted; what was done is in the journal (logagent history)", err=True)
@@ -103,7 +105,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as e:
         # Of a log dir or the journal it would be one of ours. What is left is the machine: a full disk below stdout, …
         where = f": {e.filename}" if e.filename is not None else ""
-        click.echo(f"logagent: {e.strerror or e}{where}", err=True)
+        click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
         _forget_stdout()
         return int(Exit.FAILED)
 
@@ -114,12 +116,20 @@ def _forget_stdout() -> None:
     forget_stdout()
 
 
+def _show_usage(error: click.ClickException) -> None:
+    """As click does it, but for what a shell's `*` may have put among the arguments."""
+    said = io.StringIO()
+    error.show(said)
+    for line in said.getvalue().splitlines():
+        click.echo(visible(line), err=True)
+
+
 def _show(error: LogAgentError) -> None:
     if isinstance(error, ConfigError) and error.problems:
         click.echo("logagent: the configuration is wrong", err=True)
         for problem in error.problems:
-            click.echo(f"  {problem}", err=True)
+            click.echo(f"  {visible(problem)}", err=True)
     else:
-        click.echo(f"logagent: {error}", err=True)
+        click.echo(visible(f"logagent: {error}"), err=True)
     if error.hint:
-        click.echo(f"  hint: {error.hint}", err=True)
+        click.echo(f"  hint: {visible(error.hint)}", err=True)

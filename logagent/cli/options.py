@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from logagent import config
+from logagent.cli.render import visible
 from logagent.config import Loaded
 from logagent.errors import ConfigError, Exit, worst
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR, default_state_dir
@@ -70,10 +71,11 @@ class Call:
     def say(self, message: str) -> None:
         """A message for the person at the terminal: stderr, so that stdout holds results only.
 
-        Nobody may be listening any more; that must not stop work half way.
+        One line, whatever names from a disk or an answer from elsewhere are in it. Nobody may be listening any more;
+        that must not stop work half way.
         """
         with suppress(BrokenPipeError):
-            click.echo(message, err=True)
+            click.echo(visible(message), err=True)
 
     def detail(self, message: str) -> None:
         if self.verbose:

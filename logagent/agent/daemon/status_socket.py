@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from logagent.errors import ServiceUnreachable
 
@@ -72,25 +72,51 @@ class StatusServer:
 
 
 def ask_status(state_dir: str, timeout: float = 5.0) -> dict[str, Any]:
-    """The status document of the daemon that uses `state_dir`. Raises ServiceUnreachable."""
-    answer = bytearray()
+    """The status document of the daemon that uses `state_dir`, within `timeout` seconds. Raises ServiceUnreachable.
+
+    Whoever owns the state dir may have put another socket there: the answer is read to the end or not at all, and what
+    is in it is anybody's.
+    """
+    deadline = time.monotonic() + timeout
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
-            s.settimeout(timeout)
-            with _short_path(state_dir) as path:
-                s.connect(path)
-            while len(answer) < _MOST_BYTES and (part := s.recv(1 << 16)):
-                answer += part
-        document = json.loads(answer)
-    except (OSError, ValueError) as e:
+        document = json.loads(_answer(state_dir, deadline), parse_int=_bounded, parse_constant=_refused)
+        if not isinstance(document, dict):
+            raise ValueError("its answer is no status")
+    except (OSError, ValueError, RecursionError) as e:
         missing = isinstance(e, FileNotFoundError | ConnectionRefusedError | NotADirectoryError)
         why = "none is running there" if missing else getattr(e, "strerror", None) or str(e) or "it did not answer"
         raise ServiceUnreachable(
             f"no daemon can be asked in {state_dir}: {why}",
             hint="start one with `logagent run`, or name its state dir with --state-dir",
         ) from e
-    assert isinstance(document, dict)
     return document
+
+
+def _answer(state_dir: str, deadline: float) -> bytes:
+    answer = bytearray()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, _short_path(state_dir) as path:
+        s.settimeout(max(deadline - time.monotonic(), 0.001))
+        s.connect(path)
+        while part := s.recv(1 << 16):
+            answer += part
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(errno.ETIMEDOUT, "its answer does not end")
+            if len(answer) > _MOST_BYTES:
+                raise ValueError("its answer is too long")
+            s.settimeout(left)
+    return bytes(answer)
+
+
+def _bounded(digits: str) -> int:
+    """Larger numbers than these count nothing, and overflow where they are shown."""
+    if len(digits) > 19:
+        raise ValueError("a number in its answer is too long")
+    return int(digits)
+
+
+def _refused(word: str) -> NoReturn:
+    raise ValueError(f"a number in its answer is {word}")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from logagent.broker.files.server_properties import ServerProperties, parse_serv
 from logagent.broker.process.version import apache_version
 from logagent.errors import ConfigError
 from logagent.host.brokers.discovery import find_server_properties
+from logagent.model.secrets import without_secret
 from logagent.settings import Settings
 
 
@@ -41,7 +42,9 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
     if relative:
         raise ConfigError(
             f"{path}: relative log dirs",
-            problems=tuple(f"{path}: log.dirs: {d} is relative to the broker's working directory" for d in relative),
+            problems=tuple(
+                without_secret(f"{path}: log.dirs: {d} is relative to the broker's working directory") for d in relative
+            ),
             hint="name the log dirs with --log-dir DIR, or make them absolute in server.properties",
         )
     left_out: list[str] = []

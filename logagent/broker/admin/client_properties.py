@@ -20,6 +20,7 @@ from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.limits import PEM, PROPERTIES
 from logagent.files.safe_open import opened_regular, read_regular
+from logagent.model.secrets import known_part, plain
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGIN_MODULES: Final = {
@@ -124,7 +125,7 @@ class _Reader:
         self._refuse_unknown()
         protocol = self._get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
-            self._wrong("security.protocol", f"{protocol} is none of {', '.join(PROTOCOLS)}")
+            self._wrong("security.protocol", f"{plain(protocol)} is none of {', '.join(PROTOCOLS)}")
         mechanism, username, password = self._sasl() if protocol.startswith("SASL") else (None, None, None)
         if not protocol.endswith("SSL"):
             return ClientSecurity(protocol, mechanism, username, password)
@@ -132,7 +133,7 @@ class _Reader:
         key_location, key_pem = self._store("keystore", ("ssl.keystore.key", "ssl.keystore.certificate.chain"))
         algorithm = self._get("ssl.endpoint.identification.algorithm", "https")
         if algorithm.lower() not in ("https", ""):
-            self._wrong("ssl.endpoint.identification.algorithm", f"{algorithm} is neither https nor empty")
+            self._wrong("ssl.endpoint.identification.algorithm", f"{plain(algorithm)} is neither https nor empty")
         return ClientSecurity(
             protocol,
             mechanism,
@@ -159,14 +160,15 @@ class _Reader:
             if not key.startswith(("security.", "sasl.", "ssl.")):
                 continue
             if key not in KNOWN_KEYS:
-                self._wrong(key, "this security setting is not supported", "remove it, or use another listener")
+                told = known_part(key, KNOWN_KEYS)
+                self._wrong(told, "this security setting is not supported", "remove it, or use another listener")
             elif value.startswith("${") and value.endswith("}"):
                 self._wrong(key, "config providers are not resolved", "write the value itself into the file")
 
     def _sasl(self) -> tuple[str | None, str | None, str | None]:
         mechanism = self._get("sasl.mechanism", "GSSAPI")
         if mechanism not in LOGIN_MODULES:
-            which = mechanism if "sasl.mechanism" in self._settings else "GSSAPI (Kafka's default)"
+            which = plain(mechanism) if "sasl.mechanism" in self._settings else "GSSAPI (Kafka's default)"
             self._wrong("sasl.mechanism", f"{which} is not supported; {', '.join(LOGIN_MODULES)} are")
             return None, None, None
         if "sasl.jaas.config" not in self._settings:
@@ -179,7 +181,8 @@ class _Reader:
             return None, None, None
         expected = LOGIN_MODULES[mechanism]
         if login.module.rpartition(".")[2] != expected:
-            self._wrong("sasl.jaas.config", f"{login.module} does not fit {mechanism}, which needs {expected}")
+            given = login.module if login.module.startswith("org.apache.kafka.") else "the login module"
+            self._wrong("sasl.jaas.config", f"{given} does not fit {mechanism}, which needs {expected}")
         if login.options.get("tokenauth", "false").lower() != "false":
             self._wrong("sasl.jaas.config", "delegation tokens (tokenauth) are not supported")
         for option in ("username", "password"):
@@ -197,7 +200,7 @@ class _Reader:
         given = self._get(kind, "JKS").upper()
         if given != "PEM":
             default = "" if kind in self._settings else " (Kafka's default)"
-            self._wrong(kind, f"{given}{default} stores are not read", _PEM_HINT)
+            self._wrong(kind, f"{plain(given)}{default} stores are not read", _PEM_HINT)
         if f"ssl.{store}.password" in self._settings and given == "PEM":
             self._wrong(f"ssl.{store}.password", "PEM stores have none; a key's password is ssl.key.password")
         if path and inline:
@@ -211,7 +214,7 @@ class _Reader:
         text = self._get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3")
         versions = tuple(version.strip() for version in text.split(","))
         if wrong := [version for version in versions if version not in TLS_VERSIONS]:
-            self._wrong("ssl.enabled.protocols", f"{', '.join(wrong)} is none of {', '.join(TLS_VERSIONS)}")
+            self._wrong("ssl.enabled.protocols", f"{', '.join(map(plain, wrong))} is none of {', '.join(TLS_VERSIONS)}")
         return versions
 
 

@@ -38,7 +38,10 @@ _END: Final = _Token(None, "end")
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The only login module in `text`; raises ValueError with Kafka's reason otherwise."""
+    """The only login module in `text`; raises ValueError with Kafka's reason otherwise.
+
+    No part of `text` is in a message: after a wrong quote, any word can be a piece of the password.
+    """
     tokens = _tokens(text)
     modules: list[LoginModule] = []
     while (token := next(tokens, _END)) is not _END:
@@ -55,12 +58,12 @@ def _entry(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
     if flag is _END:
         raise ValueError("login module control flag not specified in JAAS config")
     if first.text is None or flag.text is None or flag.text.upper() not in CONTROL_FLAGS:
-        raise ValueError(f"invalid login module control flag '{flag.text}' in JAAS config")
+        raise ValueError(f"login module control flag in JAAS config is none of {', '.join(CONTROL_FLAGS)}")
     options: dict[str, str] = {}
     while (key := next(tokens, _END)) is not _END and key.symbol != ";":
         equals, value = next(tokens, _END), next(tokens, _END)
         if equals.symbol != "=" or value.text is None or key.text is None:
-            raise ValueError(f"value not specified for key '{key.text}' in JAAS config")
+            raise ValueError(f"value not specified for option {len(options) + 1} in JAAS config")
         options[key.text] = value.text
     if key is _END:
         raise ValueError("JAAS config entry not terminated by semi-colon")

@@ -17,6 +17,7 @@ from logagent.errors import ConfigError, UnreadableError
 from logagent.files.limits import PROPERTIES
 from logagent.files.safe_open import read_regular
 from logagent.model.naming.java_numbers import INT_MAX, parse_int, parse_long
+from logagent.model.secrets import without_secret
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
 DEFAULT_FILE_DELETE_DELAY_MS: Final = 60_000
@@ -133,7 +134,8 @@ class _Reader:
     def note(self, key: str, what: str) -> None:
         entry = self.entries.get(key)
         place = f"{self.path}:{entry.line}" if entry else self.path
-        self.problems.append(f"{place}: {key}: {what}")
+        # A line that a backslash joined with the next one may hold the broker's passwords.
+        self.problems.append(f"{place}: {key}: {without_secret(what)}")
 
 
 def _log_dirs(reader: _Reader) -> list[str]:

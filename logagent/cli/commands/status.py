@@ -10,22 +10,43 @@ import click
 
 from logagent.agent.daemon.status_socket import ask_status
 from logagent.cli.options import Call, common
-from logagent.cli.render import dump, human_bytes, human_ms, human_time, table, visible
-from logagent.errors import Exit
+from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.errors import Exit, ServiceUnreachable
 from logagent.host.state.state_dir import default_state_dir
 
 
 @click.command()
 @common
 def status(call: Call) -> None:
-    """Ask the daemon that uses this state dir: its log dirs, its queue, its last cycles, and what comes next."""
-    document = ask_status(call.state_dir if call.state_dir is not None else default_state_dir(os.environ))
+    """Ask the daemon that uses this state dir: its log dirs, its queue, its last cycles, and what comes next.
+
+    It is given up after five seconds.
+    """
+    directory = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
+    document = _known_form(ask_status(directory), directory)
     if any(d["health"] == "offline" for d in document["log_dirs"]):
         call.came_to(Exit.OFFLINE)
     if call.json:
         dump(document)
     else:
         _show(call, document)
+
+
+def _known_form(document: dict[str, Any], directory: str) -> dict[str, Any]:
+    """The document, if it is one. Who owns the state dir can let anything answer. Raises ServiceUnreachable."""
+    from pydantic import ValidationError
+
+    from logagent.documents.status import StatusDoc
+
+    try:
+        StatusDoc.model_validate(document)
+    except ValidationError as e:
+        wrong = ".".join(map(str, e.errors()[0]["loc"]))
+        raise ServiceUnreachable(
+            f"what answers in {directory} is no daemon of this version: wrong in its answer: {wrong or 'all of it'}",
+            hint="restart the daemon after an upgrade; journalctl -u logagent says how it is",
+        ) from e
+    return document
 
 
 def _show(call: Call, s: dict[str, Any]) -> None:
@@ -45,7 +66,7 @@ def _show(call: Call, s: dict[str, Any]) -> None:
         columns += [("refused", "right"), ("waiting", "right"), ("freed", "right")]
         table("Last cycles", columns, [_cycle(c) for c in s["cycles"]], color=call.color)
     for line in _lines(s, now):
-        call.say(visible(line))
+        call.say(line)
 
 
 def _cycle(c: dict[str, Any]) -> list[str]:

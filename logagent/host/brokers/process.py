@@ -7,16 +7,14 @@ Nothing is decided on these figures. Who holds a log dir and what is open in it 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from logagent.model.secrets import without_secrets
+
 _T = TypeVar("_T")
 
-# Words of a command line whose values nobody wants in a ticket.
-_SECRET = re.compile(r"(?i)(passw|secret|token|jaas|credential|api.?key)[^=]*=")
-_NOT_TOLD = "***"
 _START_TOLERANCE_MS = 1500
 
 
@@ -90,11 +88,6 @@ def _allowed(read: Callable[[], _T]) -> _T | None:
         return read()
     except (psutil.AccessDenied, PermissionError):
         return None
-
-
-def without_secrets(words: list[str]) -> list[str]:
-    """`-Djavax.net.ssl.keyStorePassword=...` and the like, without what follows the equals sign."""
-    return [f"{word[: match.end()]}{_NOT_TOLD}" if (match := _SECRET.search(word)) else word for word in words]
 
 
 def _descriptors(pid: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Self
 from logagent.errors import Busy, JournalError, KafkaStorageError, LogAgentError
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.state.as_root import become, make_as_root
 from logagent.model.records import Identity
 
 DEFAULT_STATE_DIR = "/var/lib/logagent"
@@ -34,23 +36,27 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
 
 
 def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str] = ()) -> None:
-    """Make the state dir (mode 0750) where it is not there; as root give an empty one to the owner of `owner_like`
-    (the log dir).
+    """Make the state dir (mode 0750) where it is not there.
 
-    As root, then become the owner of the state dir, so that nothing is ever created as root in a log dir that belongs
-    to the broker's user. Raises JournalError, also for a place in one of `log_dirs`: no broker starts with a directory
-    such as `state` or `.local` in a log dir (and the home of the broker's user can be one).
+    As root: one that this call makes is given to the owner of `owner_like` (the log dir), and then root becomes the
+    owner of the state dir for good, so that nothing is ever created as root in a log dir of the broker's user. Root
+    follows no symlink on the way, goes through no directory that another user can write, and gives away nothing that
+    it did not make. Raises JournalError, also for a place in one of `log_dirs`: no broker starts with a directory such
+    as `state` or `.local` in a log dir (and the home of the broker's user can be one).
     """
     try:
         _keep_out(path, log_dirs)
-        if not os.path.isdir(path):
-            os.makedirs(path, mode=0o750)
-        if os.geteuid() == 0 and owner_like is not None and os.stat(path).st_uid == 0 and not os.listdir(path):
-            # Made just now, or by a root who was killed before this: nothing in it is root's yet.
-            like = os.stat(owner_like)
-            os.chown(path, like.st_uid, like.st_gid)
         if os.geteuid() == 0:
-            _become(os.stat(path))
+            like = os.stat(owner_like) if owner_like is not None else None
+            owner = make_as_root(os.path.abspath(path), like)
+            if owner.st_uid == 0 and like is not None and like.st_uid != 0:
+                raise JournalError(
+                    f"the state dir {path} is root's, but the log dir {owner_like} belongs to user {like.st_uid}",
+                    hint=f"chown -R {like.st_uid}:{like.st_gid} {shlex.quote(path)}, or name another with --state-dir",
+                )
+            become(owner)
+        elif not os.path.isdir(path):
+            os.makedirs(path, mode=0o750)
         if not os.access(path, os.W_OK | os.X_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as e:
@@ -79,20 +85,6 @@ def _keep_out(path: str, log_dirs: Sequence[str]) -> None:
         if above == "/":
             return
         above = os.path.dirname(above)
-
-
-def _become(owner: os.stat_result) -> None:
-    """Switch from root to the owner of the state dir for good, with the groups that user has."""
-    if owner.st_uid == 0:
-        return
-    import pwd
-
-    try:
-        os.initgroups(pwd.getpwuid(owner.st_uid).pw_name, owner.st_gid)
-    except KeyError:
-        os.setgroups([owner.st_gid])
-    os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
-    os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
 
 
 class ExecutorLock:
@@ -142,7 +134,7 @@ class ExecutorLock:
             self._say_who()
         except OSError as e:
             self._close()
-            raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint="mend the state dir first") from e
+            raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint="repair the state dir first") from e
         except LogAgentError:
             self._close()
             raise

@@ -211,20 +211,45 @@ def test_root_becomes_the_owner_of_a_state_dir_that_is_there(owned: Path, tmp_pa
     assert f"({KAFKA + 1}, " in become(state, owned).stdout
 
 
-def test_an_empty_state_dir_of_root_is_given_to_the_owner_of_the_log_dir(owned: Path, tmp_path: Path) -> None:
-    """An administrator's mkdir, or a root of ours that was killed right after it."""
+@pytest.mark.parametrize("content", [(), ("journal.db",)])
+def test_a_state_dir_of_roots_is_never_given_away(owned: Path, tmp_path: Path, content: tuple[str, ...]) -> None:
+    """Nor is anything done as root in a log dir of the broker's user: it is refused, with the command."""
     state = tmp_path / "state"
     state.mkdir(mode=0o750)
-    assert f"({KAFKA}, " in become(state, owned).stdout
-    assert state.stat().st_uid == KAFKA
+    for name in content:
+        (state / name).touch()
+    done = become(state, owned)
+    assert f"is root's, but the log dir {owned} belongs to user {KAFKA}" in done.stderr and done.stdout == ""
+    assert [p.stat().st_uid for p in (state, *state.iterdir())] == [0] * (1 + len(content))
 
 
-def test_a_state_dir_of_root_with_something_in_it_stays_roots(owned: Path, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "journal.db").touch()
-    assert "(0, 0, 0) (0, 0, 0)" in become(state, owned).stdout
-    assert state.stat().st_uid == 0
+def test_root_follows_no_symlink_that_the_brokers_user_made(owned: Path, tmp_path: Path) -> None:
+    """`--state-dir HOME/state`, where the broker's user has put a symlink to an empty directory of root's."""
+    victim, home = tmp_path / "victim", tmp_path / "home"
+    for path in (victim, home):
+        path.mkdir(mode=0o755)
+    os.chown(home, KAFKA, KAFKAS)
+    (home / "state").symlink_to(victim)
+    (home / "way").symlink_to(tmp_path)
+    for state in (home / "state", home / "way" / "victim", home / "way" / "new", home / "below" / "state"):
+        done = become(state, owned)
+        assert f"below {home}, which user {KAFKA}" in done.stderr and done.stdout == ""
+    (tmp_path / "link").symlink_to(victim)
+    assert "root follows none" in become(tmp_path / "link", owned).stderr
+    assert "root follows none" in become(tmp_path / "link" / "state", owned).stderr
+    assert (victim.stat().st_uid, list(victim.iterdir()), sorted(p.name for p in home.iterdir())) == (
+        0, [], ["state", "way"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "used"), [(0o755, True), (0o1777, True), (0o775, False), (0o757, False)])
+def test_root_makes_no_state_dir_where_others_could_swap_it(owned: Path, tmp_path: Path, mode: int, used: bool) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(mode)
+    done = become(above / "state", owned)
+    assert (above / "state").exists() is used, done.stderr
+    assert used or f"below {above}, which" in done.stderr
 
 
 def test_without_a_log_dir_nothing_is_given_away(tmp_path: Path) -> None:
@@ -244,7 +269,8 @@ def test_a_command_run_as_root_leaves_nothing_of_roots(owned: Path, tmp_path: Pa
     # Everything is imported first: the broker's user may not read the interpreter that the tests run with.
     source = (
         "import sys, pydantic\n"
-        "from logagent.cli import delete, render\n"
+        "from logagent.cli import render\n"
+        "from logagent.cli.commands import delete\n"
         "from logagent.cli.main import main\n"
         "import ctypes, pwd, struct, urllib.parse, json, uuid, encodings.idna\n"
         "main()\n"

@@ -1,0 +1,82 @@
+"""What root does for a state dir before it becomes somebody else: makes it where it is not there, and sees whose it is.
+
+Another user may lie in wait at every step: a symlink to a directory of root's, a directory swapped for another one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from logagent.errors import JournalError
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_as_root(path: str, like: os.stat_result | None) -> os.stat_result:
+    """The state dir `path` (absolute, normal), made for the owner of `like` where it is not there; whose it is.
+
+    Raises JournalError where root would have to follow a symlink or pass a directory that others can write, OSError.
+    """
+    *above, name = path.strip("/").split("/")
+    fd, here = os.open("/", _DIRECTORY), ""
+    try:
+        for step in above:
+            _only_root_writes(fd, here or "/", path)
+            with suppress(FileExistsError):
+                os.mkdir(step, 0o755, dir_fd=fd)
+            here = f"{here}/{step}"
+            fd = _step_into(fd, step, here)
+        _only_root_writes(fd, here or "/", path)
+        made = True
+        try:
+            os.mkdir(name, 0o750, dir_fd=fd)
+        except FileExistsError:
+            made = False
+        fd = _step_into(fd, name, path)
+        if made and like is not None:
+            os.fchown(fd, like.st_uid, like.st_gid)
+        return os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def _step_into(fd: int, name: str, path: str) -> int:
+    """A descriptor of the directory `name` in `fd`, which is closed."""
+    try:
+        below = os.open(name, _DIRECTORY, dir_fd=fd)
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENOTDIR) and stat.S_ISLNK(os.lstat(name, dir_fd=fd).st_mode):
+            raise JournalError(
+                f"{path} is a symlink, and root follows none to a state dir",
+                hint="name the directory that it leads to with --state-dir",
+            ) from e
+        raise
+    os.close(fd)
+    return below
+
+
+def _only_root_writes(fd: int, here: str, path: str) -> None:
+    """Others could swap what lies in a directory that they write, unless it is sticky (as /tmp is)."""
+    found = os.fstat(fd)
+    if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+        raise JournalError(
+            f"root uses no state dir below {here}, which user {found.st_uid} or others can write: {path}",
+            hint="run it as that user (setpriv, sudo -u), or name a state dir elsewhere with --state-dir",
+        )
+
+
+def become(owner: os.stat_result) -> None:
+    """Switch from root to the owner of the state dir for good, with the groups that user has."""
+    if owner.st_uid == 0:
+        return
+    import pwd
+
+    try:
+        os.initgroups(pwd.getpwuid(owner.st_uid).pw_name, owner.st_gid)
+    except KeyError:
+        os.setgroups([owner.st_gid])
+    os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+    os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)

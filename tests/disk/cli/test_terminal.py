@@ -1,0 +1,136 @@
+"""What comes from elsewhere is shown on a terminal and never obeyed, and nobody keeps a command waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.agent.daemon.status_socket import SOCKET_NAME, ask_status
+from logagent.errors import Exit, ServiceUnreachable
+from tests.cli_host import CliHost
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202eevil"
+LOG_DIR = {"path": "/d1", "health": "online", "reason": None, "since": None, "probe_ms": 1.0, "watch": "inotify",
+           "watch_problem": None}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "schema": "logagent.status/1", "at": "2026-11-22T02:00:00.000Z", "host": "h", "agent_version": "1.0", "pid": 7,
+    "started_at": "2026-11-22T01:00:00.000Z", "state_dir": "/s", "mode": "report", "config": None,
+    "kafka_config": None, "log_dirs": [LOG_DIR], "brokers": [], "queue": None, "assignments": None, "cycles": [],
+    "running": None, "next": {}, "publish": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    made = CliHost(tmp_path)
+    made.state.mkdir()
+    return made
+
+
+@contextmanager
+def answering(state: Path, answer: Callable[[socket.socket], object]) -> Iterator[None]:
+    """Somebody else's socket in the state dir."""
+    fd = os.open(state, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{fd}/{SOCKET_NAME}")
+        os.close(fd)
+        server.listen(4)
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                try:
+                    answer(connection)
+                except OSError:
+                    pass  # it hung up
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def sends(document: object) -> Callable[[socket.socket], object]:
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return lambda connection: connection.sendall(text)
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        {"agent_version": EVIL},
+        {"log_dirs": [{**LOG_DIR, "path": EVIL, "reason": EVIL}]},
+        {"assignments": {"source": None, "at": None, "usable": False, "problem": EVIL}},
+        {"publish": {"at": STATUS["at"], "last_sent_at": None, "waiting": 1, "waiting_bytes": 0, "dropped": 0,
+                     "error": EVIL}},
+    ],
+)  # fmt: skip
+def test_no_escape_sequence_of_a_false_daemon_is_passed_on(host: CliHost, evil: dict[str, Any]) -> None:
+    with answering(host.state, sends(STATUS | evil)):
+        ran = host.run("status")
+    assert ran.status == 0 and "owned" in ran.out + ran.err
+    assert not set(EVIL[:1] + "\x07\u202e") & set(ran.out + ran.err)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [], {}, {**STATUS, EVIL: 1}, {**STATUS, "pid": EVIL}, {**STATUS, "log_dirs": None},
+        {**STATUS, "at": "2026-99-99T99:99:99.000Z"}, {**STATUS, "pid": 10**400}, b"[" * 100_000, b'{"pid": NaN}',
+        b"x" * 100,
+    ],
+)  # fmt: skip
+def test_what_is_no_status_is_one_sentence(host: CliHost, document: object) -> None:
+    with answering(host.state, sends(document)):
+        ran = host.run("status")
+    assert ran.status == Exit.UNREACHABLE and ran.out == ""
+    assert "hint:" in ran.err and "Traceback" not in ran.err and "\x1b" not in ran.err
+
+
+def test_an_answer_that_does_not_end_is_given_up(host: CliHost) -> None:
+    """A byte now and then: no single wait is too long, but all of them are."""
+
+    def drip(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+    begun = time.monotonic()
+    with answering(host.state, drip), pytest.raises(ServiceUnreachable, match="timed out|does not end"):
+        ask_status(str(host.state), timeout=0.5)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["scan", "--log-dir", f"/nowhere/{EVIL}"],
+        ["explain", "orders-0", f"--{EVIL}"],
+        ["status", f"{EVIL}"],
+        ["status", "--state-dir", f"/nowhere/{EVIL}"],
+        ["scan", "--config", f"/nowhere/{EVIL}"],
+        ["delete", "--partition", f"{EVIL}-0"],
+    ],
+)
+def test_names_in_messages_are_written_out(host: CliHost, arguments: list[str]) -> None:
+    ran = host.run(*arguments)
+    assert "owned" in ran.err + ran.out
+    assert not set("\x1b\x07\u202e") & set(ran.out + ran.err)
+
+
+def test_names_from_the_disk_are_written_out(host: CliHost) -> None:
+    (host.d1 / f"a{EVIL}-0").mkdir()
+    (host.d1 / f"{EVIL}").mkdir()
+    for command in (["scan", "--all"], ["cleanup"], ["check"], ["queue"], ["doctor"]):
+        ran = host.run(*command)
+        assert not set("\x1b\x07\u202e") & set(ran.out + ran.err), command
