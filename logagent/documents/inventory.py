@@ -105,6 +105,12 @@ class ExplainDoc(Document):
 class BrokerDoc(Document):
     node_id: int
     directory_ids: list[str]
+    fenced: bool | None = None
+
+
+class UncommittedDoc(Document):
+    topic_id: str
+    partition: int | None
 
 
 class PartitionDoc(Document):
@@ -131,4 +137,5 @@ class AssignmentsDoc(BaseModel):
     offset: int | None
     metadata_version: Any = None
     brokers: list[BrokerDoc]
+    uncommitted: list[UncommittedDoc] = []
     topics: list[TopicDoc]

@@ -74,7 +74,7 @@ class Publisher:
         image = session.assignments.first
         try:
             self._spool.prepare()
-            if image is not None:
+            if image is not None and image.incomplete_because is None:
                 self._spool_assignments(image, cluster_id, node_id)
             self._spool.put(claim, self._lines(session, facts, claim, stop))
         except OSError as e:

@@ -178,6 +178,7 @@ def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) 
         cluster_id=_cluster_id_beside(directory),
         now_ms=now_ms,
         configured_voters=voters,
+        fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
     )
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)

@@ -27,7 +27,12 @@ _CHECKSUM_END = b'"}\n'
 
 
 def document_pieces(image: AssignmentImage) -> Iterator[bytes]:
-    """The document as bytes, one topic a line, without ever holding it whole; ends with a newline."""
+    """The document as bytes, one topic a line, without ever holding it whole; ends with a newline.
+
+    Raises `UnreadableError` for an image that ends within a metadata transaction: who reads the document elsewhere
+    takes what it does not list for gone.
+    """
+    _refuse_incomplete(image)
     digest = hashlib.sha256()
     for piece in _body(image):
         digest.update(piece)
@@ -83,10 +88,16 @@ def parse_assignments(data: bytes, origin: str) -> AssignmentImage:
 
 
 def landing_lines(image: AssignmentImage) -> Iterator[bytes]:
-    """The JSON lines of the fleet store: one `assignments` row, then `broker` rows, then `partition` rows."""
+    """The JSON lines of the fleet store: one `assignments` row, then `broker`, `uncommitted` and `partition` rows.
+
+    Raises `UnreadableError` like `document_pieces`.
+    """
+    _refuse_incomplete(image)
     yield _line({"row": "assignments", **_head(image)})
     for broker in _brokers(image):
         yield _line({"row": "broker", **broker})
+    for removal in _uncommitted(image):
+        yield _line({"row": "uncommitted", **removal})
     for topic in image.by_name.values():
         for number, partition in sorted(topic.partitions.items()):
             names = {"row": "partition", "topic": topic.name, "topic_id": topic.topic_id}
@@ -97,6 +108,14 @@ def landing_stem(image: AssignmentImage) -> str:
     """File name without extension in the store: source and offset, or time where the source has no offset."""
     position = image.offset if image.offset is not None else image.at_ms
     return f"{_source(image)}-{position}"
+
+
+def _refuse_incomplete(image: AssignmentImage) -> None:
+    if image.open_transaction:
+        raise UnreadableError(
+            f"{image.origin}: a metadata transaction is open at its end, so topics may be missing in it",
+            hint="try again in a moment; if it stays open, look at the active controller",
+        )
 
 
 def _body(image: AssignmentImage) -> Iterator[bytes]:
@@ -129,7 +148,7 @@ def _source(image: AssignmentImage) -> Source:
 
 def _brokers(image: AssignmentImage) -> list[dict[str, Any]]:
     return [
-        {"node_id": broker.node_id, "directory_ids": list(broker.directory_ids)}
+        {"node_id": broker.node_id, "directory_ids": list(broker.directory_ids), "fenced": broker.fenced}
         for _, broker in sorted(image.brokers.items())
     ]
 

@@ -181,7 +181,10 @@ def _topic(row: dict[str, Any]) -> Topic:
 
 
 def _broker(row: dict[str, Any]) -> BrokerRegistration:
-    return BrokerRegistration(_member(row, "node_id", int), _directories(row, "directory_ids"))
+    fenced = row.get("fenced")
+    if not (fenced is None or isinstance(fenced, bool)):
+        raise _Wrong(f"fenced: {fenced!r:.60} is no bool")
+    return BrokerRegistration(_member(row, "node_id", int), _directories(row, "directory_ids"), fenced)
 
 
 def _removal(row: dict[str, Any]) -> str | tuple[str, int]:

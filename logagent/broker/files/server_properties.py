@@ -21,6 +21,7 @@ from logagent.model.secrets import without_secret
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
 DEFAULT_FILE_DELETE_DELAY_MS: Final = 60_000
+DEFAULT_QUORUM_FETCH_TIMEOUT_MS: Final = 2_000
 PROCESS_ROLES: Final = ("broker", "controller")
 
 _NO_LOG_DIR = "At least one log directory must be defined via log.dirs or log.dir."
@@ -45,6 +46,7 @@ class ServerProperties:
     `node_id`: `node.id` or `broker.id`; None where absent or negative (then a ZooKeeper-mode broker draws its own).
     `quorum_voters`: ids in `controller.quorum.voters`, each once; empty also where the quorum is dynamic.
     `file_delete_delay_ms`: `log.segment.delete.delay.ms`, milliseconds.
+    `quorum_fetch_timeout_ms`: `controller.quorum.fetch.timeout.ms`.
     """
 
     log_dirs: list[str]
@@ -55,6 +57,7 @@ class ServerProperties:
     file_delete_delay_ms: int
     delete_topic_enable: bool
     props: dict[str, str]
+    quorum_fetch_timeout_ms: int = DEFAULT_QUORUM_FETCH_TIMEOUT_MS
 
 
 def read_server_properties(path: str | PathLike[str]) -> ServerProperties:
@@ -96,6 +99,9 @@ def parse_server_properties(text: bytes, path: str = "server.properties") -> Ser
         file_delete_delay_ms=reader.get("log.segment.delete.delay.ms", DEFAULT_FILE_DELETE_DELAY_MS, _delay),
         delete_topic_enable=reader.get("delete.topic.enable", True, _boolean),
         props={entry.key: entry.value for entry in entries.values()},
+        quorum_fetch_timeout_ms=reader.get(
+            "controller.quorum.fetch.timeout.ms", DEFAULT_QUORUM_FETCH_TIMEOUT_MS, _delay
+        ),
     )
     if reader.problems:
         more = f" (and {len(reader.problems) - 1} more)" if len(reader.problems) > 1 else ""

@@ -20,10 +20,12 @@ from logagent.broker.metadata_log.read import LogState, read_segments, read_snap
 from logagent.errors import UnreadableError
 from logagent.files.limits import LEADER_EPOCHS, QUORUM_STATE
 from logagent.files.safe_open import read_regular
-from logagent.model.assignments.commitment import committed_offset
+from logagent.model.assignments.commitment import committed_offset, settled_ms
 from logagent.model.assignments.image import AssignmentImage, Source, make_image
 
 ATTEMPTS = 5
+DEFAULT_FETCH_TIMEOUT_MS = 2_000
+"""Kafka's default of `controller.quorum.fetch.timeout.ms`."""
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _PRODUCER_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
@@ -56,12 +58,13 @@ def read_metadata_log(
     cluster_id: str | None,
     now_ms: int,
     configured_voters: int | None = None,
+    fetch_timeout_ms: int = DEFAULT_FETCH_TIMEOUT_MS,
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
     `cluster_id` is the one of the `meta.properties` beside it, since the log itself has none; `now_ms` is the time
     at which the caller began, and must not lie after the first look at the log; `configured_voters` is the number
-    of entries in `controller.quorum.voters`.
+    of entries in `controller.quorum.voters`, `fetch_timeout_ms` is `controller.quorum.fetch.timeout.ms`.
 
     Works beside a live broker: files that vanish, shrink or are replaced during the reading start it over.
     Raises `UnreadableError` with the place and what is wrong there; `OSError` only for errors of the disk.
@@ -81,7 +84,8 @@ def read_metadata_log(
             # A follower that truncates what the quorum did not keep gets a new epoch with it; then old and new
             # records may have been read side by side.
             if _marks(dir_fd) == before:
-                return _image(state, before, label, node_id, cluster_id, now_ms, configured_voters)
+                asked = _Asked(label, node_id, cluster_id, now_ms, configured_voters, fetch_timeout_ms)
+                return _image(state, parse_quorum_state(before[1]), asked)
     raise UnreadableError(f"{label}: the metadata log kept changing during {ATTEMPTS} attempts to read it")
 
 
@@ -139,15 +143,20 @@ def _read_once(dir_fd: int, names: list[str]) -> LogState:
     return state
 
 
-def _image(
-    state: LogState,
-    marks: tuple[bytes | None, bytes | None],
-    label: str,
-    node_id: int | None,
-    cluster_id: str | None,
-    now_ms: int,
-    configured_voters: int | None,
-) -> MetadataImage:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the caller of `read_metadata_log` said."""
+
+    label: str
+    node_id: int | None
+    cluster_id: str | None
+    now_ms: int
+    configured_voters: int | None
+    fetch_timeout_ms: int
+
+
+def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage:
+    label, node_id, now_ms = asked.label, asked.node_id, asked.now_ms
     if state.at_ms is None or (state.snapshot is None and not state.times.times):
         raise UnreadableError(f"{label}: the metadata log is empty")
     if state.replay.zk_migration:
@@ -155,19 +164,25 @@ def _image(
             f"{label}: a migration from ZooKeeper is under way, so the log may not have every topic yet",
             hint="use the Admin API as the source of assignments until it is finished",
         )
-    quorum: QuorumState = parse_quorum_state(marks[1])
-    voters = state.voters.number(quorum, configured_voters)
+    voters = state.voters.number(quorum, asked.configured_voters)
     may_lead = node_id is None or quorum.leader_id is None or quorum.leader_id == node_id
     committed = committed_offset(
-        state.times, snapshot_end=state.snapshot_end, log_end=state.end, voters=voters, may_lead=may_lead
+        state.times,
+        snapshot_end=state.snapshot_end,
+        log_end=state.end,
+        voters=voters,
+        may_lead=may_lead,
+        resigns_since=state.replay.resigns_since,
+        settled=settled_ms(asked.fetch_timeout_ms),
     )
     image = make_image(
         state.replay.topics.values(),
         source=Source.KRAFT_LOG,
-        cluster_id=cluster_id,
+        cluster_id=asked.cluster_id,
         at_ms=state.at_ms,
         known_until_ms=min(now_ms, state.at_ms) if state.torn_bytes else now_ms,
         complete=True,
+        open_transaction=state.replay.open_transaction,
         offset=state.end,
         metadata_version=state.replay.metadata_version,
         brokers=state.replay.brokers,

@@ -38,7 +38,7 @@ class LogState:
                 self.voters.see(control_type(key), value)
             else:
                 self.replay.add(offset, value or b"")
-        self.times.append(batch.next_offset, batch.time_ms)
+        self.times.append(batch.next_offset, batch.time_ms, batch.epoch)
         self.end, self.at_ms = batch.next_offset, batch.time_ms
 
 
@@ -74,6 +74,8 @@ def read_snapshot(dir_fd: int, name: str) -> LogState:
     if state.replay.open_transaction:
         raise UnreadableError("it ends within a transaction")
     state.replay.removals.clear()
+    if state.replay.resigns_since is not None:
+        state.replay.resigns_since = 0  # offsets inside a snapshot are its own; it is older than all that follows
     return state
 
 

@@ -28,6 +28,7 @@ from logagent.broker.metadata_log.records import (
     ZkMigrationState,
 )
 from logagent.errors import UnreadableError
+from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
@@ -43,7 +44,8 @@ class Replay:
     """The state after the records applied so far.
 
     `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
-    which that happened: the end of the transaction where there was one.
+    which that happened: the end of the transaction where there was one. `resigns_since` is the offset from which
+    `metadata.version` is one whose leaders resign without a majority.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class Replay:
     delete_delays: dict[str, int] = field(default_factory=dict)
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
     metadata_version: int | None = None
+    resigns_since: int | None = None
     zk_migration: bool = False
     _transaction: list[MetadataRecord] | None = None
     _nodes: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
@@ -103,11 +106,18 @@ class Replay:
             case ConfigRecord():
                 self._config(record)
             case FeatureLevel("metadata.version", level):
-                self.metadata_version = level
+                self._metadata_version(offset, level)
             case ZkMigrationState(state):
                 self.zk_migration = state in _ZK_MIGRATING
             case _:
                 self._broker(record)
+
+    def _metadata_version(self, offset: int, level: int) -> None:
+        self.metadata_version = level
+        if level < LEADERS_RESIGN_SINCE:
+            self.resigns_since = None
+        elif self.resigns_since is None:
+            self.resigns_since = offset
 
     def _topic(self, offset: int, record: TopicRecord) -> None:
         if record.topic_id in self.topics or record.name in self.ids:

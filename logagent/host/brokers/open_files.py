@@ -21,6 +21,7 @@ from logagent.host.linux.proc import (
     command_and_flags,
     command_line,
     effective_user,
+    is_java,
     may_be_a_broker,
     mount_namespace,
 )
@@ -39,10 +40,10 @@ class OpenFiles:
 
     lock_pids: who has `.lock` open, an unlinked one too. dir_pids: per direct child directory, who has a file below it
     open or mapped. read: pids whose descriptors and maps were both read. unreadable: pids that refused to be read.
-    doubtful: per log dir, those of the unreadable that may well be its broker: they run as its owner or as root, and
-    their command line (which everybody may read) looks like Kafka's. An agent that runs as the broker's user can read
-    the broker; on any host it meets processes that it cannot read (every login session has some of its own user:
-    systemd's `(sd-pam)`, ssh-agent), and refusing for every one of them would be refusing always.
+    doubtful: per log dir, those that may have something in it open and could not be seen through. Unreadable ones that
+    may be its broker: a JVM of its owner, or one of root with a broker's main class; other words of a command line say
+    nothing, and any host has processes that its agent cannot read (systemd's `(sd-pam)`, ssh-agent), so that refusing
+    for each of them would be refusing always. Readable ones with a file on its device that cannot be found by its path.
     removed_bytes: per log dir, the allocated bytes of files that were removed while somebody had them open; the space
     comes back when they are closed. (Files that are only mapped any more cannot be sized and are missing.)
     """
@@ -114,12 +115,17 @@ class _Scan:
         self._our_namespace = mount_namespace("self")
         self._above_us = ancestors()
         self._ancestors: dict[tuple[object, str], list[tuple[Watched, str]]] = {}
+        self._lost: set[str] = set()
+        self._roots: dict[int, str] = {self._our_namespace: ""}
 
     def process(self, pid: int) -> None:
         try:
             namespace = mount_namespace(pid)
-            self._descriptors(pid, namespace)
-            self._maps(pid, namespace)
+            lost = self._look(pid, namespace)
+            if lost and not lost.isdisjoint(self._look(pid, namespace)):
+                # Not just renamed meanwhile: it is open on the device of a log dir, and where cannot be followed.
+                for watched in self.watched:
+                    watched.doubtful.add(pid)
         except PermissionError:
             self.unreadable.add(pid)
             self._judge_unreadable(pid)
@@ -128,12 +134,19 @@ class _Scan:
         else:
             self.read.add(pid)
 
+    def _look(self, pid: int, namespace: int) -> set[str]:
+        """Note what the process has open and mapped; returns the paths that lead nowhere."""
+        self._lost = set()
+        self._descriptors(pid, namespace)
+        self._maps(pid, namespace)
+        return self._lost
+
     def _descriptors(self, pid: int, namespace: int) -> None:
         same = namespace == self._our_namespace
         prefixes = self.prefixes if same else ()
         leave_out = (*_PSEUDO, *self._avoid) if same else _PSEUDO
         if namespace not in self._remote:
-            self._remote[namespace] = RemoteMounts(pid, self.devices)
+            self._remote[namespace] = RemoteMounts("self" if same else pid, self.devices)
         hangs = self._remote[namespace].holds
         ours: set[str] = set()
         others: set[str] = set()
@@ -209,13 +222,33 @@ class _Scan:
             for watched in self.watched:
                 if path.startswith(watched.prefix):
                     watched.note(path[len(watched.prefix) :], pid)
+        if not others:
+            return
+        root = self._root(pid, namespace)
         for path in others:
             directory, _, file = path.rpartition("/")
-            for watched, below in self._reached(pid, namespace, directory):
+            if root is None or not (path.endswith(_DELETED) or os.path.lexists(root + (directory or "/"))):
+                self._lost.add(path)
+                continue
+            for watched, below in self._reached(root, namespace, directory):
                 watched.note(f"{below}/{file}" if below else file, pid)
 
-    def _reached(self, pid: int, namespace: int, directory: str) -> list[tuple[Watched, str]]:
-        """The log dirs that `directory`, as `pid` sees it, is or lies below: told by device and inode.
+    def _root(self, pid: int, namespace: int) -> str | None:
+        """Where paths of a mount namespace begin, as we reach it: links in /proc are told from there, and not from the
+        root of a process in a chroot. None where every process seen so far has a root of its own."""
+        if namespace not in self._roots:
+            root = f"/proc/{pid}/root"
+            try:
+                program = os.readlink(f"/proc/{pid}/exe")
+                if not os.path.samefile(f"/proc/{pid}/exe", root + program):
+                    return None
+            except OSError:
+                return None
+            self._roots[namespace] = root
+        return self._roots[namespace]
+
+    def _reached(self, root: str, namespace: int, directory: str) -> list[tuple[Watched, str]]:
+        """The log dirs that `directory` of a mount namespace is or lies below: told by device and inode.
 
         A container, or a bind mount on this very host, has other paths for the same directories.
         """
@@ -224,9 +257,8 @@ class _Scan:
             self._ancestors[key] = found = []
             parts = directory.split("/")
             for end in range(len(parts), 0, -1):
-                path = "/".join(parts[:end]) or "/"
                 try:
-                    seen = os.stat(f"/proc/{pid}/root{path}")
+                    seen = os.stat(root + ("/".join(parts[:end]) or "/"))
                 except OSError:
                     continue
                 identity = Identity(seen.st_dev, seen.st_ino)
@@ -242,10 +274,10 @@ class _Scan:
             words = command_line(pid)
         except (OSError, ValueError):
             return
-        if flags & PF_KTHREAD or not may_be_a_broker(command, words):
+        if flags & PF_KTHREAD or not is_java(command, words):
             return
         for watched in self.watched:
-            if user in (0, watched.owner):
+            if user == watched.owner or (user == 0 and may_be_a_broker(words)):
                 watched.doubtful.add(pid)
 
 

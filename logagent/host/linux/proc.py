@@ -6,6 +6,8 @@ import os
 
 # In the flags of /proc/PID/stat: a thread of the kernel, which has no files.
 PF_KTHREAD = 0x00200000
+# Apache's (also in its Docker image) and Confluent's main classes.
+_BROKER_CLASSES = (b"kafka.", b"org.apache.kafka.", b"io.confluent.")
 
 
 def process_start_ticks(pid: int) -> int:
@@ -58,11 +60,15 @@ def ancestors() -> frozenset[int]:
     return frozenset(found)
 
 
-def may_be_a_broker(command: str, words: list[bytes]) -> bool:
-    """Kafka's main class, class path or configuration stands on its command line, unless `java @FILE` hides it."""
-    if command == "java" and (not words[0] or any(word.startswith(b"@") for word in words)):
-        return True
-    return any(b"kafka" in word.lower() for word in words) or "kafka" in command.lower()
+def is_java(command: str, words: list[bytes]) -> bool:
+    """A JVM by what it runs, not by a word in its arguments: `tail -F kafka/server.log` is none."""
+    return command in ("java", "jsvc") or os.path.basename(words[0]) in (b"java", b"jsvc")
+
+
+def may_be_a_broker(words: list[bytes]) -> bool:
+    """For a JVM: a main class of Kafka stands on its command line, unless nothing does or `java @FILE` hides it."""
+    hidden = not words[0] or any(word.startswith(b"@") for word in words[1:])
+    return hidden or any(word.startswith(_BROKER_CLASSES) for word in words[1:])
 
 
 def effective_user(pid: int, proc: str = "/proc") -> int:

@@ -6,10 +6,12 @@ as committed under one of three conditions (any is enough), and everything behin
 
 1. the quorum has exactly one voter: what is in its log is committed;
 2. a complete snapshot covers the record: snapshots are only made of committed state;
-3. the log holds a batch at least `SETTLED_MS` younger than the record's, and this node does not lead the quorum
-   (a leader that lost its quorum goes on appending alone; a follower that still receives does not).
+3. the log holds, at or after the record, two batches of one leader epoch at least `settled_ms` apart, this node does
+   not lead the quorum, and the finalized `metadata.version` was 3.7-IV0 or later when both were written.
 
-Deviation from Kafka's `RaftClient`: condition 3 is a heuristic, used only to hold a verdict back, never alone.
+Condition 3 rests on KAFKA-15489: from 3.7.0 on a leader that lost its quorum resigns after 1.5 fetch timeouts, so one
+that went on for longer had a majority that fetched. Before that an isolated leader appends for ever, and observers
+fetch it. Two batches of different epochs prove nothing: a leader that is isolated twice carries its old records along.
 """
 
 from __future__ import annotations
@@ -18,42 +20,74 @@ from array import array
 from dataclasses import dataclass, field
 
 SETTLED_MS = 60_000
+FETCH_TIMEOUTS = 10
+LEADERS_RESIGN_SINCE = 15
+"""The feature level of 3.7-IV0."""
+
+
+def settled_ms(fetch_timeout_ms: int) -> int:
+    """How far apart the two batches must lie, for a `controller.quorum.fetch.timeout.ms`."""
+    return max(SETTLED_MS, FETCH_TIMEOUTS * fetch_timeout_ms)
 
 
 @dataclass(slots=True)
 class BatchTimes:
-    """Next offset and time (ms) of every batch in the order of the log; 16 bytes a batch."""
+    """Next offset and time (ms) of every batch in the order of the log, 16 bytes a batch; and where epochs begin.
+
+    `epochs` are the indexes of the batches that begin a leader epoch: epochs never fall within a log.
+    """
 
     next_offsets: array[int] = field(default_factory=lambda: array("q"))
     times: array[int] = field(default_factory=lambda: array("q"))
+    epochs: list[int] = field(default_factory=list)
+    _epoch: int | None = None
 
-    def append(self, next_offset: int, time_ms: int) -> None:
+    def append(self, next_offset: int, time_ms: int, epoch: int) -> None:
+        if epoch != self._epoch:
+            self.epochs.append(len(self.times))
+            self._epoch = epoch
         self.next_offsets.append(next_offset)
         self.times.append(time_ms)
 
-    def settled_offset(self, settled_ms: int = SETTLED_MS) -> int | None:
-        """Offset after the last batch that a later batch is at least `settled_ms` younger than; None for none.
+    def settled_offset(self, settled: int = SETTLED_MS, *, since_offset: int = 0) -> int | None:
+        """Offset after the last batch that a later one of its epoch is at least `settled` ms younger than, if any.
 
-        Times of different leaders may run backwards; the youngest of all later batches is what counts.
+        Only batches that end behind `since_offset` count. Everything before the first of two such batches is older
+        than both, whatever its own epoch.
         """
-        youngest_after: int | None = None
-        for index in range(len(self.times) - 1, -1, -1):
-            if youngest_after is not None and youngest_after - self.times[index] >= settled_ms:
-                return self.next_offsets[index]
-            if youngest_after is None or self.times[index] > youngest_after:
-                youngest_after = self.times[index]
+        end = len(self.times)
+        for start in reversed(self.epochs):
+            youngest: int | None = None
+            for index in range(end - 1, start - 1, -1):
+                if self.next_offsets[index] <= since_offset:
+                    return None
+                if youngest is not None and youngest - self.times[index] >= settled:
+                    return self.next_offsets[index]
+                if youngest is None or self.times[index] > youngest:
+                    youngest = self.times[index]
+            end = start
         return None
 
 
 def committed_offset(
-    batches: BatchTimes, *, snapshot_end: int, log_end: int, voters: int | None, may_lead: bool
+    batches: BatchTimes,
+    *,
+    snapshot_end: int,
+    log_end: int,
+    voters: int | None,
+    may_lead: bool,
+    resigns_since: int | None,
+    settled: int = SETTLED_MS,
 ) -> int:
     """The offset (exclusive) up to which every record is known to be committed.
 
     `voters` is the number of voters, None where it is not known; `may_lead` is true unless it is known that this
-    node does not lead the quorum.
+    node does not lead the quorum; `resigns_since` is the offset from which `metadata.version` is at least
+    `LEADERS_RESIGN_SINCE`, None where it is not.
     """
     if voters == 1:
         return log_end
-    settled = None if may_lead else batches.settled_offset()
-    return snapshot_end if settled is None else max(snapshot_end, settled)
+    if may_lead or resigns_since is None:
+        return snapshot_end
+    offset = batches.settled_offset(settled, since_offset=resigns_since)
+    return snapshot_end if offset is None else max(snapshot_end, offset)

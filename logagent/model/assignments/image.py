@@ -33,6 +33,9 @@ RESERVED_DIRECTORY_IDS = frozenset(to_text(n.to_bytes(16, "big")) for n in range
 
 METADATA_TOPIC = "__cluster_metadata"
 
+NEWEST_METADATA_VERSION = 30
+"""4.3-IV0, the newest `metadata.version` whose records are known here."""
+
 
 class PartitionAssignment(NamedTuple):
     """One partition as Kafka's `PartitionRegistration` holds it; a named tuple because there are many.
@@ -87,7 +90,8 @@ class AssignmentImage:
     whose directories this image can judge: a directory made later may belong to a topic that the image does not
     know yet. `complete` says that what is missing here does not exist (the metadata log); the Admin API leaves
     out what the asking principal may not describe. `uncommitted` holds topic ids, and (topic id, partition)
-    pairs, whose removal (or loss of a replica) is on disk but not known to be committed.
+    pairs, whose removal (or loss of a replica) is on disk but not known to be committed. `open_transaction`: the log
+    ends within a metadata transaction, so what it is about to say is not in here.
     """
 
     source: Source
@@ -104,6 +108,16 @@ class AssignmentImage:
     uncommitted: frozenset[str | tuple[str, int]] = frozenset()
     origin: str = ""
     exported_from: Source | None = None
+    open_transaction: bool = False
+
+    @property
+    def incomplete_because(self) -> str | None:
+        """Why what this image does not list may still exist although its source is complete; None where it may not."""
+        if self.open_transaction:
+            return "a metadata transaction is open at its end"
+        if self.metadata_version is not None and self.metadata_version > NEWEST_METADATA_VERSION:
+            return f"its metadata.version is {self.metadata_version}, the newest known one is {NEWEST_METADATA_VERSION}"
+        return None
 
     @property
     def topic_count(self) -> int:
@@ -135,6 +149,7 @@ def make_image(
     uncommitted: frozenset[str | tuple[str, int]] = frozenset(),
     origin: str = "",
     exported_from: Source | None = None,
+    open_transaction: bool = False,
 ) -> AssignmentImage:
     """Index `topics` by id and by name.
 
@@ -167,4 +182,5 @@ def make_image(
         uncommitted=uncommitted,
         origin=origin,
         exported_from=exported_from,
+        open_transaction=open_transaction,
     )

@@ -69,6 +69,7 @@ def decide(
     no-assignments. (*) and (+) then become unknown where one of these holds, in this order:
 
     - the topic is an internal one: internal
+    - the image is of a newer `metadata.version` than known, or ends within a transaction: no-assignments
     - the removal is on disk, but not known to be committed: uncommitted
     - the directory is younger than what the image can know (both its times lie behind it): stale-assignments
 
@@ -179,7 +180,7 @@ def _is_last_copy(partition: PartitionAssignment, image: AssignmentImage, node_i
     if not image.brokers:
         return not others
     known = (image.brokers.get(node) for node in others)
-    return not any(broker is not None and not broker.fenced for broker in known)
+    return not any(broker is not None and broker.fenced is False for broker in known)
 
 
 def _of_gone_topic(
@@ -205,6 +206,8 @@ def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling) 
     assert directory.topic_id is not None and directory.partition is not None
     if directory.topic in INTERNAL_TOPICS:
         return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(orphan)}")
+    if (incomplete := image.incomplete_because) is not None:
+        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {incomplete}; else {_in_words(orphan)}")
     if not image.uncommitted.isdisjoint((directory.topic_id, (directory.topic_id, directory.partition))):
         return _unknown(Reason.UNCOMMITTED, f"the removal is not known to be committed; else {_in_words(orphan)}")
     # Whichever of the two times is older bounds the moment at which a broker wrote here first: ctime is younger

@@ -84,7 +84,8 @@ def test_what_goes_out_comes_back(tmp_path: Path) -> None:
     assert back.by_id == image.by_id
     assert back.uncommitted == image.uncommitted
     assert (back.cluster_id, back.at_ms, back.offset, back.metadata_version) == ("C-luster_id", AT_MS, 602, 21)
-    assert {n: b.directory_ids for n, b in back.brokers.items()} == {1: (), 2: (id_of(12),)}
+    assert back.brokers == image.brokers
+    assert {n: b.fenced for n, b in back.brokers.items()} == {1: None, 2: True}
     assert (back.source, back.exported_from, back.complete) == (Source.FILE, Source.KRAFT_LOG, True)
     # A file knows nothing of what came after it was written.
     assert back.known_until_ms == AT_MS
@@ -265,6 +266,7 @@ FIRST = ("topics", 0, "partitions", 0)
         (_set(*FIRST, "directories", ["x", "y"]), "directories: "),
         (_set("brokers", None), "brokers: None"),
         (_set("brokers", 0, "node_id", "1"), r"brokers\[0\]: node_id"),
+        (_set("brokers", 0, "fenced", "no"), r"brokers\[0\]: fenced"),
         (_set("uncommitted", None), "uncommitted: None"),
         (_set("uncommitted", [{"topic_id": "?", "partition": None}]), r"uncommitted\[0\]: topic_id"),
     ],
@@ -290,7 +292,8 @@ def test_no_json_behind_a_right_checksum(body: bytes) -> None:
 def test_landing_lines_are_one_row_each() -> None:
     image = sample()
     rows = [json.loads(line) for line in landing_lines(image)]
-    assert [row["row"] for row in rows] == ["assignments", "broker", "broker", "partition", "partition", "partition"]
+    kinds = ["assignments", *["broker"] * 2, *["uncommitted"] * 3, *["partition"] * 3]
+    assert [row["row"] for row in rows] == kinds
     assert rows[0] == {
         "row": "assignments",
         "schema": "logagent.assignments/1",
@@ -300,8 +303,13 @@ def test_landing_lines_are_one_row_each() -> None:
         "offset": 602,
         "metadata_version": 21,
     }
-    assert rows[2] == {"row": "broker", "node_id": 2, "directory_ids": [id_of(12)]}
-    assert rows[3] == {
+    assert rows[2] == {"row": "broker", "node_id": 2, "directory_ids": [id_of(12)], "fenced": True}
+    assert rows[3:6] == [
+        {"row": "uncommitted", "topic_id": id_of(1), "partition": 2},
+        {"row": "uncommitted", "topic_id": id_of(1), "partition": 10},
+        {"row": "uncommitted", "topic_id": id_of(9), "partition": None},
+    ]
+    assert rows[6] == {
         "row": "partition",
         "topic": "a-topic",
         "topic_id": id_of(1),
@@ -313,7 +321,15 @@ def test_landing_lines_are_one_row_each() -> None:
         "directories": [id_of(11), id_of(12)],
     }
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in landing_lines(image))
-    assert gzip.decompress(gzip.compress(b"".join(landing_lines(image)))).count(b"\n") == 6
+    assert gzip.decompress(gzip.compress(b"".join(landing_lines(image)))).count(b"\n") == 9
+
+
+def test_an_image_that_ends_within_a_transaction_goes_nowhere() -> None:
+    """Whoever reads it elsewhere takes what it does not list for gone."""
+    with pytest.raises(UnreadableError, match="a metadata transaction is open"):
+        exported(sample(open_transaction=True))
+    with pytest.raises(UnreadableError, match="a metadata transaction is open"):
+        list(landing_lines(sample(open_transaction=True)))
 
 
 def test_landing_names() -> None:

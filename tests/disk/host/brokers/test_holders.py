@@ -185,6 +185,41 @@ sys.stdin.read()
     assert open_files.lock_pids[log_dir.path] == {child.pid}
 
 
+@pytest.mark.parametrize("namespace", ["ours", "its own"])
+def test_in_a_chroot(tmp_path: Path, bind_mount: Callable[[Path, Path], None], spawn: Spawn, namespace: str) -> None:
+    """The kernel tells a link from the root of the mount namespace, whatever root the process has."""
+    need_root()
+    real, jail = tmp_path / "real", tmp_path / "jail"
+    (jail / "data").mkdir(parents=True)
+    real.mkdir()
+    partition(real, "orders-0")
+    partition(real, "orders-1")
+    bind_mount(real, jail / "data")
+    child = spawn(
+        """
+import ctypes, mmap, os, sys
+if sys.argv[2] != "ours":
+    assert ctypes.CDLL(None).unshare(0x00020000) == 0  # CLONE_NEWNS
+os.chroot(sys.argv[1])
+os.chdir("/")
+log = open("/data/orders-0/" + "0" * 20 + ".log")
+with open("/data/orders-1/" + "0" * 20 + ".index", "r+b") as file:
+    index = mmap.mmap(file.fileno(), 0)
+print("ready", flush=True)
+sys.stdin.read()
+""",
+        jail,
+        namespace,
+    )
+    open_files = scan_open_files([str(real)])
+    if namespace == "ours":
+        assert open_files.users(str(real), "orders-0") == {child.pid}
+        assert open_files.users(str(real), "orders-1") == {child.pid}
+    else:
+        # Nobody has the root of that namespace: what it has open on this device cannot be followed.
+        assert child.pid in open_files.doubtful[str(real)]
+
+
 def test_the_holder_of_the_lock(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:
     """In doubt a broker is starting; that it serves is told elsewhere."""
     before = time.time() * 1000
@@ -208,8 +243,9 @@ def test_an_unreadable_lock_cannot_be_told(tmp_path: Path, open_log_dir: Open) -
 
 
 def test_a_process_that_cannot_be_read(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:
-    """As an unprivileged user: a process of the log dir's owner that hides its files makes it doubtful, if it looks
-    like a broker. (Others hide theirs too: systemd's `(sd-pam)`, ssh-agent.)"""
+    """As an unprivileged user: a JVM of the log dir's owner that hides its files makes it doubtful, and one of root
+    with a broker's main class. Words prove nothing: root's `tail -F` of the broker's log has Kafka's name in them, and
+    others hide their files too (systemd's `(sd-pam)`, ssh-agent)."""
     need_root()
     partition(tmp_path, "orders-0")
     owner = 54321
@@ -218,12 +254,23 @@ def test_a_process_that_cannot_be_read(tmp_path: Path, spawn: Spawn, open_log_di
     hiding = """
 import ctypes, os, sys
 os.setuid(int(sys.argv[1]))
+ctypes.CDLL(None).prctl(15, sys.argv[2].encode(), 0, 0, 0)  # PR_SET_NAME: what it runs
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody but root may look
 print("ready", flush=True)
 sys.stdin.read()
 """
-    hidden = spawn(hiding, str(owner), "kafka.Kafka", "server.properties")
-    agent = spawn(hiding, str(owner), "ssh-agent")
+    hidden = [
+        spawn(hiding, str(owner), "java", "kafka.Kafka", "server.properties"),
+        spawn(hiding, str(owner), "java", "-jar", "anything.jar"),
+        spawn(hiding, "0", "java", "-cp", "x.jar", "kafka.Kafka", "server.properties"),
+        spawn(hiding, "0", "java", "@options"),
+    ]
+    others = [
+        spawn(hiding, str(owner), "ssh-agent", "-a", "/home/kafka/agent"),
+        spawn(hiding, "0", "tail", "-F", "/var/log/kafka/server.log", "kafka.Kafka"),
+        spawn(hiding, "0", "java", "-jar", "/opt/kafka-ui/app.jar"),
+        spawn(hiding, "65534", "java", "kafka.Kafka"),
+    ]
     onlooker = spawn(
         """
 import os, sys
@@ -241,9 +288,10 @@ with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
 """,
         tmp_path,
     )
-    # A broker of root, should one run here, is doubtful too.
-    doubtful = onlooker.line().split()
-    assert str(hidden.pid) in doubtful and str(agent.pid) not in doubtful
+    # Other tests may run brokers of root here, which are doubtful too.
+    doubtful = set(onlooker.line().split())
+    assert {str(process.pid) for process in hidden} <= doubtful
+    assert doubtful.isdisjoint(str(process.pid) for process in others)
     assert onlooker.line() == "unreadable"
     assert onlooker.line() == "True False"
 

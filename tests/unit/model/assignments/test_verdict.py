@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from logagent.model.assignments.image import (
+    NEWEST_METADATA_VERSION,
     RESERVED_DIRECTORY_IDS,
     AssignmentImage,
     BrokerRegistration,
@@ -261,3 +262,17 @@ def test_combine(first: Ruling, second: Ruling | None, answer: tuple[str, str | 
     if combined.reason == Reason.SOURCES_DISAGREE:
         assert combined.detail is not None and second is not None
         assert str(first.verdict) in combined.detail and str(second.verdict) in combined.detail
+
+
+@pytest.mark.parametrize(
+    "doubt", [{"metadata_version": NEWEST_METADATA_VERSION + 1}, {"open_transaction": True}], ids=["newer", "open"]
+)
+def test_an_image_that_may_not_know_everything_proves_no_orphan(doubt: dict[str, Any]) -> None:
+    for topic, topic_id in (("gone", GONE), ("again", GONE), ("moved", MOVED)):
+        assert outcome(ruled(directory(topic, topic_id), image()))[0] == "orphan"
+        ruling = ruled(directory(topic, topic_id), image(**doubt))
+        assert outcome(ruling) == ("unknown", "no-assignments")
+        assert "transaction" in (ruling.detail or "") or "newest known" in (ruling.detail or "")
+    assert outcome(ruled(directory("lives", LIVES), image(**doubt))) == ASSIGNED
+    known = image(metadata_version=NEWEST_METADATA_VERSION)
+    assert outcome(ruled(directory("gone", GONE), known)) == ("orphan", "topic-absent")

@@ -1,0 +1,96 @@
+"""A KRaft leader that lost its majority: what it wrote since is on an observer's disk, and nobody may act on it.
+
+`LOGAGENT_TESTS_ISOLATED="3.5.2 3.6.0 3.7.0 3.9.1 4.3.1"` runs them all; CI has the two sides of KAFKA-15489.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
+from tests.broker.ports import Ports
+from tests.broker.process import wait_until
+from tests.broker.quorum import FETCH_TIMEOUT_MS, OBSERVER, Quorum, wait_leader
+from tests.broker.test_orphans_live import RECORDS, logagent, verdicts
+
+VERSIONS = os.environ.get("LOGAGENT_TESTS_ISOLATED", "3.5.2 4.3.1").split()
+SETTLED_MS = 60_000
+
+
+def read(quorum: Quorum) -> MetadataImage:
+    return read_metadata_log(
+        str(quorum.broker.log_dirs[0] / "__cluster_metadata-0"),
+        node_id=OBSERVER,
+        cluster_id=quorum.broker.cluster_id,
+        now_ms=time.time_ns() // 1_000_000,
+        fetch_timeout_ms=FETCH_TIMEOUT_MS,
+    )
+
+
+@pytest.fixture
+def quorum(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Quorum]:
+    ports = Ports()
+    made = Quorum(tmp_path, request.param, ports)
+    try:
+        made.start()
+        wait_leader(made)
+        yield made
+    finally:
+        made.close()
+        ports.close()
+
+
+@pytest.mark.parametrize("quorum", VERSIONS, indirect=True)
+def test_what_an_isolated_leader_removed_is_held_back(quorum: Quorum) -> None:
+    """Isolated once (before 3.7 it goes on for ever), then elected again by a voter that never fetches."""
+    broker = quorum.broker
+    for name in ("living", "kept"):
+        broker.create_topic(name)
+        broker.produce(name, 0, n=RECORDS)
+    topic_id = read(quorum).assignments.by_name["living"].topic_id
+    assert topic_id is not None
+
+    with broker.admin() as admin:
+        leader = quorum.isolate()
+        quorum.delete_without_waiting(admin, "living")
+        wait_until(
+            lambda: "living" not in read(quorum).assignments.by_name, 30, "the removal is on the observer's disk"
+        )
+        removed_ms = read(quorum).assignments.at_ms
+        assert quorum.leader() == leader != OBSERVER
+        if broker.version < "3.7":
+            wait_until(
+                lambda: read(quorum).assignments.at_ms > removed_ms + SETTLED_MS + 1_000,
+                90,
+                "the isolated leader appends for over a minute",
+                interval=1,
+            )
+            assert topic_id in read(quorum).assignments.uncommitted
+
+    quorum.controllers[leader].kill()
+    time.sleep(max(0.0, removed_ms / 1000 + SETTLED_MS / 1000 + 1 - time.time()))
+    quorum.isolate_again(leader)
+    wait_until(
+        lambda: read(quorum).assignments.at_ms > removed_ms + SETTLED_MS, 90, "batches of a later epoch", interval=0.5
+    )
+    image = read(quorum)
+    assert "living" not in image.assignments.by_name
+    assert topic_id in image.assignments.uncommitted
+
+    # The main window: the broker is down, and the operator asks for exactly that partition.
+    broker.kill()
+    assert verdicts(logagent(broker, "scan"))["living-0"] == ("unknown", "uncommitted")
+    plan = logagent(broker, "delete", "--partition", "living-0", "--execute", allow=(3,))
+    assert [(r["name"], r["guard"]) for r in plan["refusals"]] == [("living-0", "assigned")]
+    for _ in range(3):
+        assert logagent(broker, "cleanup", "--execute")["actions"] == []
+
+    quorum.majority_without(leader)
+    for name in ("living", "kept"):
+        assert len(broker.read_all(name, 0)) == RECORDS
+    assert read(quorum).assignments.by_name["living"].topic_id == topic_id
