@@ -24,6 +24,8 @@ class Quorum:
         cluster_id = random_cluster_id()
         self.ports = {n: ports.take() for n in (1, 2, 3)}
         self.nowhere = ports.take()
+        # KIP-853: a leader tells everybody, also observers, where it listens.
+        self.tells_its_place = version >= "3.9"
         shared = {
             "controller.quorum.fetch.timeout.ms": str(FETCH_TIMEOUT_MS),
             "broker.session.timeout.ms": "9000",
@@ -103,14 +105,12 @@ class Quorum:
         return leader
 
     def isolate_again(self, leader: int) -> None:
-        """The same leader is elected by a voter that then hears nothing of it: it votes, and never fetches."""
-        voter = self.deaf_voter(leader)
-        voter.start_async()
-        self.controllers[leader].start_async()
-
-    def deaf_voter(self, leader: int) -> KraftNode:
+        """The same leader is elected by a voter that cannot reach it: it votes, and never fetches."""
         voter = self.controllers[min(n for n in self.controllers if n != leader)]
-        return voter.configure({"controller.quorum.voters": self._voters(but=leader)})
+        voter.configure({"controller.quorum.voters": self._voters(but=leader)}).start_async()
+        if self.tells_its_place:
+            self.controllers[leader].configure({"advertised.listeners": f"CONTROLLER://127.0.0.1:{self.nowhere}"})
+        self.controllers[leader].start_async()
 
     def majority_without(self, leader: int) -> None:
         """The two others, which never had what the isolated leader wrote, are the cluster."""
