@@ -129,6 +129,10 @@ class TopicDeletionManager:
         waiting = (_S.OFFLINE, _S.STARTED)
         lost = [r for r in self.context.replicas_on_node(node_id) if self.context.replicas[r].state in waiting]
         self.fail_replica_deletion(dict.fromkeys(lost, self._silence(node_id)), now)
+        for replica in self.context.replicas_on_node(node_id):
+            known = self.context.replicas[replica]
+            if known.state is _S.INELIGIBLE and not (known.reason is not None and known.reason.final):
+                known.reason = self._silence(node_id)
 
     def mark_topics_ineligible_for_deletion(self, topics: Iterable[Topic], what: str, why: str) -> None:
         """Hold topics up as a whole (`what` = "reassignment", …) until `resume_deletion_for_topics` names it."""

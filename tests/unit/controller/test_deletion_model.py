@@ -197,6 +197,20 @@ class DeletionMachine(RuleBasedStateMachine):
                 self.place(node, key)
                 self.manager.add_replica(topic, 0, node, self.now)
 
+    @rule(polled=st.sets(nodes), arrives=st.booleans())
+    def work(self, polled: set[int], arrives: bool) -> None:
+        """What a minute brings where nothing goes wrong: a round, some agents' answers, and perhaps their arrival."""
+        STEPS["work"] += 1
+        self.one_round()
+        for node in sorted(polled):
+            self.under_way += self.hosts[node].obey()
+        if arrives:
+            self.answers += self.under_way
+            for said in self.under_way:
+                self.receive(said)
+            self.under_way = []
+        self.now += timedelta(minutes=1)
+
     @rule()
     def controller_restarts(self) -> None:
         STEPS["controller_restarts"] += 1
@@ -205,6 +219,9 @@ class DeletionMachine(RuleBasedStateMachine):
     @rule()
     def round(self) -> None:
         STEPS["round"] += 1
+        self.one_round()
+
+    def one_round(self) -> None:
         self.manager.resume_deletions(self.now)
         batch = self.manager.replica_state_machine.take_batch()
         for delete, told in ((False, batch.stop), (True, batch.delete)):
@@ -258,9 +275,10 @@ class DeletionMachine(RuleBasedStateMachine):
         if not hasattr(self, "client"):
             return
         self.client.quota = False
-        self.reassignment_ends()
+        topics = list(self.context.topics_to_be_deleted)
+        self.manager.resume_deletion_for_topics(topics, "reassignment", self.now)
         for _ in range(60):
-            self.round()
+            self.one_round()
             for host in self.hosts.values():
                 self.under_way += host.obey()
             self.answers += self.under_way

@@ -1,0 +1,65 @@
+"""Which directories must not go because no other copy of their partition would remain.
+
+A question about all plans at once: a copy that another open request would take does not count, nor one on a host that
+is not heard, nor one that is set aside or marked already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from logagent.controller.controller_context import Reason, Replica
+from logagent.store.deletion import Request
+
+ONLY_COPY_GUARD = "only-copy"
+Place = tuple[int, str, str]
+Copies = Mapping[tuple[str, int], frozenset[Place]]
+
+
+def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Copies:
+    """The current copies of each (topic id, partition) in the snapshots' rows, by node."""
+    found: dict[tuple[str, int], set[Place]] = {}
+    for node, of_node in rows.items():
+        for row in of_node:
+            topic_id, partition = row.get("topic_id"), row.get("partition")
+            current = row.get("row") == "dir" and row.get("kind") == "current"
+            if current and isinstance(topic_id, str) and isinstance(partition, int):
+                found.setdefault((topic_id, partition), set()).add((node, str(row["log_dir"]), str(row["name"])))
+    return {key: frozenset(places) for key, places in found.items()}
+
+
+def taken_by(requests: Iterable[Request]) -> tuple[frozenset[Place], frozenset[str]]:
+    """What open requests would take: directories by place, and whole topics by id."""
+    places = {(d.node_id, d.log_dir, d.name) for r in requests for d in r.directories}
+    return frozenset(places), frozenset(t.topic_id for r in requests for t in r.topics)
+
+
+def without_other_copy(keys: Iterable[tuple[str, int]], copies: Copies, open_requests: Collection[Request]) -> set[
+    tuple[str, int]
+]:  # fmt: skip
+    """Those partitions of which no copy remains once everything that was asked for is gone."""
+    places, topic_ids = taken_by(open_requests)
+    return {k for k in keys if k[0] in topic_ids or not copies.get(k, frozenset()) - places}
+
+
+def refused(replicas: Collection[Replica], alone: Collection[tuple[str, int]], open_: Mapping[str, Request]) -> dict[
+    Replica, Reason
+]:  # fmt: skip
+    """Which replicas an order `delete` may not name now. An approval covers what its plan called an only copy."""
+    answer: dict[Replica, Reason] = {}
+    for replica in replicas:
+        request = open_[replica.topic.request_id]
+        if request.kind == "topics" or (replica.topic.topic_id, replica.partition) not in alone:
+            continue
+        place = (replica.node_id, replica.log_dir, replica.name)
+        approved = request.approved and any(
+            d.only_copy and (d.node_id, d.log_dir, d.name) == place for d in request.directories
+        )
+        if not approved:
+            answer[replica] = Reason(
+                "it is the only copy left of its partition, and no approval says that it may go",
+                ONLY_COPY_GUARD,
+                "cancel the request, and ask again with the approval that its plan names",
+            )
+    return answer

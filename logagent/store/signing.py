@@ -1,0 +1,142 @@
+"""Signatures on what a controller writes: `{schema, key_id, payload, signature}`, Ed25519, verified before parsing.
+
+Signed are the bytes `logagent/<schema>\\n` + payload. Keys and signatures never stand in a message. The library
+(`cryptography`) is loaded where a signature is made or checked, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logagent.errors import ConfigError, LogAgentError
+from logagent.files.limits import FileLimit
+from logagent.files.safe_open import open_regular, read_open
+
+KEY_FILE = FileLimit("a private key", 4096)
+_KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_PUBLIC_KEY = re.compile(r"([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/]{43}=)(?:@([A-Za-z0-9_-][A-Za-z0-9._-]{0,63}))?")
+_SCHEMA = re.compile(r"logagent\.[a-z-]+/[0-9]{1,4}")
+
+
+class NotSigned(LogAgentError):
+    """A file is not validly signed by a key that is trusted here. It is ignored: whoever wrote it is nobody."""
+
+    slug = "signature"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """An entry of `orders.keys`; with `cluster_id`, it is trusted for that cluster only."""
+
+    key_id: str
+    raw: bytes = field(repr=False)
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    key_id: str
+    raw: bytes = field(repr=False)
+
+    def sign(self, schema: str, payload: bytes) -> bytes:
+        """The content of a signed file."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        signature = Ed25519PrivateKey.from_private_bytes(self.raw).sign(_signed(schema, payload))
+        return json.dumps(
+            {"schema": schema, "key_id": self.key_id, "payload": _text(payload), "signature": _text(signature)}
+        ).encode()
+
+    def public(self) -> str:
+        """`KEY_ID:BASE64`, as `orders.keys` wants it."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return f"{self.key_id}:{_text(Ed25519PrivateKey.from_private_bytes(self.raw).public_key().public_bytes_raw())}"
+
+
+def public_key(text: str) -> PublicKey:
+    """An entry of `orders.keys`; ValueError says what it should be (and never what it is)."""
+    match = _PUBLIC_KEY.fullmatch(text)
+    if match is None:
+        raise ValueError("a key is written KEY_ID:BASE64 or KEY_ID:BASE64@CLUSTER_ID, of 32 bytes in base64")
+    return PublicKey(match[1], base64.b64decode(match[2], validate=True), match[3])
+
+
+def verify(content: bytes, keys: Iterable[PublicKey], cluster_id: str) -> tuple[str, bytes]:
+    """Schema and payload of a file that one of `keys` signed for this cluster. Raises NotSigned for all others."""
+    try:
+        read = json.loads(content)
+        schema, key_id = read["schema"], read["key_id"]
+        payload = base64.b64decode(read["payload"], validate=True)
+        signature = base64.b64decode(read["signature"], validate=True)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NotSigned("it is not a signed file") from error
+    if not (isinstance(schema, str) and _SCHEMA.fullmatch(schema) and isinstance(key_id, str)):
+        raise NotSigned("it is not a signed file")
+    for key in keys:
+        if key.key_id == key_id and key.cluster_id in (None, cluster_id) and _holds(key, schema, payload, signature):
+            return schema, payload
+    raise NotSigned("no key of orders.keys has signed it")
+
+
+def _holds(key: PublicKey, schema: str, payload: bytes, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, _signed(schema, payload))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def generate(key_id: str, path: Path) -> PrivateKey:
+    """Make a pair; the private key goes to `path` (0600), which must not exist. Raises ConfigError, OSError."""
+    if not _KEY_ID.fullmatch(key_id):
+        raise ConfigError(f"{key_id!r} is not a key id: 1 to 32 letters, digits, '-' or '_'")
+    key = PrivateKey(key_id, secrets.token_bytes(32))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        os.fchmod(fd, 0o600)
+        file.write(f"{key_id}:{_text(key.raw)}\n".encode())
+        file.flush()
+        os.fsync(fd)
+    return key
+
+
+def load_private_key(path: Path) -> PrivateKey:
+    """The key that `generate` wrote. Raises ConfigError, also where others than its owner may read it."""
+    try:
+        fd = open_regular(path, KEY_FILE, follow=True)
+        try:
+            mode, content = os.fstat(fd).st_mode, read_open(fd, path, KEY_FILE)
+        finally:
+            os.close(fd)
+    except (OSError, LogAgentError) as error:
+        raise ConfigError(f"the private key {path} cannot be read: {error}") from error
+    if mode & 0o077:
+        raise ConfigError(f"the private key {path} can be read by others than its owner", hint=f"chmod 600 {path}")
+    key_id, _, text = content.decode("ascii", "replace").strip().partition(":")
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raw = b""
+    if len(raw) != 32 or not _KEY_ID.fullmatch(key_id):
+        raise ConfigError(f"{path} is not a private key of logagent's", hint="make one: logagent topics keygen")
+    return PrivateKey(key_id, raw)
+
+
+def _signed(schema: str, payload: bytes) -> bytes:
+    return f"logagent/{schema}\n".encode() + payload
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

@@ -1,0 +1,133 @@
+"""A store on a real disk, a controller's setting for it, and hosts that publish and answer like agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from logagent.controller.controller_context import Replica, Topic
+from logagent.controller.deletion_client import TopicOutcome
+from logagent.controller.rounds import DeletionRounds, Setting
+from logagent.store.control import Control
+from logagent.store.deletion import Answer, Kind, Order, Request, RequestedDirectory, RequestedPartition, RequestedTopic
+from logagent.store.files import Claim, place, put
+from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_answer, write_request
+from logagent.store.signing import PrivateKey, PublicKey, public_key
+from tests.unit.controller.fleet_model import Host
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+KEY = PrivateKey("ops", b"\x01" * 32)
+TOPIC_ID = "A" * 22
+
+
+@dataclass
+class Admin:
+    """The cluster: which topic ids live, and what it was asked."""
+
+    living: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    disabled: bool = False
+
+    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
+        self.asked += topics
+        if self.disabled:
+            return {topic_id: TopicOutcome("disabled", "TOPIC_DELETION_DISABLED") for topic_id in topics}
+        self.living -= set(topics)
+        return {topic_id: TopicOutcome("deleted") for topic_id in topics}
+
+    def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
+        return ()
+
+
+class SmallFleet:
+    """Three hosts; a clock that tests move."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.control = Control(store, CLUSTER)
+        self.now = datetime.now(UTC)
+        self.admin = Admin()
+        self.hosts = {node: Host(node) for node in (1, 2, 3)}
+        self.seen: dict[int, set[str]] = {node: set() for node in self.hosts}
+        self.highest = 0
+        self.snapshots = 0
+        self.warnings: list[str] = []
+
+    @property
+    def keys(self) -> tuple[PublicKey, ...]:
+        return (public_key(KEY.public()),)
+
+    def controller(self, key: PrivateKey = KEY) -> DeletionRounds:
+        return DeletionRounds(
+            Setting(
+                self.control, key, self.keys, self.admin, lambda: self.now, "ops", "shell", warn=self.warnings.append
+            )
+        )
+
+    def publish(self, node: int, host: str | None = None) -> None:
+        """A snapshot of what the host has."""
+        self.snapshots += 1
+        claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
+        stem = place(self.store, claim)
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
+        for (topic_id, partition), d in self.hosts[node].disk.items():
+            rows.append({"row": "dir", "kind": "current", "log_dir": d.log_dir, "name": d.name, "topic_id": topic_id,
+                         "partition": partition, "bytes": d.bytes})  # fmt: skip
+        put(stem, claim, [json.dumps(row) for row in rows], received_at=self.now, durable=False)
+
+    def request(self, kind: Kind = "topics", number: int = 1, **more: Any) -> Request:
+        request = Request(
+            f"request-{number}", CLUSTER, kind, "a" * 16, "ops", instant(self.now),
+            instant(self.now + timedelta(days=7)), 0, **more,
+        )  # fmt: skip
+        assert write_request(self.control, request, KEY)
+        return request
+
+    def topic(self, nodes: tuple[int, ...] = (1, 2, 3), topic_id: str = TOPIC_ID) -> RequestedTopic:
+        self.admin.living.add(topic_id)
+        return RequestedTopic("clicks", topic_id, (RequestedPartition(0, nodes),))
+
+    def directory(self, node: int, *, only_copy: bool = False) -> RequestedDirectory:
+        d = self.hosts[node].disk[TOPIC_ID, 0]
+        return RequestedDirectory(node, d.log_dir, d.name, "clicks", TOPIC_ID, 0, "orphan", only_copy=only_copy)
+
+    def orders(self, node: int) -> list[Order]:
+        found = []
+        for name in sorted(self.control.names(orders_folder(node))):
+            if ORDER_NAME.fullmatch(name):
+                content = self.control.read(orders_folder(node), name)
+                assert content is not None
+                found.append(read_order(content, name, node, self.keys, CLUSTER))
+        return found
+
+    def agent(self, node: int) -> None:
+        """What a host's agent does in one poll: new orders of the highest epoch, answered."""
+        host = self.hosts[node]
+        if host.silent:
+            return
+        for order in self.orders(node):
+            self.highest = max(self.highest, order.epoch)
+            if order.epoch < self.highest or order.order_id in self.seen[node]:
+                continue
+            self.seen[node].add(order.order_id)
+            for p in order.partitions:
+                replica = Replica(Topic(p.request_id, p.topic_id), p.partition, node, p.asked_log_dir, p.asked_name)
+                host.mailbox.append((replica, order.action, (p.directory,) if p.directory else ()))
+            said = host.obey()
+            results = tuple(r for _, _, rs in said for r in rs)
+            if results:
+                write_answer(self.control, Answer(
+                    order.order_id, order.epoch, self.highest, CLUSTER, node, f"{node:032x}", len(self.seen[node]),
+                    order.action, instant(self.now), "1", results))  # fmt: skip
+
+    def rounds(self, controller: DeletionRounds, times: int = 6) -> None:
+        for _ in range(times):
+            controller.round()
+            for node in self.hosts:
+                self.agent(node)
+            self.now += timedelta(minutes=1)
