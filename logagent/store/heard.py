@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,14 +19,12 @@ from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.files.dir_walk import entries, opened_below, opened_directory
 from logagent.files.limits import KIB, MIB, FileLimit
 from logagent.files.safe_open import read_regular
-from logagent.store.files import DATA, MANIFEST
+from logagent.store.names import DATA, MANIFEST, as_date, as_node
 
 MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
 SNAPSHOT_FILE = FileLimit("a snapshot", 256 * MIB)
 MAX_UNPACKED = 2 << 30
 MAX_ENTRIES = 100_000
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_NODE = re.compile(r"\d{1,10}")
 
 
 @dataclass(slots=True)
@@ -59,11 +56,12 @@ class FleetHeard:
         try:
             with opened_directory(self.store, follow=True) as root:
                 for date in self._listed(root, landing):
-                    if _DATE.fullmatch(date) and date >= first:
+                    if as_date(date) is not None and date >= first:
                         with opened_below(root, f"{landing}/{date}") as fd:
                             for name, found in entries(fd, MAX_ENTRIES):
-                                if _NODE.fullmatch(name):
-                                    self._node(root, f"{landing}/{date}/{name}", int(name), found.st_mtime_ns)
+                                node_id = as_node(name)
+                                if node_id is not None:
+                                    self._node(root, f"{landing}/{date}/{name}", node_id, found.st_mtime_ns)
         except OSError as error:
             raise ServiceUnreachable(f"{landing} in {self.store} cannot be read: {error.strerror}") from error
 

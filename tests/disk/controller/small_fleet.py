@@ -14,7 +14,7 @@ from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.rounds import DeletionRounds, Setting
 from logagent.store.control import Control
 from logagent.store.deletion import Answer, Kind, Order, Request, RequestedDirectory, RequestedPartition, RequestedTopic
-from logagent.store.files import Claim, place, put
+from logagent.store.files import Claim, land
 from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_answer, write_request
 from logagent.store.signing import PrivateKey, PublicKey, public_key
 from tests.unit.controller.fleet_model import Host
@@ -72,13 +72,11 @@ class SmallFleet:
         """A snapshot of what the host has."""
         self.snapshots += 1
         claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
-        stem = place(self.store, claim)
-        stem.parent.mkdir(parents=True, exist_ok=True)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
         for (topic_id, partition), d in self.hosts[node].disk.items():
             rows.append({"row": "dir", "kind": "current", "log_dir": d.log_dir, "name": d.name, "topic_id": topic_id,
                          "partition": partition, "bytes": d.bytes})  # fmt: skip
-        put(stem, claim, [json.dumps(row) for row in rows], received_at=self.now, durable=False)
+        land(self.store, claim, [json.dumps(row) for row in rows], received_at=self.now)
 
     def request(self, kind: Kind = "topics", number: int = 1, **more: Any) -> Request:
         request = Request(

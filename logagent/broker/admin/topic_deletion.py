@@ -1,0 +1,124 @@
+"""DeleteTopics by topic id, for the controller of fleet-wide deletions.
+
+A topic is never deleted by its name: a name can be another topic by now. Brokers that know no ids in DeleteTopics
+(below version 6, Kafka 2.8) are refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from logagent.broker.admin.answers import topic_id_of
+from logagent.broker.admin.client import AdminClient, cluster_request
+from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.model.naming.topic_ids import from_text
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+    import kafka.errors as kafka_errors
+    from kafka.protocol.admin import (
+        DeleteTopicsRequest,
+        DescribeQuorumRequest,
+        ListPartitionReassignmentsRequest,
+    )
+
+CHUNK = 500
+BY_ID_VERSION = 6
+SERVER_MILLISECONDS = 5000
+
+Said = Literal["deleted", "again", "disabled", "refused"]
+_GONE = 100  # UNKNOWN_TOPIC_ID: whoever asked for it knew it once
+_DISABLED = 73
+_REFUSED = (29, 35, 42)  # not authorised, unsupported version, invalid request
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionAnswer:
+    """What the cluster came to for one topic id: `deleted` is acknowledged, `again` wants another question."""
+
+    said: Said
+    why: str = ""
+
+
+class TopicDeletions:
+    """Asks one cluster. `cluster_id`: another cluster that answers is refused, however it got that address."""
+
+    def __init__(self, client: Callable[[], AdminClient], cluster_id: str) -> None:
+        self._client = client
+        self._cluster_id = cluster_id
+
+    def delete(self, topic_ids: Collection[str]) -> dict[str, DeletionAnswer]:
+        """The answer for each id that one was had for. Raises ServiceUnreachable, UnreadableError."""
+        answers: dict[str, DeletionAnswer] = {}
+        with self._client() as client:
+            node = self._controller(client)
+            if client.request_version(DeleteTopicsRequest, node) < BY_ID_VERSION:
+                why = "its brokers know no topic ids in DeleteTopics (before 2.8); it is never deleted by name"
+                return dict.fromkeys(topic_ids, DeletionAnswer("refused", why))
+            for chunk in _chunks(topic_ids, CHUNK):
+                response = client.send(lambda chunk=chunk: _request(chunk), node)  # type: ignore[misc]
+                for answer in response.responses:
+                    topic_id = topic_id_of(answer)
+                    if topic_id is not None:
+                        answers[topic_id] = answer_of(answer.error_code, getattr(answer, "error_message", None))
+        return answers
+
+    def reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
+        """Which of these (id → name) have a partition under reassignment, where that holds a deletion up: in the
+        ZooKeeper generation. Raises ServiceUnreachable, UnreadableError."""
+        with self._client() as client:
+            node = self._controller(client)
+            if client.request_version(DescribeQuorumRequest, node) >= 0:
+                return frozenset()
+            response = client.send(lambda: ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None), node)
+            if response.error_code != 0:
+                raise UnreadableError(f"reassignments cannot be listed: {_name_of(response.error_code)}")
+            moving = {topic.name for topic in response.topics}
+        return frozenset(topic_id for topic_id, name in topics.items() if name in moving)
+
+    def _controller(self, client: AdminClient) -> int:
+        """The controller's node id (in KRaft a broker's that forwards). Asked anew each time: it moves."""
+        response = client.send(cluster_request)
+        if response.cluster_id != self._cluster_id:
+            raise UnreadableError(
+                f"the cluster at {client.bootstrap_servers} is {response.cluster_id}, not {self._cluster_id}",
+                hint="check kafka.bootstrap_servers",
+            )
+        if response.controller_id < 0:
+            raise ServiceUnreachable(f"the cluster at {client.bootstrap_servers} has no controller now")
+        return int(response.controller_id)
+
+
+def answer_of(error_code: int, message: str | None = None) -> DeletionAnswer:
+    """What an error code of DeleteTopics means for a topic that was known when its request was made."""
+    if error_code == 0:
+        return DeletionAnswer("deleted")
+    if error_code == _GONE:
+        return DeletionAnswer("deleted", "the cluster no longer knows it")
+    why = _name_of(error_code) + (f": {message}" if message else "")
+    if error_code == _DISABLED:
+        return DeletionAnswer("disabled", why)
+    return DeletionAnswer("refused" if error_code in _REFUSED else "again", why)
+
+
+def _request(topic_ids: Iterable[str]) -> Any:
+    states = [
+        DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=from_text(text))) for text in topic_ids
+    ]
+    return DeleteTopicsRequest(topics=states, timeout_ms=SERVER_MILLISECONDS)
+
+
+def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:
+    left = iter(items)
+    while chunk := list(islice(left, size)):
+        yield chunk
+
+
+def _name_of(error_code: int) -> str:
+    error = kafka_errors.for_code(error_code)
+    return str(getattr(error, "message", error.__name__))

@@ -1,0 +1,207 @@
+"""What a `topics delete` or `topics purge` would ask for: decided before anything is written. Pure.
+
+A plan has an approval id, `<hash of its list and of the hour><the hour>`: it names exactly that list, and for 24 h.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from logagent.controller.only_copies import Copies, without_other_copy
+from logagent.model.naming.topic_names import is_internal
+from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
+
+MAX_TOPICS = 20
+MAX_FRACTION = 0.1
+APPROVAL_LASTS = timedelta(hours=24)
+NEVER = frozenset({"__remote_log_metadata", "__cluster_metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class LivingTopic:
+    """A topic of the cluster, as its metadata has it now."""
+
+    requested: RequestedTopic
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was asked for and is not in the plan."""
+
+    what: str
+    why: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A host's blast radius as far as the controller knows it; the agent asks its own."""
+
+    max_dirs: int = 20
+    max_fraction: float = MAX_FRACTION
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionPlan:
+    """An immutable list, with what was left out of it and why it needs an approval (if it does)."""
+
+    kind: Kind
+    cluster_id: str
+    topics: tuple[RequestedTopic, ...] = ()
+    directories: tuple[RequestedDirectory, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    approval: tuple[str, ...] = ()
+    bytes: int = 0
+    no_retention: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def plan_id(self, at: datetime) -> str:
+        """The id that approves this list, for 24 h from the minute of `at` on."""
+        minutes = int(at.timestamp() // 60)
+        return self._hash(minutes) + f"{minutes:08x}"
+
+    def _hash(self, minutes: int) -> str:
+        lines = [f"{self.kind} {self.cluster_id} {self.no_retention} {minutes}"]
+        for t in self.topics:
+            replicas = ";".join(f"{p.partition}:{','.join(map(str, p.replicas))}" for p in t.partitions)
+            lines.append(f"{t.topic_id} {replicas}")
+        for d in self.directories:
+            lines.append(f"{d.node_id} {d.topic_id} {d.partition} {d.kind} {d.only_copy} {d.log_dir!r} {d.name!r}")
+        return hashlib.sha256("\n".join([lines[0], *sorted(lines[1:])]).encode("utf-8", "replace")).hexdigest()[:16]
+
+    def is_approved(self, approval: str | None, now: datetime) -> str | None:
+        """None if `approval` approves exactly this plan now; else what is wrong with it."""
+        if approval is None:
+            return "it needs an approval"
+        if not re.fullmatch(r"[0-9a-f]{24}", approval):
+            return f"{approval} is not an approval of a plan"
+        minutes = int(approval[16:], 16)
+        at = datetime.fromtimestamp(minutes * 60, UTC)
+        if self._hash(minutes) != approval[:16]:
+            return f"{approval} approves another plan: the list has changed since"
+        if not now - APPROVAL_LASTS <= at <= now + timedelta(minutes=1):
+            return f"{approval} was given more than 24 h ago"
+        return None
+
+
+def plan_topics(
+    pattern: re.Pattern[str],
+    living: Sequence[LivingTopic],
+    cluster_id: str,
+    *,
+    include_internal: bool = False,
+    open_requests: Collection[Request] = (),
+    named: str | None = None,
+) -> DeletionPlan:
+    """The living topics whose whole name `pattern` matches. `named`: the pattern as it was typed, for the messages."""
+    queued = {t.topic_id for r in open_requests for t in r.topics}
+    chosen, dropped = list[LivingTopic](), list[Dropped]()
+    for topic in sorted(living, key=lambda t: t.requested.topic):
+        name = topic.requested.topic
+        if not pattern.fullmatch(name):
+            continue
+        why = _refused_name(name, include_internal=include_internal)
+        if why is not None:
+            dropped.append(why)
+        elif topic.requested.topic_id in queued:
+            dropped.append(Dropped(name, "it is queued for deletion already", "logagent topics status"))
+        else:
+            chosen.append(topic)
+    if not chosen and not dropped:
+        dropped.append(Dropped(named or pattern.pattern, "no topic of the cluster has such a name"))
+    approval = _too_many(chosen, living)
+    return DeletionPlan(
+        "topics",
+        cluster_id,
+        tuple(t.requested for t in chosen),
+        dropped=tuple(dropped),
+        approval=tuple(approval),
+        bytes=sum(t.bytes or 0 for t in chosen),
+    )
+
+
+def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
+    if is_internal(name) or name in NEVER:
+        return Dropped(name, "it is an internal topic of Kafka's; logagent never deletes those")
+    if name.startswith("_") and not include_internal:
+        return Dropped(name, "its name begins with '_'", "add --include-internal if it is really to go")
+    return None
+
+
+def _too_many(chosen: Sequence[LivingTopic], living: Sequence[LivingTopic]) -> list[str]:
+    why = []
+    if len(chosen) > MAX_TOPICS:
+        why.append(f"{len(chosen)} topics are more than {MAX_TOPICS}")
+    if len(chosen) > max(1.0, MAX_FRACTION * len(living)):
+        why.append(f"{len(chosen)} of the cluster's {len(living)} topics are more than {MAX_FRACTION:.0%}")
+    size, whole = sum(t.bytes or 0 for t in chosen), sum(t.bytes or 0 for t in living)
+    if size > MAX_FRACTION * whole:
+        why.append(f"{size} of the cluster's {whole} bytes are more than {MAX_FRACTION:.0%}")
+    return why
+
+
+def plan_directories(
+    chosen: Iterable[RequestedDirectory],
+    cluster_id: str,
+    copies: Copies,
+    *,
+    dirs_on_host: Mapping[int, int],
+    open_requests: Collection[Request] = (),
+    include_internal: bool = False,
+    no_retention: bool = False,
+    limits: Limits | None = None,
+) -> DeletionPlan:
+    """Directories of a report. `copies`: what the newest snapshots of heard hosts show as current."""
+    limits = limits or Limits()
+    queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
+    kept, dropped = list[RequestedDirectory](), list[Dropped]()
+    for d in sorted(chosen, key=lambda d: (d.node_id, d.log_dir, d.name)):
+        where = f"{d.log_dir}/{d.name} of node {d.node_id}"
+        why = _refused_name(d.topic, include_internal=include_internal)
+        if why is not None:
+            dropped.append(replace(why, what=where))
+        elif (d.node_id, d.log_dir, d.name) in queued:
+            dropped.append(Dropped(where, "it is queued for deletion already", "logagent topics status"))
+        else:
+            kept.append(d)
+    ours = Request("plan-of-now", cluster_id, "directories", "", "", "", "", 0, directories=tuple(kept))
+    alone = without_other_copy({(d.topic_id, d.partition) for d in kept}, copies, [*open_requests, ours])
+    kept = [replace(d, only_copy=(d.topic_id, d.partition) in alone) for d in kept]
+    if no_retention:
+        dropped += [Dropped(f"{d.log_dir}/{d.name} of node {d.node_id}", "it is an only copy: never without retention")
+                    for d in kept if d.only_copy]  # fmt: skip
+        kept = [d for d in kept if not d.only_copy]
+    return DeletionPlan(
+        "directories",
+        cluster_id,
+        directories=tuple(kept),
+        dropped=tuple(dropped),
+        approval=tuple(_what_needs_approval(kept, dirs_on_host, limits)),
+        bytes=sum(d.bytes for d in kept),
+        no_retention=no_retention,
+    )
+
+
+def _what_needs_approval(kept: Sequence[RequestedDirectory], dirs_on_host: Mapping[int, int], limits: Limits) -> list[
+    str
+]:  # fmt: skip
+    why = []
+    only = sum(d.only_copy for d in kept)
+    if only:
+        why.append(f"{only} of them are the only copy of their partition")
+    topics = {d.topic_id for d in kept}
+    if len(topics) > MAX_TOPICS:
+        why.append(f"they belong to {len(topics)} topics, more than {MAX_TOPICS}")
+    for node in sorted({d.node_id for d in kept}):
+        count = sum(d.node_id == node for d in kept)
+        whole = dirs_on_host.get(node, 0)
+        if count > limits.max_dirs:
+            why.append(f"{count} directories of node {node} are more than {limits.max_dirs}")
+        elif count > 1 and count > limits.max_fraction * whole:
+            why.append(f"{count} of node {node}'s {whole} directories are more than {limits.max_fraction:.0%}")
+    return why
