@@ -177,7 +177,7 @@ def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
     if "file" in s.assignments.sources and s.assignments.file is None:
         yield (sources, ("assignments", "file")), '"file" needs assignments.file'
     if s.kafka.version is not None and not is_version(s.kafka.version):
-        yield (("kafka", "version"),), f"{s.kafka.version!r} is no version of Kafka, such as 3.9.1"
+        yield (("kafka", "version"),), f"{s.kafka.version!r} is not a version of Kafka, such as 3.9.1"
     if s.delete.bytes_per_second is not None and s.delete.bytes_per_second < 1024:
         yield (("delete", "bytes_per_second"),), "less than 1KiB would never finish"
     if s.publish.store is not None and "://" in s.publish.store:
@@ -191,9 +191,9 @@ def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
             yield (place,), "must be at least 100ms: shorter would be no pause at all"
     for directory in s.cleanup.quarantine_dirs:
         if directory[:1] != "/":
-            yield (("cleanup", "quarantine_dirs"),), f"{directory} is no absolute path"
+            yield (("cleanup", "quarantine_dirs"),), f"{directory} is not an absolute path"
     if s.metrics.listen and not _is_address(s.metrics.listen):
-        yield (("metrics", "listen"),), f"{s.metrics.listen!r} is no HOST:PORT"
+        yield (("metrics", "listen"),), f"{s.metrics.listen!r} is not HOST:PORT"
 
 
 def is_version(text: str) -> bool:

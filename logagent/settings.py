@@ -32,10 +32,10 @@ _SIZE_UNITS = {
 def parse_duration(text: object) -> int:
     """Milliseconds of `15m`, `7d`, `1h30m`, `250ms`. A bare number has no unit and is refused; so is a negative one."""
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{text!r} is no duration: write it with a unit, such as 30s, 15m, 24h or 7d")
+        raise ValueError(f"{text!r} is not a duration: write it with a unit, such as 30s, 15m, 24h or 7d")
     parts = re.fullmatch(r"(?:\d+(?:ms|[smhdw])\s*)+", text.strip())
     if parts is None:
-        raise ValueError(f"{text!r} is no duration: write it with a unit, such as 30s, 15m, 24h or 7d")
+        raise ValueError(f"{text!r} is not a duration: write it with a unit, such as 30s, 15m, 24h or 7d")
     return sum(int(n) * _DURATION_UNITS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdw])", text))
 
 
@@ -45,7 +45,7 @@ def parse_size(text: object) -> int:
         return text
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
     if match is None or match[2] not in _SIZE_UNITS:
-        raise ValueError(f"{text!r} is no size: write it such as 64MiB, 10MB or 1048576")
+        raise ValueError(f"{text!r} is not a size: write it such as 64MiB, 10MB or 1048576")
     return int(match[1]) * _SIZE_UNITS[match[2]]
 
 

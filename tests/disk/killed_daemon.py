@@ -166,7 +166,7 @@ def _judge_first(blow: Blow[Site], run: subprocess.CompletedProcess[str]) -> lis
     if blow.injection == KILL:
         killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
         return [] if killed else [f"it was not killed (status {run.returncode}): {run.stderr[-500:]}"]
-    if "Traceback" in run.stderr or "unexpected" in run.stderr or run.returncode not in (0, 1, 3, 5):
+    if "Traceback" in run.stderr or "internal-error" in run.stderr or run.returncode not in (0, 1, 3, 5):
         return [f"it ended with status {run.returncode}: {run.stderr[-800:]}"]
     return []
 

@@ -114,7 +114,7 @@ class Soak:
         daemon.__exit__(None, None, None)
 
     def look_at_log(self, text: str) -> None:
-        bad = [line for line in text.splitlines() if '"unexpected"' in line or "Traceback" in line]
+        bad = [line for line in text.splitlines() if '"internal-error"' in line or "Traceback" in line]
         self.problems += [f"the log says: {line[:300]}" for line in bad[:3]]
         # Two reloads are two events.
         lines = [line.partition('"level"')[2] for line in text.splitlines() if '"reloaded"' not in line]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logagent.fleet.page.text import LONGEST, esc, name_html, spelled, unbroken, visible
 
-# As `os.fsdecode` gives them (lone surrogates for bytes that are no UTF-8), and as the fleet store spells those.
+# As `os.fsdecode` gives them (lone surrogates for bytes that are not UTF-8), and as the fleet store spells those.
 names = st.one_of(
     st.text(st.characters(codec=None), max_size=40),
     st.binary(max_size=60).map(lambda raw: raw.decode("utf-8", "surrogateescape")),

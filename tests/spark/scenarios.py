@@ -427,7 +427,7 @@ def same_partition_twice(kafka: Kafka) -> Expected:
 
 @scenario
 def names_that_are_no_text(kafka: Kafka) -> Expected:
-    """Two names that differ in a byte which is no UTF-8 stay two, an emoji stays itself."""
+    """Two names that differ in a byte which is not UTF-8 stay two, an emoji stays itself."""
     kafka.topic("orders", [1, 2, 3])
     kafka.assignments()
     names = ["caf\udce9-0", "caf\udcea-0", "\U0001f480-0", "back\\udce9slash-0", 'quote",comma\n-0']

@@ -40,7 +40,7 @@ def test_without_pyspark(tmp_path: Path) -> None:
         (["ingest"], 2, "--store"),
         (["report", "--store", "s"], 2, "--out"),
         (["ingest", "--store", "s", "--date", "yesterday"], 2, "is no date"),
-        (["report", "--store", "s", "--out", "o", "--max-snapshot-age", "26"], 2, "is no duration"),
+        (["report", "--store", "s", "--out", "o", "--max-snapshot-age", "26"], 2, "is not a duration"),
         (["ingest", "--store", "s", "--conf", "nonsense"], 78, "is not K=V"),
         (["demo", "--hosts", "2", "--clusters", "3"], 2, "fewer hosts than clusters"),
     ],

@@ -103,7 +103,7 @@ def test_snapshots_are_what_the_contract_says(tmp_path: Path) -> None:
     files = sorted((tmp_path / "landing").rglob("[0-9]/*.jsonl.gz"))
     assert len(files) == 3
     for path in files:
-        # Bytes that are no UTF-8 are lone surrogates, which pydantic's strings cannot hold.
+        # Bytes that are not UTF-8 are lone surrogates, which pydantic's strings cannot hold.
         lines = re.sub(r"(?<!\\)\\udc..", "?", gzip.decompress(path.read_bytes()).decode()).splitlines()
         rows = [SnapshotLine.model_validate_json(line).root.row for line in lines]
         assert rows[0] == "snapshot"

@@ -18,7 +18,7 @@ def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSessi
     path.mkdir()
     init_store(str(path))
     host = CliHost(tmp_path)
-    # What a snapshot seldom has: names that are no UTF-8 and no partition's, a truncated name, an empty directory.
+    # What a snapshot seldom has: names that are not UTF-8 and no partition's, a truncated name, an empty directory.
     os.mkdir(os.fsencode(host.d1) + b"/caf\xe9-0")
     (host.d1 / f"{'long' * 50}-7.{'0123456789abcdef' * 2}-delete").mkdir()
     (host.d2 / "not a partition").mkdir()
@@ -48,5 +48,5 @@ def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSessi
 
 
 def _as_stored(name: str) -> str:
-    """Bytes that are no UTF-8 are kept as the text of their escape."""
+    """Bytes that are not UTF-8 are kept as the text of their escape."""
     return name.encode("utf-8", "backslashreplace").decode()

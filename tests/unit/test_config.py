@@ -105,7 +105,7 @@ def test_every_problem_at_once_each_with_its_place(tmp_path: Path) -> None:
         "environment variable LOGAGENT_GUARD__SETTLE: ",
         "environment variable LOGAGENT_GUARD__STTLE: there is no setting guard.sttle",
         "environment variable LOGAGENT_X__Y: there is no setting x.y",
-        f"{file}: cleanup.quarantine_dirs: relative is no absolute path",
+        f"{file}: cleanup.quarantine_dirs: relative is not an absolute path",
     ):  # fmt: skip
         assert [p for p in found if p.startswith(place)], (place, found)
     assert len(found) == 11
@@ -127,9 +127,9 @@ def test_what_does_not_hold_together_is_told_beside_what_does_not_parse(tmp_path
         [file, "assignments.file"],
         [file, "delete.workers"],
         [file, "assignments.sources"],
-        ["environment variable LOGAGENT_KAFKA__VERSION", "'newest' is no version of Kafka, such as 3.9.1"],
+        ["environment variable LOGAGENT_KAFKA__VERSION", "'newest' is not a version of Kafka, such as 3.9.1"],
         [file, "delete.bytes_per_second"],
-        ["environment variable LOGAGENT_METRICS__LISTEN", "'9640' is no HOST:PORT"],
+        ["environment variable LOGAGENT_METRICS__LISTEN", "'9640' is not HOST:PORT"],
     ]
 
 
@@ -154,7 +154,7 @@ def test_whatever_the_environment_holds_comes_to_settings_or_problems(values: di
         ('[assignments]\nsources = ["file"]', '"file" needs assignments.file'),
         ("[delete]\nbytes_per_second = 1023", "delete.bytes_per_second"),
         ('[publish]\nstore = "s3://bucket"', "publish.store: must be a mounted path"),
-        ('[cleanup]\nquarantine_dirs = ["a"]', "a is no absolute path"),
+        ('[cleanup]\nquarantine_dirs = ["a"]', "a is not an absolute path"),
         ('[metrics]\nlisten = "9640"', "metrics.listen"),
         ('[metrics]\nlisten = "127.0.0.1:99999"', "metrics.listen"),
         ("cleanup = 1", "cleanup: "),
@@ -224,7 +224,7 @@ def test_durations_add_up(parts: list[tuple[int, str]]) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "5", "m", "-5m", "5 m", "5M", "1.5h", "5min", 5, None, True, "5m x"])
 def test_what_is_no_duration(text: Any) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
 
@@ -238,7 +238,7 @@ def test_sizes(text: Any, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", -1, "1.5MB", "MiB", "1mib", None, True, 1.5])
 def test_what_is_no_size(text: Any) -> None:
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from logagent.agent.clock import Clock
-from logagent.agent.execute.log_manager import Execution
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.session.housekeeping import forget_failures_of_the_gone, forget_old_actions
 from logagent.agent.session.plan_cleanup import plan_cleanup, plan_queue
 from logagent.agent.session.session import Session, open_session
@@ -26,7 +25,6 @@ from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.state_dir import somebody_waits
 from logagent.model.facts import Facts
 from logagent.model.naming.names import DELETE_SUFFIX
-from logagent.model.planning.plan import Plan
 from logagent.model.summary import CycleSummary
 from logagent.settings import DAY_MS, Settings
 
@@ -46,16 +44,6 @@ class CycleAborted(Exception):
     """The daemon ends while a cycle still looks."""
 
 
-class CycleListener(Protocol):
-    """Who is told what a cycle sees and does, in its thread and before its summary."""
-
-    def inventory_taken(self, session: Session, facts: Facts) -> None: ...
-
-    def planned(self, job: str, plan: Plan, enforced: bool) -> None: ...
-
-    def executed(self, plan: Plan, execution: Execution) -> None: ...
-
-
 @dataclass(slots=True)
 class HostTotals:
     """What the last whole inventory counted, for the blast radius of a cycle that looks at marked directories only."""
@@ -69,15 +57,17 @@ class Cycles:
     """The cycles of one daemon. What outlives a cycle is kept here: failed log dirs, and inventories for the next scan.
 
     stop: asked between two files of a removal, and before each action. aborting: asked while a cycle still looks.
+    inventory_taken: told of each whole inventory, in the thread of the cycle and before it acts.
     """
 
     target: Target
     settings: Settings
     clock: Clock
     state_dir: str
-    listener: CycleListener
+    lines: LogLines
     stop: Callable[[], bool]
     aborting: Callable[[], bool]
+    inventory_taken: Callable[[Session, Facts], None] = lambda session, facts: None
     failures: LogDirFailures = field(default_factory=LogDirFailures)
     calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
@@ -157,7 +147,7 @@ class Cycles:
         session.take_inventory(self._progress(self._courtesy(self.aborting)))
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
-        self.listener.inventory_taken(session, facts)
+        self.inventory_taken(session, facts)
 
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
         self._look(cycle, session)
@@ -191,14 +181,14 @@ class Cycles:
     def _carry_out(self, cycle: CycleNotes, session: Session) -> None:
         plan = cycle.plan
         assert plan is not None
-        self.listener.planned(cycle.job, plan, self.enforced)
+        self.lines.planned(cycle.job, plan, self.enforced)
         if not self.enforced or not plan.actions or plan.needs_approval is not None or self.stop():
             return
         stop = self._courtesy(self.stop)
         # Whoever waits and never comes (Ctrl-Z) must not keep us from our work altogether.
         stop.not_before = self.let_in + WORK_SECONDS
         cycle.execution = session.log_manager(plan, stop=stop).execute(plan)
-        self.listener.executed(plan, cycle.execution)
+        self.lines.executed(plan, cycle.execution)
         if stop.somebody:
             self.let_in = self.clock.monotonic() + BUSY_SECONDS
             cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug

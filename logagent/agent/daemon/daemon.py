@@ -1,4 +1,4 @@
-"""The daemon: when what is done, who does it, and what follows from what came of it. `agent.work` does it.
+"""The daemon: when what is done, who does it, and what follows from what came of it. `jobs` does it.
 
 Threads. The main one takes signals, talks to systemd and waits; it touches no log dir. Three loops work: `act` (the
 cycles, one after the other), `health` (probes) and `publish` (the fleet store), none of which waits for another one.
@@ -8,16 +8,16 @@ clock and the scheduler that were passed in, so that a day of this is a test of 
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Callable
 
 from logagent.agent.clock import Clock
-from logagent.agent.daemon.control import Control, RunConfig, Work, changed_keys
 from logagent.agent.daemon.cycles import CycleAborted
-from logagent.agent.daemon.events import Events
-from logagent.agent.daemon.log_lines import Narrator
-from logagent.agent.daemon.loops import Loop
+from logagent.agent.daemon.jobs import Jobs
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.loops import Control, Loop
+from logagent.agent.daemon.reload import Reloader
+from logagent.agent.daemon.run_config import RunConfig, changed_keys
 from logagent.agent.daemon.scheduling import Scheduler
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
@@ -39,18 +39,18 @@ PUBLISH_RETRY_MS = 300_000
 
 
 class Daemon:
-    """One daemon over one `Work`. `load` reads the configuration again (raises ConfigError)."""
+    """The decisions of one daemon, over its `Jobs`. `load` reads the configuration again (raises ConfigError)."""
 
     def __init__(
         self,
         config: RunConfig,
         *,
         load: Callable[[], RunConfig],
-        work: Work,
+        jobs: Jobs,
         control: Control,
         clock: Clock,
         scheduler: Scheduler,
-        events: Events,
+        lines: LogLines,
         notifier: Notifier,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
@@ -58,21 +58,19 @@ class Daemon:
         self.control = control
         self.clock = clock
         self.scheduler = scheduler
-        self.events = events
+        self.events = lines.events
         self.notifier = notifier
-        self.narrator = Narrator(events)
+        self.lines = lines
         self.status_code: Exit | None = None
         self.started_ms = clock.now_ms()
         self.last: dict[str, CycleSummary] = {}
         self.last_health: HealthSummary | None = None
         self.last_publish: PublishSummary | None = None
         self._load = load
-        self._work = work
+        self._jobs = jobs
         self._wake = wake
         self._hinted = False
-        self._reloading: threading.Thread | None = None
-        self._reload_again = False
-        self._reload_mutex = threading.Lock()
+        self._reloader = Reloader(self.reload_now, self.notifier.reloading, self.events)
         self.loops = {name: Loop(name, self.run_job, clock.monotonic) for name in ("act", "health", "publish")}
         control.beat = self.loops["act"].beat
 
@@ -94,8 +92,8 @@ class Daemon:
 
     def watch_changed(self) -> None:
         """inotify covers other log dirs than before. Where it does not, the queue is looked at now and then."""
-        unwatched = self._work.unwatched()
-        self.narrator.watch(self.config.target.log_dirs, unwatched)
+        unwatched = self._jobs.unwatched()
+        self.lines.watch(self.config.target.log_dirs, unwatched)
         if unwatched:
             self._arm_queue(self.last.get("queue"))
 
@@ -104,7 +102,7 @@ class Daemon:
         self.post("queue")
 
     def _tick_publish(self) -> None:
-        if self._work.want_snapshot():
+        if self._jobs.want_snapshot():
             self.post("inventory")
 
     def schedule(self, *, first: bool) -> None:
@@ -119,7 +117,7 @@ class Daemon:
             at = now + interval if coming is None else min(coming, now + interval)
             self.scheduler.every(name, interval, tick, first_ms=at, jitter_ms=jitter)
         if first:
-            self._work.want_snapshot()
+            self._jobs.want_snapshot()
             for job in ("health", "queue", "cleanup"):
                 self.post(job)
 
@@ -129,26 +127,26 @@ class Daemon:
         """Do one job, in the thread of its loop. A bug in it is said, and the loop goes on."""
         try:
             if job == "health":
-                self._after_health(self._work.health())
+                self._after_health(self._jobs.health())
             elif job == "publish":
-                self._after_publish(self._work.publish())
+                self._after_publish(self._jobs.publish())
             else:
                 self.control.interrupted = False
-                run = {"queue": self._work.queue, "cleanup": self._work.cleanup, "inventory": self._work.inventory}
+                run = {"queue": self._jobs.queue, "cleanup": self._jobs.cleanup, "inventory": self._jobs.inventory}
                 self._after_cycle(run[job]())
         except CycleAborted:
             pass
         except Exception as e:
-            if self.events.changed(("unexpected", job), repr(e)):
+            if self.events.changed(("internal-error", job), repr(e)):
                 trace = traceback.format_exc()
-                self.events.say("unexpected", "error", job=job, error=repr(e), traceback=trace)
+                self.events.say("internal-error", "error", job=job, error=repr(e), traceback=trace)
             if LOOP_OF[job] == "act":
                 # Whatever it was about to arm is not armed.
                 self.scheduler.at("queue", self.clock.now_ms() + ERROR_RETRY_MS, lambda: self.post("queue"))
 
     def _after_cycle(self, s: CycleSummary) -> None:
         self.last[s.job] = s
-        self.narrator.cycle(s)
+        self.lines.cycle(s)
         now = self.clock.now_ms()
         if s.error is not None:
             wait = BUSY_RETRY_MS if s.error_slug == "busy" else ERROR_RETRY_MS
@@ -164,7 +162,7 @@ class Daemon:
         """The one-shot of the delete queue, for its next head. An empty queue waits for a hint, where hints come."""
         now = self.clock.now_ms()
         moments = [s.next_due_ms] if s is not None and s.next_due_ms is not None else []
-        if self._work.unwatched():
+        if self._jobs.unwatched():
             moments.append(now + POLL_MS)
         if moments:
             self.scheduler.at("queue", max(min(moments), now + 1), lambda: self.post("queue"))
@@ -174,9 +172,9 @@ class Daemon:
     def _after_health(self, s: HealthSummary) -> None:
         back = self._came_back(s)
         self.last_health = s
-        self.narrator.health(s)
+        self.lines.health(s)
         if back:
-            self._work.came_back(back)
+            self._jobs.came_back(back)
             self.post("cleanup")
         if s.log_dirs and len(s.offline) == len(s.log_dirs) and self.config.settings.health.on_all_offline == "halt":
             self.events.say("halted", "error", reason="all log dirs are offline, and health.on_all_offline is halt")
@@ -190,7 +188,7 @@ class Daemon:
         if s is None:
             return
         self.last_publish = s
-        self.narrator.publish(s)
+        self.lines.publish(s)
         if s.error is not None and s.waiting:
             wait = min(PUBLISH_RETRY_MS, self.config.settings.publish.interval)
             self.scheduler.at("publish again", self.clock.now_ms() + wait, lambda: self.post("publish"))
@@ -209,48 +207,29 @@ class Daemon:
         return f"{self.config.settings.cleanup.mode}, {dirs} log dir{'s' if dirs != 1 else ''}"
 
     def reload(self) -> None:
-        """Read the configuration again, in a thread of its own: it looks at paths, which may hang.
+        """Read the configuration again, in a thread of its own."""
+        self._reloader.reload()
 
-        One that is asked for while another is under way (which may have read its file already) follows that one.
-        """
-        with self._reload_mutex:
-            if self._reloading is not None:
-                if not self._reload_again:
-                    self.events.say("reload-waits", reason="an earlier one is still under way")
-                self._reload_again = True
-                return
-            self._reloading = threading.Thread(target=self._reload, name="logagent-reload", daemon=True)
-        self.notifier.reloading()
-        self._reloading.start()
-
-    def _reload(self) -> None:
-        while True:
-            try:
-                self.reload_now()
-            except Exception as e:
-                self.events.say("unexpected", "error", job="reload", error=repr(e), traceback=traceback.format_exc())
-                self.notifier.ready(self._summary())
-            with self._reload_mutex:
-                if not self._reload_again:
-                    self._reloading = None
-                    return
-                self._reload_again = False
-            self.notifier.reloading()
+    @property
+    def reloading(self) -> bool:
+        return self._reloader.running
 
     def reload_now(self) -> None:
+        """Read the configuration and take it up, or keep the present one and say why."""
         try:
             config = self._load()
             changes = changed_keys(self.config, config)
-            self._work.configure(config)
+            self._jobs.configure(config)
         except LogAgentError as e:
             problems = e.problems if isinstance(e, ConfigError) and e.problems else (str(e),)
-            self._work.reload_failed()
+            self._jobs.reload_failed()
             self.events.say("reload-failed", "error", kept="the running configuration", problems="; ".join(problems))
         else:
             self.config = config
             self.events.say("reloaded", file=config.file, changed=", ".join(changes) or "nothing")
             self._take_up(changes)
-        self.notifier.ready(self._summary())
+        finally:
+            self.notifier.ready(self._summary())
 
     def _take_up(self, changes: list[str]) -> None:
         if not changes:
@@ -278,7 +257,7 @@ class Daemon:
         for loop in self.loops.values():
             loop.end()
         ended = self.loops["act"].join(seconds)
-        self._work.close()
+        self._jobs.close()
         return ended
 
     # Signs of life

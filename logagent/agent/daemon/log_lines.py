@@ -26,11 +26,11 @@ def _shape(text: str | None) -> str | None:
     return None if text is None else _DIGITS.sub("#", text)
 
 
-class Narrator:
+class LogLines:
     """Safe for threads, as `Events` is; one per daemon."""
 
     def __init__(self, events: Events) -> None:
-        self._events = events
+        self.events = events
 
     # Plans
 
@@ -40,11 +40,11 @@ class Narrator:
         if not enforced:
             self._would(plan, whole)
         self._refused(plan.refusals, plan, whole)
-        if whole and self._events.changed("approval", plan.plan_id if plan.needs_approval is not None else None):
+        if whole and self.events.changed("approval", plan.plan_id if plan.needs_approval is not None else None):
             stop = plan.needs_approval
             if stop is not None:
                 hint = f"logagent cleanup --execute --approve {plan.plan_id}"
-                self._events.say(
+                self.events.say(
                     "needs-approval", "warning", plan=plan.plan_id, dirs=len(plan.actions), fact=stop.fact, hint=hint
                 )
 
@@ -53,9 +53,9 @@ class Narrator:
         news = self._news("would", told, whole)
         new = [p for k, p in zip(told, plan.actions, strict=True) if k in news]
         for p in new[:MOST_LINES]:
-            self._events.say("would-act", **_about(p, plan.plan_id))
+            self.events.say("would-act", **_about(p, plan.plan_id))
         if len(new) > MOST_LINES:
-            self._events.say("would-act-more", plan=plan.plan_id, dirs=len(new) - MOST_LINES)
+            self.events.say("would-act-more", plan=plan.plan_id, dirs=len(new) - MOST_LINES)
 
     def _refused(self, refusals: Sequence[Refusal], plan: Plan, whole: bool) -> None:
         single = [r for r in refusals if r.name]
@@ -63,7 +63,7 @@ class Narrator:
         news = self._news("refused", told, whole)
         new = [r for r in single if ("refused", r.log_dir, r.name) in news]
         for r in new[:MOST_LINES]:
-            self._events.say(
+            self.events.say(
                 "refused",
                 plan=plan.plan_id,
                 log_dir=r.log_dir,
@@ -73,16 +73,16 @@ class Narrator:
                 hint=r.hint,
             )
         for guard, count in Counter(r.guard for r in new[MOST_LINES:]).items():
-            self._events.say("refused-more", plan=plan.plan_id, guard=guard, dirs=count)
+            self.events.say("refused-more", plan=plan.plan_id, guard=guard, dirs=count)
 
     def _news(self, family: str, told: Mapping[_Key, str], whole: bool) -> AbstractSet[_Key]:
         """Which of these are to be said. More than `MOST_APART` are remembered as one, and said when any differs."""
         together = (family,)
         if whole:
-            self._events.forget_all_but(family, [*told, together] if len(told) <= MOST_APART else [together])
+            self.events.forget_all_but(family, [*told, together] if len(told) <= MOST_APART else [together])
         if len(told) <= MOST_APART:
-            return {key for key, value in told.items() if self._events.changed(key, value)}
-        return told.keys() if self._events.changed(together, sum(map(hash, told.items()))) else frozenset()
+            return {key for key, value in told.items() if self.events.changed(key, value)}
+        return told.keys() if self.events.changed(together, sum(map(hash, told.items()))) else frozenset()
 
     def executed(self, plan: Plan, execution: Execution) -> None:
         """Every action that was begun, with its outcome. What a guard stopped on the way is a refusal."""
@@ -99,26 +99,26 @@ class Narrator:
                 continue
             level = _LEVELS.get(result.outcome, "info")
             about = _about(p, plan.plan_id)
-            self._events.say("action", level, **about, outcome=result.outcome.value, error=result.error)
+            self.events.say("action", level, **about, outcome=result.outcome.value, error=result.error)
         for (action, outcome), count in rest.items():
-            self._events.say("actions-more", plan=plan.plan_id, action=action, outcome=outcome, dirs=count)
+            self.events.say("actions-more", plan=plan.plan_id, action=action, outcome=outcome, dirs=count)
 
     # Summaries
 
     def cycle(self, s: CycleSummary) -> None:
         if s.error is not None:
             busy = s.error_slug == "busy"
-            if self._events.changed("cycle-error", (s.error_slug, _shape(s.error))):
-                self._events.say("cycle-put-off" if busy else "cycle-failed", "info" if busy else "error",
+            if self.events.changed("cycle-error", (s.error_slug, _shape(s.error))):
+                self.events.say("cycle-deferred" if busy else "cycle-failed", "info" if busy else "error",
                                  job=s.job, slug=s.error_slug, error=s.error)  # fmt: skip
             return
-        if self._events.changed("cycle-error", None):
-            self._events.say("cycle-works-again", job=s.job)
+        if self.events.changed("cycle-error", None):
+            self.events.say("cycle-recovered", job=s.job)
         if s.job == "cleanup":
             self._assignments(s)
         figures = (s.mode, s.planned, tuple(sorted(s.refusals.items())), s.waiting, s.needs_approval)
-        if (self._events.changed(("cycle", s.job), figures) and (s.job == "cleanup" or s.planned)) or s.results:
-            self._events.say(
+        if (self.events.changed(("cycle", s.job), figures) and (s.job == "cleanup" or s.planned)) or s.results:
+            self.events.say(
                 "cycle",
                 job=s.job,
                 mode=s.mode,
@@ -133,38 +133,38 @@ class Narrator:
 
     def _assignments(self, s: CycleSummary) -> None:
         a = s.assignments
-        if self._events.changed("assignments", (a.source, a.usable, _shape(a.problem))):
+        if self.events.changed("assignments", (a.source, a.usable, _shape(a.problem))):
             level: Level = "info" if a.usable else "warning"
-            self._events.say("assignments", level, source=a.source or "none", usable=a.usable, problem=a.problem)
+            self.events.say("assignments", level, source=a.source or "none", usable=a.usable, problem=a.problem)
 
     def health(self, s: HealthSummary) -> None:
         """Log dirs whose state is another one than it was, and what a probe cannot do there (once)."""
         for d in s.log_dirs:
-            if self._events.changed(("health", d.path), (d.health, d.reason if d.health is Health.OFFLINE else None)):
+            if self.events.changed(("health", d.path), (d.health, d.reason if d.health is Health.OFFLINE else None)):
                 level = _HEALTH_LEVELS.get(d.health, "info")
-                self._events.say("log-dir", level, log_dir=d.path, health=d.health.value, reason=d.reason)
-            if d.health is Health.ONLINE and self._events.changed(("probe", d.path), d.limited) and d.limited:
-                self._events.say("probe-limited", log_dir=d.path, reason=d.limited)
+                self.events.say("log-dir", level, log_dir=d.path, health=d.health.value, reason=d.reason)
+            if d.health is Health.ONLINE and self.events.changed(("probe", d.path), d.limited) and d.limited:
+                self.events.say("probe-limited", log_dir=d.path, reason=d.limited)
 
     def watch(self, log_dirs: Iterable[str], unwatched: Mapping[str, str]) -> None:
         """Where inotify does not tell, and that it does again."""
         for path in log_dirs:
             problem = unwatched.get(path)
-            if self._events.changed(("watch", path), problem):
+            if self.events.changed(("watch", path), problem):
                 if problem is None:
-                    self._events.say("watch", log_dir=path, by="inotify")
+                    self.events.say("watch", log_dir=path, by="inotify")
                 else:
-                    self._events.say("watch", "warning", log_dir=path, by="polling", reason=problem)
+                    self.events.say("watch", "warning", log_dir=path, by="polling", reason=problem)
 
     def publish(self, s: PublishSummary) -> None:
         """That the store cannot be reached, or can be again; and snapshots that were given up."""
-        if self._events.changed("publish-error", _shape(s.error)):
+        if self.events.changed("publish-error", _shape(s.error)):
             if s.error is not None:
-                self._events.say("publish-failed", "warning", error=s.error, waiting=s.waiting)
+                self.events.say("publish-failed", "warning", error=s.error, waiting=s.waiting)
             else:
-                self._events.say("published", sent=s.sent, waiting=s.waiting)
-        if self._events.changed("publish-dropped", s.dropped or None) and s.dropped:
-            self._events.say("publish-dropped", "warning", snapshots=s.dropped, reason="the spool is full")
+                self.events.say("published", sent=s.sent, waiting=s.waiting)
+        if self.events.changed("publish-dropped", s.dropped or None) and s.dropped:
+            self.events.say("publish-dropped", "warning", snapshots=s.dropped, reason="the spool is full")
 
 
 def _by_outcome(s: CycleSummary) -> Counter[str]:

@@ -4,6 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Control:
+    """How the loops' work is told to stop, and says that it is alive. `interrupted`: the present cycle ends early."""
+
+    stopping: bool = False
+    interrupted: bool = False
+    beat: Callable[[], None] = field(default=lambda: None)
+
+    def stop(self) -> bool:
+        self.beat()
+        return self.stopping or self.interrupted
+
+    def aborting(self) -> bool:
+        self.beat()
+        return self.stopping
 
 
 class Loop:

@@ -11,13 +11,15 @@ from types import FrameType
 from typing import IO, Any
 
 from logagent.agent.clock import Clock
-from logagent.agent.daemon.control import Control, RunConfig
 from logagent.agent.daemon.daemon import Daemon
 from logagent.agent.daemon.events import Events, Format
+from logagent.agent.daemon.jobs import HostJobs
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.loops import Control
+from logagent.agent.daemon.run_config import RunConfig
 from logagent.agent.daemon.scheduling import ApsScheduler
 from logagent.agent.daemon.status import status_document
 from logagent.agent.daemon.status_socket import StatusServer
-from logagent.agent.daemon.work import HostWork
 from logagent.errors import Exit
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier
@@ -52,16 +54,16 @@ class Running:
         self.events.adopt_logging()
         self.notifier = Notifier(os.environ)
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        control = Control()
-        self.work = HostWork(config, control=control, clock=clock, state_dir=state_dir, events=self.events, host=host)
+        control, lines = Control(), LogLines(self.events)
+        self.jobs = HostJobs(config, control=control, clock=clock, state_dir=state_dir, lines=lines, host=host)
         self.daemon = Daemon(
             config,
             load=load,
-            work=self.work,
+            jobs=self.jobs,
             control=control,
             clock=clock,
             scheduler=ApsScheduler(),
-            events=self.events,
+            lines=lines,
             notifier=self.notifier,
             wake=self._wake,
         )
@@ -70,11 +72,11 @@ class Running:
     def once(self) -> Exit:
         """One round of everything, in this thread."""
         daemon = self.daemon
-        self.work.open(daemon.post, None)
-        self.work.want_snapshot()
+        self.jobs.open(daemon.post, None)
+        self.jobs.want_snapshot()
         for job in ("health", "cleanup", "publish"):
             daemon.run_job(job)
-        self.work.close()
+        self.jobs.close()
         s, health = daemon.last.get("cleanup"), daemon.last_health
         if s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
             return Exit.FAILED
@@ -107,14 +109,14 @@ class Running:
             pid=os.getpid(),
         )
         server = self._serve_status()
-        self.work.open(daemon.post, DirWatch(daemon.hint, daemon.watch_changed))
+        self.jobs.open(daemon.post, DirWatch(daemon.hint, daemon.watch_changed))
         daemon.start()
         self._wait()
         started = time.monotonic()
         ended = daemon.finish(END_SECONDS)
         if server is not None:
             server.close()
-        self.events.say("ended", seconds=time.monotonic() - started, in_time=ended)
+        self.events.say("stopped", seconds=time.monotonic() - started, in_time=ended)
         return daemon.status_code or Exit.OK
 
     def _wait(self) -> None:
@@ -130,14 +132,14 @@ class Running:
                 self.daemon.reload()
             now_drift = self._drift()
             if abs(now_drift - drift) > _CLOCK_SET_SECONDS:
-                self.events.say("clock-set", "warning", seconds=now_drift - drift)
+                self.events.say("clock-jumped", "warning", seconds=now_drift - drift)
                 self.daemon.clock_was_set()
                 drift = now_drift
             if self.daemon.is_alive(limit):
                 self.notifier.ping()
-            elif self.events.changed("silent", True):
+            elif self.events.changed("loop-stalled", True):
                 loops = ",".join(name for name, loop in self.daemon.loops.items() if loop.silent_seconds() >= limit)
-                self.events.say("silent", "error", loops=loops or "none: no tick comes", seconds=limit)
+                self.events.say("loop-stalled", "error", loops=loops or "none: no tick comes", seconds=limit)
 
     def _drift(self) -> float:
         """The wall clock against one that nobody sets (and that goes on while the host sleeps)."""
@@ -170,4 +172,4 @@ class Running:
             return None
 
     def _status(self) -> dict[str, Any]:
-        return status_document(self.daemon, self.work.status(), self._clock.now_ms(), self._host, self._state_dir)
+        return status_document(self.daemon, self.jobs.status(), self._clock.now_ms(), self._host, self._state_dir)

@@ -241,7 +241,7 @@ def _seconds(ms: float | None) -> float | None:
 
 
 def _text(label: str) -> str:
-    """A label value: bytes of a path that are no UTF-8 appear as `\\udcXX`, as in our documents."""
+    """A label value: bytes of a path that are not UTF-8 appear as `\\udcXX`, as in our documents."""
     return label.encode("utf-8", "backslashreplace").decode()
 
 

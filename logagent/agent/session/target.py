@@ -62,7 +62,7 @@ def parse_version(text: str) -> tuple[int, ...]:
     """(3, 9, 1) of `3.9.1`, (3, 6, 0) of Confluent's `7.6.0-ccs`. Raises ConfigError."""
     numbers = text.split("-", 1)[0].split(".")
     if len(numbers) < 2 or not all(n.isascii() and n.isdigit() for n in numbers):
-        problem = f"kafka.version: {text!r} is no version of Kafka"
+        problem = f"kafka.version: {text!r} is not a version of Kafka"
         raise ConfigError(
             problem, problems=(problem,), hint="write it such as 3.9.1 (Confluent's numbers are known too)"
         )

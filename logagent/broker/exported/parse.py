@@ -43,12 +43,12 @@ def parse_document(data: bytes, *, origin: str, schema: str) -> AssignmentImage:
     try:
         document = json.loads(data, object_hook=lambda found: _topic(found) if "partitions" in found else found)
         if not isinstance(document, dict):
-            raise _Wrong("it is no JSON object")
+            raise _Wrong("it is not a JSON object")
         return _image(document, origin, schema)
     except _Wrong as wrong:
         raise UnreadableError(f"{origin}: {wrong}") from wrong
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{origin}: it is no JSON document: {error}") from error
+        raise UnreadableError(f"{origin}: it is not a JSON document: {error}") from error
 
 
 def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImage:
@@ -60,7 +60,7 @@ def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImag
     topics = _member(document, "topics", list)
     for index, topic in enumerate(topics):
         if not isinstance(topic, Topic):
-            raise _Wrong(f"topics[{index}]: it is no topic with its partitions")
+            raise _Wrong(f"topics[{index}]: it is not a topic with its partitions")
     at_ms = _time(_member(document, "at", str))
     return make_image(
         topics,
@@ -81,7 +81,7 @@ def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImag
 def _member(container: dict[str, Any], key: str, kind: type[T]) -> T:
     value = container.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise _Wrong(f"{key}: {value!r:.60} is no {kind.__name__}")
+        raise _Wrong(f"{key}: {value!r:.60} is not a {kind.__name__}")
     return value
 
 
@@ -94,7 +94,7 @@ def _list(container: dict[str, Any], key: str, parse: Callable[[dict[str, Any]],
     for index, item in enumerate(_member(container, key, list)):
         try:
             if not isinstance(item, dict):
-                raise _Wrong("it is no JSON object")
+                raise _Wrong("it is not a JSON object")
             parsed.append(parse(item))
         except _Wrong as wrong:
             raise _Wrong(f"{key}[{index}]: {wrong}") from wrong
@@ -107,7 +107,7 @@ def _time(text: str) -> int:
             raise ValueError
         moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     except ValueError:
-        raise _Wrong(f"at: {text!r:.60} is no RFC 3339 time in UTC with milliseconds") from None
+        raise _Wrong(f"at: {text!r:.60} is not an RFC 3339 time in UTC with milliseconds") from None
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -130,7 +130,7 @@ _shared_id = lru_cache(maxsize=65_536)(canonical)
 def _node_ids(numbers: tuple[int, ...]) -> tuple[int, ...]:
     for number in numbers:
         if not 0 <= number <= _MAX_NODE:
-            raise _Wrong(f"{number!r:.60} is no node id")
+            raise _Wrong(f"{number!r:.60} is not a node id")
     if len(set(numbers)) != len(numbers):
         raise _Wrong("a node is there twice")
     return numbers
@@ -140,7 +140,7 @@ def _nodes(container: dict[str, Any], key: str) -> tuple[int, ...]:
     numbers = _member(container, key, list)
     for number in numbers:
         if type(number) is not int:
-            raise _Wrong(f"{key}: {number!r:.60} is no node id")
+            raise _Wrong(f"{key}: {number!r:.60} is not a node id")
     try:
         return _node_ids(tuple(numbers))
     except _Wrong as wrong:
@@ -151,14 +151,14 @@ def _directories(container: dict[str, Any], key: str) -> tuple[str, ...]:
     listed = _member(container, key, list)
     for one in listed:
         if not isinstance(one, str):
-            raise _Wrong(f"{key}: {one!r:.60} is no id")
+            raise _Wrong(f"{key}: {one!r:.60} is not an id")
     return tuple([_canonical(one, key) for one in listed])
 
 
 def _partition(row: dict[str, Any]) -> tuple[int, PartitionAssignment]:
     number = _member(row, "partition", int)
     if not 0 <= number <= _MAX_NODE:
-        raise _Wrong(f"partition: {number} is no partition")
+        raise _Wrong(f"partition: {number} is not a partition")
     replicas, directories = _nodes(row, "replicas"), _directories(row, "directories")
     if directories and len(directories) != len(replicas):
         raise _Wrong(f"directories: {len(directories)} for {len(replicas)} replicas")

@@ -21,7 +21,7 @@ def parse_partition_metadata(data: bytes) -> str:
 
     Raises UnreadableError where a 3.9.1 broker refuses the file, the zero id included; a broker takes the log dir
     offline for most of these. Only the first two lines count, whatever their keys are called, as in Kafka.
-    Deviation: bytes that are no UTF-8 are refused anywhere; Kafka sees them in the first 8192 bytes only.
+    Deviation: bytes that are not UTF-8 are refused anywhere; Kafka sees them in the first 8192 bytes only.
     """
     match = _AS_WRITTEN.fullmatch(data)
     topic_id = match[1].decode("ascii") if match is not None else _read(data)
@@ -42,7 +42,7 @@ def _read(data: bytes) -> str:
             raise UnreadableError(f"{PARTITION_METADATA}: unrecognized version {version}")
         return canonical(_value(lines[1]))
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"{PARTITION_METADATA}: byte {error.start} is no UTF-8") from None
+        raise UnreadableError(f"{PARTITION_METADATA}: byte {error.start} is not UTF-8") from None
     except ValueError as error:
         raise UnreadableError(f"{PARTITION_METADATA}: {error}") from None
 

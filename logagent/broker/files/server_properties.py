@@ -179,11 +179,11 @@ def _paths(text: str) -> list[str]:
 
 def _path(text: str) -> str:
     if "\0" in text:
-        raise ValueError(f"{text!r} is no path: it has a NUL character")
+        raise ValueError(f"{text!r} is not a path: it has a NUL character")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{text!r} is no path: it has half of a surrogate pair") from None
+        raise ValueError(f"{text!r} is not a path: it has half of a surrogate pair") from None
     return text
 
 
@@ -231,5 +231,5 @@ def _voters(text: str) -> list[int]:
         try:
             ids[parse_int(number)] = None
         except ValueError:
-            raise ValueError(f"{number!r} in {voter!r} is no voter id") from None
+            raise ValueError(f"{number!r} in {voter!r} is not a voter id") from None
     return list(ids)

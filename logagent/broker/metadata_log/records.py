@@ -200,7 +200,7 @@ class Reader:
         try:
             return self.take(length - 1).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UnreadableError(f"a metadata record holds a text that is no UTF-8: {error}") from error
+            raise UnreadableError(f"a metadata record holds a text that is not UTF-8: {error}") from error
 
     def string(self) -> str:
         text = self.nullable_string()

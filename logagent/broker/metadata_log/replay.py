@@ -159,7 +159,7 @@ class Replay:
         try:
             self.delete_delays[record.resource_name] = int(record.value)
         except ValueError as error:
-            raise UnreadableError(f"{DELETE_DELAY} is set to {record.value!r}, which is no number") from error
+            raise UnreadableError(f"{DELETE_DELAY} is set to {record.value!r}, which is not a number") from error
 
     def _partition(self, offset: int, record: PartitionRecord) -> None:
         topic = self.topics.get(record.topic_id)

@@ -44,7 +44,7 @@ class LockLook:
     held: somebody has a record lock on it that conflicts with an exclusive one (told by the lock's type: over PID
     namespaces, and for locks of an open file description, there is no usable PID). pid: the holder's, where the kernel
     names one. present: the file is there, which alone proves nothing: Kafka unlinks it at a clean stop and leaves it
-    behind when killed. readable: False if it could not be told; then `errno` says why (None: it is no regular file).
+    behind when killed. readable: False if it could not be told; then `errno` says why (None: it is not a regular file).
     """
 
     held: bool
@@ -156,7 +156,7 @@ class _Looker:
         if seen.errno is not None and seen.errno not in (errno.EACCES, errno.EPERM):
             # The disk, not the file: the wrapper around the action decides whether the log dir is offline.
             raise OSError(seen.errno, os.strerror(seen.errno), f"{self._log_dir}/{LOCK_FILE}")
-        why = os.strerror(seen.errno) if seen.errno is not None else "it is no regular file"
+        why = os.strerror(seen.errno) if seen.errno is not None else "it is not a regular file"
         raise BrokerHoldsLogDir(
             f"{self._log_dir}/{LOCK_FILE} cannot be read ({why}): it cannot be told whether a broker holds the log dir",
             log_dir=self._log_dir,

@@ -19,7 +19,7 @@ from logagent.host.linux.malloc import share_one_arena
 from logagent.host.state.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
 
 if TYPE_CHECKING:
-    from logagent.agent.daemon.control import RunConfig
+    from logagent.agent.daemon.run_config import RunConfig
 
 DAEMON_LOCK = "daemon.lock"
 
@@ -95,7 +95,7 @@ def _look_at(path: str) -> int:
 
 def load(call: Call, *, anew: bool = False) -> RunConfig:
     """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
-    from logagent.agent.daemon.control import RunConfig
+    from logagent.agent.daemon.run_config import RunConfig
 
     call.loaded_settings = None if anew else load_settings(call.config_file)
     settings = call.settings()

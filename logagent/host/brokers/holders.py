@@ -22,7 +22,7 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
     """
     seen = look(dir_fd)
     if not seen.readable:
-        why = os.strerror(seen.errno) if seen.errno is not None else "it is no regular file"
+        why = os.strerror(seen.errno) if seen.errno is not None else "it is not a regular file"
         return Holder(HolderState.UNREADABLE, detail=f"{LOCK_FILE} cannot be read: {why}")
     if seen.held:
         pid = seen.pid

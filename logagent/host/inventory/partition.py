@@ -123,7 +123,7 @@ class PartitionReader:
 
     @staticmethod
     def _odd(fd: int, name: str, found: os.stat_result, known: Known) -> Usage:
-        """What is no regular file: a directory with all that is in it, or a symlink, socket, FIFO or device."""
+        """What is not a regular file: a directory with all that is in it, or a symlink, socket, FIFO or device."""
         # Kafka makes none of these, and changes further down do not show in this directory's mtime.
         known.settled = False
         if not stat.S_ISDIR(found.st_mode):

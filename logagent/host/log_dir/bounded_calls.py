@@ -192,7 +192,7 @@ class BoundedCalls:
             # The limit of threads (systemd's TasksMax). An error of this call alone: those beside it are waited for,
             # and what they open is closed.
             self.returned(call)
-            return ItemFailed(f"no thread can be had for {path}: {e}", path=path, errno=errno.EAGAIN)
+            return ItemFailed(f"cannot start a thread for {path}: {e}", path=path, errno=errno.EAGAIN)
         return call
 
     def _wait(self, calls: Sequence[_Call[T]], limit: float | None) -> list[_Call[T]]:

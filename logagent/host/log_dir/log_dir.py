@@ -72,7 +72,7 @@ class Acting:
 def check_child_name(name: str) -> None:
     """Raise `NotAsPlanned` unless `name` names a direct child and nothing else."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise NotAsPlanned(f"{name!r} is no name of a directory in a log dir")
+        raise NotAsPlanned(f"{name!r} is not the name of a directory in a log dir")
 
 
 class OpenLogDir:
@@ -169,7 +169,7 @@ class OpenLogDir:
             raise NotAsPlanned(f"{path} is gone") from error
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise NotAsPlanned(f"{path} is no directory (a symlink is never followed)") from error
+                raise NotAsPlanned(f"{path} is not a directory (a symlink is never followed)") from error
             raise
         try:
             self._check_child(fd, path, expect)

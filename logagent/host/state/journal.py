@@ -1,7 +1,7 @@
 """The journal: what we meant to do, what came of it, and what we have seen. SQLite, WAL, `synchronous=FULL`.
 
 Guarantees. `begin` returns only when the intents are on disk; an intent without an outcome after a crash is therefore
-an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is no UTF-8
+an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is not UTF-8
 (directory names can hold anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").

@@ -20,7 +20,7 @@ odd-segment-file            fatal     all          `backup.log`: called like a s
 mounted-partition           warning   all          a partition directory that is a mount point
 future-name-too-long        info      all          a name to which `-future` cannot be added
 linked-partition            info      all          a partition directory that is a symlink
-undecodable-name            info      all          a name that is no UTF-8
+undecodable-name            info      all          a name that is not UTF-8
 wrong-directory             info      all          the cluster expects the partition in another log dir
 duplicate-log-dir           fatal     all [2]      one directory twice, by its name or through a symlink
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.daemon.control import RunConfig
 from logagent.agent.daemon.cycles import Cycles
+from logagent.agent.daemon.events import Events
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.run_config import RunConfig
 from logagent.agent.session import rows, summaries
 from logagent.agent.session.housekeeping import forget_old_actions
-from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoints import LOG_START_OFFSET
 from logagent.cli.commands.run import answering
 from logagent.host.state.journal import CheckpointEntry, Intent
 from logagent.host.state.state_dir import WAITING_NAME
-from logagent.model.facts import Facts
 from logagent.model.naming.names import delete_name, stray_name
 from logagent.model.planning.retention import DAY_MS, KEEP_MS
 from logagent.model.records import ActionKind, Health, Identity, Outcome
@@ -32,29 +33,14 @@ from tests.publish_host import Publishing, TurnedClock
 HEX = "0123456789abcdef" * 2
 
 
-class Listener:
-    """Hears of an inventory, where the test wants to do something just then."""
-
-    def __init__(self, inventory_taken: Callable[[], None] = lambda: None) -> None:
-        self._taken = inventory_taken
-
-    def inventory_taken(self, session: Session, facts: Facts) -> None:
-        self._taken()
-
-    def planned(self, *_: object) -> None:
-        pass
-
-    def executed(self, *_: object) -> None:
-        pass
-
-
-def cycles(host: Host, listener: Listener | None = None) -> Cycles:
+def cycles(host: Host, inventory_taken: Callable[[], None] = lambda: None) -> Cycles:
     return Cycles(
         target=host.target,
         settings=host.settings,
         clock=host.clock,
         state_dir=str(host.state),
-        listener=listener or Listener(),
+        lines=LogLines(Events(io.StringIO(), host.clock.now_ms)),
+        inventory_taken=lambda session, facts: inventory_taken(),
         stop=lambda: False,
         aborting=lambda: False,
         failures=host.failures,
@@ -128,7 +114,7 @@ def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypat
         return real(*args)
 
     monkeypatch.setattr(summaries, "ledger", ledger)
-    life = cycles(host, Listener())
+    life = cycles(host)
     summary = life.cleanup()
     assert (summary.error, list(summary.ledgers), sizes) == (None, [str(good)], [2])
     with host.session() as session:

@@ -104,7 +104,7 @@ def test_one_dead_of_two_is_said_once_and_the_healthy_one_is_served_all_along(
         wait_until(lambda: not (point / STRAY).exists(), "it is served again")
         assert len(offline_said(daemon, point)) == 1, daemon.log_text()
         assert not offline_said(daemon, good)
-        assert not daemon.said("unexpected") and not daemon.said("cycle-failed")
+        assert not daemon.said("internal-error") and not daemon.said("cycle-failed")
         assert daemon.end() < TERM_LIMIT
     assert served.longest < MOST_SECONDS, "no cycle waited for the dead disk"
 
@@ -229,7 +229,7 @@ def test_a_file_system_that_hangs_wholly_holds_up_nothing_not_even_the_end(good:
             seen = served.times
             wait_until(lambda: served.times > seen + 1, "and after a reload while it hangs")
             assert daemon.end() < TERM_LIMIT, "with calls that hang"
-            assert not daemon.said("silent") and not daemon.said("unexpected")
+            assert not daemon.said("loop-stalled") and not daemon.said("internal-error")
     assert served.longest < MOST_SECONDS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +14,11 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.cycles import Cycles
-from logagent.agent.execute.log_manager import Execution
-from logagent.agent.session.session import Session
+from logagent.agent.daemon.events import Events
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.session.target import resolve_target
 from logagent.host.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal
 from logagent.host.state.state_dir import WAITING_NAME
-from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import DAY_MS, CleanupSettings, DeleteSettings, KafkaSettings, Settings
 from tests.disk.killed import HEX, lay_out, partition
@@ -37,19 +36,6 @@ class Clock(SystemClock):
 
     def boottime(self) -> float:
         return super().boottime() + self.ahead_ms / 1000
-
-
-class Silent:
-    """Nobody listens; the last plan is kept."""
-
-    plan: Plan | None = None
-
-    def inventory_taken(self, session: Session, facts: Facts) -> None: ...
-
-    def planned(self, job: str, plan: Plan, enforced: bool) -> None:
-        self.plan = plan
-
-    def executed(self, plan: Plan, execution: Execution) -> None: ...
 
 
 @pytest.fixture
@@ -70,7 +56,7 @@ def cycles_of(root: Path, *log_dirs: str, clock: Clock | None = None, **cleanup:
         settings=settings,
         clock=clock or Clock(),
         state_dir=str(root / "state"),
-        listener=Silent(),
+        lines=LogLines(Events(io.StringIO(), (clock or Clock()).now_ms)),
         stop=lambda: False,
         aborting=lambda: False,
     )

@@ -128,14 +128,14 @@ def test_the_watchdog_is_fed_while_the_loops_work(host: CliHost) -> None:
     environment = {"WATCHDOG_USEC": "1000000"}
     with notify_socket() as systemd, daemon_of(host, NOTIFY_SOCKET=systemd.path, **environment) as daemon:
         systemd.wait_for("WATCHDOG", count=5)
-        assert daemon.events("silent") == []
+        assert daemon.events("loop-stalled") == []
         assert daemon.stop()[0] == 0
 
 
 HANGS = """
 import sys, threading
-from logagent.agent.daemon.work import HostWork
-HostWork.cleanup = lambda self: threading.Event().wait()
+from logagent.agent.daemon.jobs import HostJobs
+HostJobs.cleanup = lambda self: threading.Event().wait()
 from logagent.cli.main import main
 main(sys.argv[1:])
 """
@@ -149,7 +149,7 @@ def test_a_hung_loop_is_not_pinged_for(host: CliHost) -> None:
             host.root, "--config", host.toml, "--state-dir", host.state, command=command, **environment
         ) as daemon:
             systemd.wait_for("WATCHDOG", count=2)
-            assert daemon.wait_for("silent")["loops"] == "act"
+            assert daemon.wait_for("loop-stalled")["loops"] == "act"
             systemd.read()
             fed = systemd.seen[-1][0]
             wait_until(lambda: time.monotonic() > fed + 2, "two seconds")
@@ -165,7 +165,7 @@ def test_commands_act_beside_it(host: CliHost) -> None:
             assert delete(host, "--partition", partition, *FREELY).status == 0
         assert host.run("cleanup", "--execute", "--json").status in (0, 3)
         assert daemon.process.poll() is None
-        assert daemon.events("unexpected") == []
+        assert daemon.events("internal-error") == []
 
 
 def test_once_does_what_is_due_and_exits(host: CliHost) -> None:

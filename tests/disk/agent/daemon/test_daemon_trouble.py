@@ -68,7 +68,7 @@ def test_sigterm_ends_within_five_seconds_amid_100_gb(loop_fs: LoopFs, tmp_path:
         wait_until(lambda: not first.exists(), "the first file to go")
         status, seconds = daemon.stop()
         assert (status, seconds < 5.0) == (0, True), seconds
-        assert daemon.wait_for("ended")["in_time"] is True
+        assert daemon.wait_for("stopped")["in_time"] is True
     left = sorted(marked.iterdir())
     assert 50 < len(left) < 100, "it stopped between two files"
     with Journal.open_read_only(str(tmp_path / "state")) as journal:
@@ -100,7 +100,7 @@ def test_no_room_for_the_journal_stops_the_deleting_and_not_the_process(loop_fs:
         assert (d1 / MARKED).is_dir(), "nothing is done that cannot be remembered"
         assert len(daemon.events("cycle-failed")) == 1, "it is said once"
         filler.unlink()
-        daemon.wait_for("cycle-works-again")
+        daemon.wait_for("cycle-recovered")
         daemon.wait_for("action", action="remove", outcome="done", name=MARKED)
         assert daemon.stop()[0] == 0
     assert not (d1 / MARKED).exists()
@@ -120,7 +120,7 @@ def test_it_starts_and_stays_where_there_is_no_room_at_all(loop_fs: LoopFs, tmp_
     with daemon_on(tmp_path, d1, state=state / "s") as daemon:
         daemon.wait_for("cycle-failed", slug="journal")
         daemon.wait_for("log-dir", log_dir=str(d1), health="online")
-        assert (d1 / MARKED).is_dir() and daemon.events("unexpected") == []
+        assert (d1 / MARKED).is_dir() and daemon.events("internal-error") == []
         assert daemon.stop()[0] == 0
 
 
@@ -233,11 +233,11 @@ def test_a_command_waits_for_the_cycle_and_the_daemon_for_the_command(tmp_path: 
         assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state) as daemon:
-            said = daemon.wait_for("cycle-put-off")
+            said = daemon.wait_for("cycle-deferred")
             assert "cli:somebody" in said["error"] and str(holder.pid) in said["error"]
             holder.stdin.close()
-            daemon.wait_for("cycle-works-again")
-            assert len(daemon.events("cycle-put-off")) == 1
+            daemon.wait_for("cycle-recovered")
+            assert len(daemon.events("cycle-deferred")) == 1
             assert daemon.stop()[0] == 0
 
 
@@ -263,7 +263,7 @@ def test_a_command_gets_its_turn_amid_a_removal_of_hours(loop_fs: LoopFs, tmp_pa
         )
         assert done.returncode == 3, done.stderr
         assert "its removal has begun" in done.stdout, "it got its turn, and an answer"
-        assert daemon.wait_for("cycle-put-off")["level"] == "info"
+        assert daemon.wait_for("cycle-deferred")["level"] == "info"
         left = len(list(marked.iterdir()))
         assert left > 20
         wait_until(lambda: len(list(marked.iterdir())) < left - 5, "the removal to go on")

@@ -257,12 +257,12 @@ FIRST = ("topics", 0, "partitions", 0)
         (_set(*FIRST, "partition", 10), "a partition is there twice"),
         (_set(*FIRST, "partition", "0"), "partition: '0'"),
         (_set(*FIRST, "replicas", [1, 1]), "replicas: a node is there twice"),
-        (_set(*FIRST, "replicas", [1, True]), "replicas: True is no node id"),
+        (_set(*FIRST, "replicas", [1, True]), "replicas: True is not a node id"),
         (_set(*FIRST, "replicas", [-1, 2]), "replicas: -1"),
         (_set(*FIRST, "replicas", None), "replicas: None"),
         (_set(*FIRST, "isr", [2**31]), "isr: 2147483648"),
         (_set(*FIRST, "directories", [id_of(11)]), "directories: 1 for 2 replicas"),
-        (_set(*FIRST, "directories", [1, 2]), "directories: 1 is no id"),
+        (_set(*FIRST, "directories", [1, 2]), "directories: 1 is not an id"),
         (_set(*FIRST, "directories", ["x", "y"]), "directories: "),
         (_set("brokers", None), "brokers: None"),
         (_set("brokers", 0, "node_id", "1"), r"brokers\[0\]: node_id"),
@@ -282,7 +282,7 @@ def test_a_member_that_is_wrong_is_named(change: Callable[[Any], None], says: st
 
 @pytest.mark.parametrize("body", [b'{"a":1e', b'{"a":' + b"[" * 100_000, b'{"a":\xff', b'{"a":' + b"9" * 5000, b"[1"])
 def test_no_json_behind_a_right_checksum(body: bytes) -> None:
-    with pytest.raises(UnreadableError, match="f: it is no JSON"):
+    with pytest.raises(UnreadableError, match="f: it is not a JSON"):
         parse_assignments(body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n', "f")
 
 

@@ -130,7 +130,7 @@ def test_what_is_no_regular_file_cannot_be_told(fd: int, tmp_path: Path, what: s
             bound.bind(str(lock))
     seen = look(fd)
     assert (seen.held, seen.present, seen.readable) == (False, True, False)
-    with pytest.raises(BrokerHoldsLogDir, match="it is no regular file"):
+    with pytest.raises(BrokerHoldsLogDir, match="it is not a regular file"):
         Interlock(fd, str(tmp_path)).before()
 
 

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.agent.daemon.control import Control, RunConfig
 from logagent.agent.daemon.cycles import CycleAborted
 from logagent.agent.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, POLL_MS, Daemon
 from logagent.agent.daemon.events import Events
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.loops import Control
+from logagent.agent.daemon.run_config import RunConfig
 from logagent.agent.session.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ConfigError, Exit
@@ -141,11 +143,11 @@ class Life:
         self.daemon = Daemon(
             first or config(),
             load=load,
-            work=self.work,
+            jobs=self.work,
             control=self.control,
             clock=self.clock,
             scheduler=self.scheduler,
-            events=Events(self.out, self.clock.now_ms, "json"),
+            lines=LogLines(Events(self.out, self.clock.now_ms, "json")),
             notifier=Notifier({}),
         )
 
@@ -269,7 +271,7 @@ def test_an_error_is_said_once_and_tried_again_until_it_is_over() -> None:
     assert len(life.work.times("cleanup")) >= HOUR_MS // ERROR_RETRY_MS
     life.work.error = None
     life.run(2 * ERROR_RETRY_MS)
-    assert len(life.said("cycle-works-again")) == 1
+    assert len(life.said("cycle-recovered")) == 1
     life.work.error = ("journal", "the journal cannot be used: disk full")
     life.run(HOUR_MS)
     assert len(life.said("cycle-failed")) == 2, "it is news again"
@@ -289,7 +291,7 @@ def test_a_command_that_acts_is_waited_for() -> None:
     life.start()
     life.run(3 * BUSY_RETRY_MS)
     assert len(life.work.times("cleanup")) == 4
-    assert [line["level"] for line in life.said("cycle-put-off")] == ["info"]
+    assert [line["level"] for line in life.said("cycle-deferred")] == ["info"]
 
 
 def test_a_log_dir_that_dies_and_comes_back_is_said_once_each_and_looked_at_anew() -> None:
@@ -331,7 +333,7 @@ def test_a_bug_in_a_cycle_is_said_once_with_its_place_and_does_not_end_the_loop(
     life.start()
     life.run(HOUR_MS)
     assert len(life.work.times("cleanup")) == 7
-    said = life.said("unexpected")
+    said = life.said("internal-error")
     assert {line["job"] for line in said} == {"queue", "cleanup"} and len(said) == 2
     assert "ZeroDivisionError" in said[0]["traceback"] and "\n" not in life.out.getvalue().splitlines()[0]
 
@@ -344,7 +346,7 @@ def test_a_cycle_that_is_aborted_leaves_no_trace() -> None:
 
     life.work.during = abort
     life.start()
-    assert life.daemon.last == {} and life.said("unexpected") == []
+    assert life.daemon.last == {} and life.said("internal-error") == []
 
 
 def test_publishing_takes_an_inventory_and_is_tried_again_while_the_store_is_away() -> None:

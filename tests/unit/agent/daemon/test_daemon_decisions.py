@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from logagent.agent.daemon.control import RunConfig
 from logagent.agent.daemon.daemon import ERROR_RETRY_MS
 from logagent.agent.daemon.events import MOST_LINES, Events
-from logagent.agent.daemon.log_lines import MOST_APART, Narrator
+from logagent.agent.daemon.log_lines import MOST_APART, LogLines
+from logagent.agent.daemon.run_config import RunConfig
 from logagent.config import load
 from logagent.errors import ConfigError
 from logagent.model.planning.plan import Plan, Proposal
@@ -51,15 +51,15 @@ def test_a_reload_that_is_asked_for_during_another_one_is_not_lost() -> None:
     go_on.set()
     wait_until(lambda: life.daemon.config.settings.cleanup.interval == 2 * HOUR_MS)
     wait_until(lambda: len(life.said("reloaded")) == 2)
-    assert len(life.said("reload-waits")) == 1
+    assert len(life.said("reload-queued")) == 1
 
 
 def test_a_bug_in_a_reload_is_said_and_the_next_one_comes() -> None:
     answers = iter((lambda: 1 / 0, config))
     life = Life(load=lambda: next(answers)())  # type: ignore[arg-type,return-value]
     life.daemon.reload()
-    wait_until(lambda: bool(life.said("unexpected")))
-    wait_until(lambda: life.daemon._reloading is None)
+    wait_until(lambda: bool(life.said("internal-error")))
+    wait_until(lambda: not life.daemon.reloading)
     life.daemon.reload()
     wait_until(lambda: bool(life.said("reloaded")))
 
@@ -142,16 +142,16 @@ def test_what_would_be_done_is_said_once_however_much_it_is(many: int) -> None:
     """Beyond 50,000 all was said again in every cycle, and with it what had been said of other things."""
     out = io.StringIO()
     events = Events(out, lambda: 0, "json")
-    narrator = Narrator(events)
+    log = LogLines(events)
     assert events.changed(("health", "/d1"), "online")
     proposals = tuple(
         Proposal(ActionKind.REMOVE, directory(f"orders-{n}.{HEX}-delete"), "stray-retention") for n in range(many)
     )
     plan = Plan("p", 0, proposals, ())
     for _ in range(3):
-        narrator.planned("cleanup", plan, False)
+        log.planned("cleanup", plan, False)
     lines = out.getvalue().splitlines()
     assert len(lines) == min(many, MOST_LINES) + (many > MOST_LINES)
     assert not events.changed(("health", "/d1"), "online")
-    narrator.planned("cleanup", replace(plan, actions=proposals[:-1]), False)
+    log.planned("cleanup", replace(plan, actions=proposals[:-1]), False)
     assert len(out.getvalue().splitlines()) - len(lines) == (MOST_LINES + 1 if many > MOST_APART + 1 else 0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.agent.daemon.events import MOST_LINES, Events, Value, as_text
-from logagent.agent.daemon.log_lines import Narrator
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.execute.log_manager import Execution
 from logagent.model.planning.plan import ActionResult, Plan, Proposal, Refusal, action_id
 from logagent.model.records import ActionKind, Outcome
@@ -92,10 +92,10 @@ def refusal(name: str, guard: str = "in-use") -> Refusal:
 
 def test_a_refusal_is_told_once_until_it_is_another_one_or_over() -> None:
     out = io.StringIO()
-    narrator = Narrator(Events(out, lambda: NOW, "json"))
+    log = LogLines(Events(out, lambda: NOW, "json"))
     for found in (("a-0",), ("a-0",), ("a-0", "b-0"), (), ("a-0",)):
-        narrator.planned("cleanup", plan(refusals=tuple(refusal(n) for n in found)), True)
-    narrator.planned("cleanup", plan(refusals=(refusal("a-0", "lock"),)), True)
+        log.planned("cleanup", plan(refusals=tuple(refusal(n) for n in found)), True)
+    log.planned("cleanup", plan(refusals=(refusal("a-0", "lock"),)), True)
     assert [(e["name"], e["guard"]) for e in lines(out)] == [
         ("a-0", "in-use"), ("b-0", "in-use"), ("a-0", "in-use"), ("a-0", "lock"),
     ]  # fmt: skip
@@ -103,20 +103,20 @@ def test_a_refusal_is_told_once_until_it_is_another_one_or_over() -> None:
 
 def test_the_queue_does_not_forget_what_the_whole_cycle_told() -> None:
     out = io.StringIO()
-    narrator = Narrator(Events(out, lambda: NOW, "json"))
-    narrator.planned("cleanup", plan(refusals=(refusal("a-0"),)), True)
-    narrator.planned("queue", plan(), True)
-    narrator.planned("cleanup", plan(refusals=(refusal("a-0"),)), True)
+    log = LogLines(Events(out, lambda: NOW, "json"))
+    log.planned("cleanup", plan(refusals=(refusal("a-0"),)), True)
+    log.planned("queue", plan(), True)
+    log.planned("cleanup", plan(refusals=(refusal("a-0"),)), True)
     assert len(lines(out)) == 1
 
 
 def test_thousands_of_one_kind_are_counted() -> None:
     out = io.StringIO()
-    narrator = Narrator(Events(out, lambda: NOW, "json"))
+    log = LogLines(Events(out, lambda: NOW, "json"))
     names = tuple(f"t-{n}.0123456789abcdef0123456789abcdef-stray" for n in range(4000))
-    narrator.planned("cleanup", plan(*names), False)
-    narrator.planned("cleanup", plan(refusals=tuple(map(refusal, names))), True)
-    narrator.executed(plan(*names), Execution({action_id(p): ActionResult(Outcome.DONE) for p in plan(*names).actions}))
+    log.planned("cleanup", plan(*names), False)
+    log.planned("cleanup", plan(refusals=tuple(map(refusal, names))), True)
+    log.executed(plan(*names), Execution({action_id(p): ActionResult(Outcome.DONE) for p in plan(*names).actions}))
     told = lines(out)
     assert len(told) <= 3 * (MOST_LINES + 1)
     rest = {str(e["event"]): e["dirs"] for e in told if str(e["event"]).endswith("-more")}
@@ -128,16 +128,16 @@ def test_failures_are_told_however_many_there_are() -> None:
     names = tuple(f"t-{n}.0123456789abcdef0123456789abcdef-stray" for n in range(MOST_LINES + 5))
     p = plan(*names)
     results = {action_id(a): ActionResult(Outcome.FAILED, "EBUSY") for a in p.actions}
-    Narrator(Events(out, lambda: NOW, "json")).executed(p, Execution(results))
+    LogLines(Events(out, lambda: NOW, "json")).executed(p, Execution(results))
     assert [e["level"] for e in lines(out)] == ["warning"] * (MOST_LINES + 5)
 
 
 def test_a_plan_that_needs_approval_is_told_once_with_the_command_and_again_when_it_is_another() -> None:
     out = io.StringIO()
-    narrator = Narrator(Events(out, lambda: NOW, "json"))
+    log = LogLines(Events(out, lambda: NOW, "json"))
     stop = Refusal("", "", "blast-radius", "21 directories are more than 20", "read the plan")
     for stopped in (stop, stop, None, stop):
-        narrator.planned("cleanup", plan("a-0", stop=stopped), True)
+        log.planned("cleanup", plan("a-0", stop=stopped), True)
     told = lines(out)
     assert [e["event"] for e in told] == ["needs-approval"] * 2
     assert "--approve 0123456789abcdef" in str(told[0]["hint"])

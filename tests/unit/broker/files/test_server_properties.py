@@ -171,7 +171,7 @@ def test_all_problems_are_told_at_once_each_with_its_line() -> None:
         ("log.segment.delete.delay.ms=-1", "below 0"),
         ("log.segment.delete.delay.ms=", "not a number"),
         ("node.id=2147483648", "not a number up to 2147483647"),
-        ("controller.quorum.voters=one@host:9093", "no voter id"),
+        ("controller.quorum.voters=one@host:9093", "not a voter id"),
         ("controller.quorum.voters=1@host", "id@host:port"),
         ("log.dirs=/a\\u0000b", "NUL"),
         ("log.dirs=/a\\udc80", "surrogate"),

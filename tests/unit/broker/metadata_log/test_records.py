@@ -110,7 +110,7 @@ def test_directories_that_do_not_match_the_replicas_are_refused() -> None:
 
 def test_a_text_that_is_no_utf8_is_refused() -> None:
     raw = writer.topic("abc", id_of(1)).replace(b"abc", b"a\xffc")
-    with pytest.raises(UnreadableError, match="no UTF-8"):
+    with pytest.raises(UnreadableError, match="not UTF-8"):
         decode_record(raw)
 
 

@@ -115,7 +115,7 @@ A0 = writer.partition(id_of(1), 0, [1, 2])
         ([writer.BEGIN, writer.BEGIN], "within another"),
         ([writer.END], "not begun"),
         ([writer.ABORT], "not begun"),
-        ([writer.config(4, "", "log.segment.delete.delay.ms", "soon")], "is no number"),
+        ([writer.config(4, "", "log.segment.delete.delay.ms", "soon")], "is not a number"),
     ],
 )
 def test_histories_that_no_controller_wrote_are_refused(values: list[bytes], says: str) -> None:
