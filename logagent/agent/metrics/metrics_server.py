@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from socketserver import TCPServer
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
@@ -24,9 +25,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from logagent.agent.metrics.metrics import Metrics
 from logagent.errors import LogAgentError
 
-# A client that connects and says nothing is let go after so long, and only so many are listened to at a time.
+# A client that connects and says nothing is dropped after so long, or sooner for others: only so many are listened to.
 _CLIENT_SECONDS = 10.0
-_MOST_CLIENTS = 16
+_MOST_CLIENTS = 32
 _SHORTAGE_SECONDS = 0.2
 
 
@@ -90,11 +91,16 @@ def _only_metrics(app: Any) -> App:
 
 
 class _Server(ThreadingWSGIServer):
+    """A thread per connection, `_MOST_CLIENTS` at most. One more takes the place of the oldest, which is dropped: any
+    local user can hold connections open, but a scrape is over in milliseconds and is never the oldest for long."""
+
     # Connections that the kernel completes before we come to accept them; further ones wait for seconds.
     request_queue_size = 4 * _MOST_CLIENTS
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
-        self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
+        # In the order in which they came; a socket in here is not closed yet.
+        self._open: dict[socket.socket, None] = {}
+        self._mutex = threading.Lock()
         super().__init__(address, handler)
 
     def get_request(self) -> Any:
@@ -113,20 +119,20 @@ class _Server(ThreadingWSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:
-            self._places.release()  # no thread could be started
-            raise
+        with self._mutex:
+            if len(self._open) >= _MOST_CLIENTS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                # Its thread reads the end, and closes it.
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
+    def shutdown_request(self, request: Any) -> None:
+        with self._mutex:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no event; anything else is a bug, and must be seen."""
