@@ -13,7 +13,8 @@ from typing import Any
 from logagent.agent.clock import SystemClock
 from logagent.agent.publish.publish import Publisher
 from logagent.agent.publish.spool import SPOOL_BYTES
-from logagent.agent.session.session import Session, open_session
+from logagent.agent.session.open_session import open_session
+from logagent.agent.session.session import Session
 from logagent.agent.session.target import resolve_target
 from logagent.config import load
 from logagent.model.facts import Facts

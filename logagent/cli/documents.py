@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from logagent.agent.execute.log_manager import Execution
 from logagent.agent.session.session import Session
 from logagent.host.state.journal import CheckpointEntry, Entry
-from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id
+from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.times import rfc3339, rfc3339_or_none
 
@@ -37,8 +36,8 @@ def plan_document(
         "schema": "logagent.plan/1",
         "at": rfc3339(plan.made_at_ms),
         "host": host,
-        "cluster_id": session.sight.cluster.cluster_id,
-        "node_id": session.sight.cluster.node_id,
+        "cluster_id": session.log_dirs.cluster.cluster_id,
+        "node_id": session.log_dirs.cluster.node_id,
         "plan_id": plan.plan_id,
         "mode": mode,
         "assignments": session.assignments.document(plan.made_at_ms),

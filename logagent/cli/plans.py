@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from logagent.agent.execute.log_manager import Execution
 from logagent.agent.session.session import Session
 from logagent.cli.documents import plan_document
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.cli.session import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
 from logagent.errors import Exit
+from logagent.host.log_dir.calls import Stop, never
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan
-from logagent.model.records import ActionKind, Outcome
+from logagent.model.planning.plan import Execution, Plan
+from logagent.model.records import ActionKind, Outcome, PartitionDir
 
 MakePlan = Callable[[Session, Facts], Plan]
+Look = Callable[[Sequence[PartitionDir]], Facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A plan, what came of it (None: a dry run), and the document that says so."""
+
+    plan: Plan
+    execution: Execution | None
+    document: dict[str, Any]
 
 
 def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
@@ -25,23 +36,38 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
-        plan = make_plan(session, facts)
-        drops = session.checkpoint_drops(plan)
-        execution = _carry_out(session, plan, call) if execute else None
-        note_health(call, facts)
-        mode = "execute" if execute else "dry-run"
-        document = plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops)
-    set_status(call, plan, execution)
+        done = carry_out(call, session, facts, make_plan(session, facts), execute=execute)
+    set_status(call, done.plan, done.execution)
     if call.json:
-        dump(document)
+        dump(done.document)
     else:
-        show_plan(call, document, plan, now_ms=plan.made_at_ms)
+        show_plan(call, done)
 
 
-def _carry_out(session: Session, plan: Plan, call: Call) -> Execution:
-    removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
-    with Stopper() as stop, Progress(call, "Removing", total=removing) as progress:
-        return session.log_manager(plan, stop=stop, on_progress=progress.on_bytes).execute(plan)
+def carry_out(
+    call: Call,
+    session: Session,
+    facts: Facts,
+    plan: Plan,
+    *,
+    execute: bool,
+    stop: Stop = never,
+    look: Look | None = None,
+) -> Done:
+    """Carry `plan` out, if `execute`; SIGINT and SIGTERM end it between two files, as `stop` does.
+
+    `look`: how facts are gathered anew (default: as the session does).
+    """
+    drops = session.checkpoint_drops(plan)
+    execution = None
+    if execute:
+        removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
+        with Stopper() as stopper, Progress(call, "Removing", total=removing) as progress:
+            manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
+            execution = (manager if look is None else replace(manager, look=look)).execute(plan)
+    note_health(call, facts)
+    mode = "execute" if execute else "dry-run"
+    return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))
 
 
 def set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
@@ -56,8 +82,9 @@ def set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
         call.came_to(Exit.REFUSED)
 
 
-def show_plan(call: Call, document: Mapping[str, Any], plan: Plan, *, now_ms: int) -> None:
+def show_plan(call: Call, done: Done) -> None:
     """The plan as tables for a person."""
+    document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
         columns = [("action", "left"), ("directory", "path"), ("becomes", "path"), ("why", "left"), ("size", "right")]
@@ -72,7 +99,7 @@ def show_plan(call: Call, document: Mapping[str, Any], plan: Plan, *, now_ms: in
     if document["waiting"]:
         rows = [
             [w["action"], f"{w['log_dir']}/{w['name']}", w["reason"],
-             "" if p.until_ms is None else f"{human_time(p.until_ms)} (in {human_ms(p.until_ms - now_ms)})"]
+             "" if p.until_ms is None else f"{human_time(p.until_ms)} (in {human_ms(p.until_ms - plan.made_at_ms)})"]
             for w, p in zip(document["waiting"], plan.waiting, strict=True)
         ]  # fmt: skip
         columns = [("action", "left"), ("directory", "path"), ("waits for", "text"), ("until", "left")]

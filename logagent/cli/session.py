@@ -12,7 +12,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.session import EXECUTOR_WAIT_SECONDS, Session, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, open_session
+from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target, resolve_target
 from logagent.cli.options import Call
 from logagent.errors import Exit

@@ -111,10 +111,13 @@ class PartitionDir:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
+    """`lock_open_by`: who has `.lock` open, an unlinked one too, without having the lock."""
+
     state: HolderState
     pid: int | None = None
     start_time_ms: int | None = None
     detail: str | None = None
+    lock_open_by: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from logagent.host.brokers.holders import scan_open_files
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import remove_dir
 from logagent.model.naming.names import classify, delete_name
 from logagent.model.records import Identity
@@ -98,7 +99,7 @@ def remove_slowly(argument: str) -> None:
         def work() -> None:
             budget = ByteBudget(int(rate))
             for name, identity in children(log_dir):
-                remove_dir(log_dir, name, identity, Interlock(log_dir.fd, path), budget=budget)
+                remove_dir(log_dir, name, identity, Interlock(log_dir.fd, path), control=WorkControl(budget=budget))
 
         measured(work)
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.health import LogDirHealth
-from logagent.agent.execute.log_manager import Execution
+from logagent.agent.session.open_session import open_session
 from logagent.agent.session.plan_cleanup import plan_cleanup
-from logagent.agent.session.session import Session, open_session
+from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
 from logagent.model.summary import HealthSummary
 from logagent.settings import CleanupSettings, DeleteSettings, HealthSettings, Settings
@@ -67,7 +68,7 @@ class Host:
         with self.session() as session:
             session.take_inventory()
             plan = plan_cleanup(session, session.facts())
-            return session.log_manager(plan, stop=lambda: False, on_progress=on_progress).execute(plan)
+            return session.log_manager(on_progress=on_progress).execute(plan)
 
     def round(self) -> dict[str, Health]:
         """One round of probes."""

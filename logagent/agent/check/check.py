@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
 from logagent.agent.session.session import Session
-from logagent.broker.process.version import version_of_process
-from logagent.host.brokers.discovery import version_installed
 from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.log_dir.probe import Prober
@@ -63,21 +61,23 @@ def run_check(
     all stands in the way. The inventory of `session` is used; where it has none, `before_inventory` (default: read the
     assignments) and then the inventory come after the probes.
     """
-    probes = dict(Prober().probe_all(session.sight.online().values(), timeout))
-    _mark_failed(probes.values(), session.sight.failures)
+    probes = dict(Prober().probe_all(session.log_dirs.online().values(), timeout))
+    _mark_failed(probes.values(), session.log_dirs.failures)
     if not session.inventories:
         # A directory younger than the assignments proves nothing, so those are read first; a disk that hangs would
         # hold that up, so it is probed before.
         (before_inventory or session.read_assignments)()
         session.take_inventory(on_progress)
     facts = session.facts()
-    chosen = version if version is not None else _exact_version(session, facts)
-    oldest = facts.kafka_version if chosen is None else None
+    known = session.kafka_version(facts.log_dirs)
+    chosen = version if version is not None else known.exact
+    oldest = known.at_least if chosen is None else None
     who = user if user is not None else _broker_user(facts.log_dirs.values())
     looker = Looker(session, facts, probes, who, deep)
     seen = looker.all_log_dirs()
     metadata = MetadataDir(session, seen, timeout, who).look()
-    findings = check(_start_facts(session, facts, seen + metadata, who, about_to_start), chosen, at_least=oldest)
+    start = _start_facts(session, facts, seen + metadata, who, about_to_start)
+    findings = check(replace(start, kafka_version=known), chosen, at_least=oldest)
     return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
 
 
@@ -85,17 +85,6 @@ def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> Non
     for p in probes:
         if STATES.get(p.outcome) is Health.OFFLINE:
             failures.mark_offline(p.path, p.reason or "the probe failed")
-
-
-def _exact_version(session: Session, facts: Facts) -> Version | None:
-    """As configured, of the running broker's jars, or of those beside its configuration. The `metadata.version` of
-    the cluster, which the session falls back to, only says what it is at least."""
-    if session.target.kafka_version is not None:
-        return session.target.kafka_version
-    for f in facts.log_dirs.values():
-        if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
-            return version
-    return version_installed(session.target.config)
 
 
 def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
@@ -152,8 +141,8 @@ def _server(session: Session, seen: Iterable[LogDirSeen]) -> ServerSeen:
 def _assigned(session: Session) -> frozenset[TopicPartition]:
     """The partitions that this node is a replica of by name, also from assignments too old for verdicts: what makes a
     finding worse may be believed sooner than what makes it better."""
-    image, node_id = session.assignments.shown, session.sight.cluster.node_id
-    if image is None or node_id is None or image.cluster_id != session.sight.cluster.cluster_id:
+    image, node_id = session.assignments.shown, session.log_dirs.cluster.node_id
+    if image is None or node_id is None or image.cluster_id != session.log_dirs.cluster.cluster_id:
         return frozenset()
     return frozenset(
         TopicPartition(name, number)

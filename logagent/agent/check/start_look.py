@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from logagent.agent.session.session import Session
-from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import LogAgentError
 from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.inventory.scan import SYMLINK_ERROR
@@ -27,13 +26,13 @@ from logagent.host.log_dir.start_facts import (
 )
 from logagent.model.check.facts import Denied, LogDirSeen, PathProblem
 from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.health.given_up import given_up, lock_facts
 from logagent.model.health.probe import ProbeOutcome, ProbeResult
 from logagent.model.records import Health, Holder, HolderState, Kind
 
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 HELD = (HolderState.HELD, HolderState.STARTING)
 # A broker locks its log dirs one after the other: only of one that is older can it be said that it left one out.
-_SETTLED_MS = 30_000
 STATES = {
     ProbeOutcome.FAILED: Health.OFFLINE,
     ProbeOutcome.HUNG: Health.OFFLINE,
@@ -59,12 +58,14 @@ class Looker:
         self._user = user
         self._deep = deep
         self._broker = _the_broker(facts.log_dirs.values())
+        log_dirs = {path: f for path, f in facts.log_dirs.items() if not f.quarantine}
+        self._lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
 
     def all_log_dirs(self) -> tuple[LogDirSeen, ...]:
         return tuple(self._one(path, f) for path, f in self._facts.log_dirs.items())
 
     def _one(self, path: str, f: LogDirFacts) -> LogDirSeen:
-        log_dir = self._session.sight.online().get(path)
+        log_dir = self._session.log_dirs.online().get(path)
         seen = LogDirSeen(path, os.path.realpath(path), holder=f.holder, detail=f.health_reason)
         if log_dir is None:
             problem = path_problem(path) if path not in self._probes else None
@@ -77,7 +78,7 @@ class Looker:
                 seen = replace(self._inside(log_dir, seen), health=health, detail=detail)
         except LogAgentError as e:
             return replace(seen, health=Health.OFFLINE, detail=str(e))
-        given_up = self._given_up(f)
+        given_up = self._given_up(path)
         if given_up is not None:
             reason = f"the running broker (process {given_up}) gave it up"
             return replace(seen, given_up_by=given_up, health=Health.OFFLINE, detail=reason)
@@ -120,16 +121,12 @@ class Looker:
             return Health.ONLINE, None
         return f.health, f.health_reason
 
-    def _given_up(self, f: LogDirFacts) -> int | None:
-        """The PID of the running broker, where it has other log dirs and neither the lock nor `.lock` of this one."""
-        broker = self._broker
-        if broker is None or broker.pid is None or broker.start_time_ms is None:
+    def _given_up(self, path: str) -> int | None:
+        """The PID of the running broker, where it is certain that it gave this log dir up."""
+        found, broker = self._lost.get(path), self._broker
+        if found is None or broker is None or broker.pid != found.pid or not found.is_settled(self._facts.now_ms):
             return None
-        if self._facts.now_ms - broker.start_time_ms < _SETTLED_MS:
-            return None
-        free = f.holder.state is HolderState.FREE
-        files_only = f.holder.state is HolderState.HIDDEN and LOCK_FILE not in (f.holder.detail or "")
-        return broker.pid if free or (files_only and f.holder.pid == broker.pid) else None
+        return found.pid
 
     def _is_the_broker(self, holder: Holder) -> bool | None:
         if holder.state not in HELD:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.session.housekeeping import forget_failures_of_the_gone, forget_old_actions
+from logagent.agent.session.open_session import open_session
 from logagent.agent.session.plan_cleanup import plan_cleanup, plan_queue
-from logagent.agent.session.session import Session, open_session
+from logagent.agent.session.session import Session
 from logagent.agent.session.summaries import CycleNotes
 from logagent.agent.session.target import Target
 from logagent.errors import Busy, LogAgentError
@@ -187,7 +188,7 @@ class Cycles:
         stop = self._courtesy(self.stop)
         # Whoever waits and never comes (Ctrl-Z) must not keep us from our work altogether.
         stop.not_before = self.let_in + WORK_SECONDS
-        cycle.execution = session.log_manager(plan, stop=stop).execute(plan)
+        cycle.execution = session.log_manager(stop=stop).execute(plan)
         self.lines.executed(plan, cycle.execution)
         if stop.somebody:
             self.let_in = self.clock.monotonic() + BUSY_SECONDS

@@ -14,6 +14,7 @@ from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, Visit
+from logagent.model.health.given_up import LockFacts, given_up
 from logagent.model.health.states import LogDirState, Seen, next_state
 from logagent.model.records import Health, Identity
 from logagent.model.summary import HealthSummary, LogDirSummary
@@ -118,27 +119,23 @@ class LogDirHealth:
             self._scans[path].start()
 
     def _given_up(self) -> dict[str, str]:
-        """The log dirs that nobody holds while a broker holds others of them, and has no `.lock` of these open.
-
-        Kafka closes the lock of a log dir that it takes offline (`LogManager.handleLogDirFailure`); a `.lock` that is
-        still open has only been unlinked by somebody.
-        """
+        """Why the running broker seems to have given up a log dir, by path. Looks at no disk."""
         locks = {p: v.lock for p, v in self._visits.items() if v.lock is not None and p in self._target.log_dirs}
-        held = {path: lock.pid for path, lock in locks.items() if lock.held}
-        free = [path for path, lock in locks.items() if lock.readable and not lock.held]
-        if not held or not free:
+        held = [lock for lock in locks.values() if lock.held]
+        if not held or len(held) == len(locks):
             return {}
-        pids = {pid for pid in held.values() if pid is not None}
-        open_files = [open_lock_files(pid) for pid in pids]
-        has_open = frozenset[str]().union(*(files or () for files in open_files))
-        if any(not shares_our_mounts(pid) for pid in pids) and len(has_open) > len(held):
-            return {}  # in a container the paths are others: one of these may be the one
-        who = f"the running broker (process {min(pids)})" if pids else "the running broker"
-        reason = f"{who} holds other log dirs but not this one: it gave it up"
-        return {path: reason for path in free if not self._is_among(path, has_open)}
-
-    def _is_among(self, path: str, has_open: frozenset[str]) -> bool:
-        return not has_open.isdisjoint({f"{self._visits[path].real}/.lock", f"{path}/.lock"})
+        pids = {lock.pid for lock in held if lock.pid is not None}
+        has_open = {pid: open_lock_files(pid) or frozenset() for pid in pids}
+        # In a container the paths are others: one of those that are open beyond the held ones may be any of these.
+        elsewhere = any(not shares_our_mounts(pid) for pid in pids)
+        unclear = elsewhere and len(frozenset[str]().union(*has_open.values())) > len(held)
+        facts = {}
+        for path, lock in locks.items():
+            names = {f"{self._visits[path].real}/.lock", f"{path}/.lock"}
+            open_by = frozenset(pid for pid, files in has_open.items() if not names.isdisjoint(files))
+            held_now = lock.held if lock.readable else None
+            facts[path] = LockFacts(held_now, lock.pid, open_by=None if unclear else open_by)
+        return {path: found.reason for path, found in given_up(facts).items()}
 
     def _summary(self, path: str) -> LogDirSummary:
         state, result = self._states[path], self._visits[path].result

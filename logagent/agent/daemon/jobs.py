@@ -163,9 +163,9 @@ class HostJobs:
 
     def _inventory_taken(self, session: Session, facts: Facts) -> None:
         if self._watch is not None:
-            online = session.sight.online()
+            online = session.log_dirs.online()
             self._watch.follow({path: (d.identity, d.mount_id) for path, d in online.items()})
-        for gone in self.known.keys() - set(session.sight.opened()) - set(self._config.target.log_dirs):
+        for gone in self.known.keys() - set(session.log_dirs.opened()) - set(self._config.target.log_dirs):
             self.known.pop(gone, None)
         held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
         self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from logagent.agent.daemon.events import MOST_LINES, Events, Level
-from logagent.agent.execute.log_manager import Execution
-from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id
+from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.records import Health, Outcome
 from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 

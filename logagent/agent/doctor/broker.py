@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from logagent.agent.session.assignments import Assignments, load_assignments
+from logagent.agent.session.kafka_version import look_at_versions
 from logagent.agent.session.target import Target
 from logagent.broker.files.server_properties import ServerProperties
 from logagent.broker.process.launch import launch_of_java
-from logagent.broker.process.version import at_least, version_of_class_path, version_of_process
-from logagent.host.brokers.discovery import BrokerFound, brokers_of, version_installed, version_running
+from logagent.broker.process.version import version_of_process
+from logagent.host.brokers.discovery import BrokerFound, brokers_of, version_installed
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.model.assignments.cluster import ClusterView
-from logagent.model.doctor.facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook, Version
+from logagent.model.doctor.facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
+from logagent.model.health.kafka_version import KafkaVersion, which_version
 from logagent.model.records import HolderState
 from logagent.settings import Settings
 
@@ -36,7 +38,7 @@ def look_at_brokers(found: Sequence[BrokerFound], chosen: str | None) -> tuple[B
             user=user_name(b.user) if b.user is not None else None,
             unit=b.unit.name if b.unit is not None else None,
             unit_file=b.unit.file if b.unit is not None else None,
-            version=version_running(b) or version_installed(b.config),
+            version=(version_of_process(b.pid) if b.pid is not None else None) or version_installed(b.config),
             chosen=chosen is not None and same_file(b.config, chosen),
             candidate=b in candidates,
         )
@@ -105,34 +107,12 @@ def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
 
 
 def find_version(
-    target: Target, holders: Iterable[HolderLook], brokers: Iterable[BrokerLook], read: Assignments | None
-) -> tuple[Version | None, str | None, bool]:
-    """The version of the broker, how it was found, and whether it is only the oldest that it can be."""
-    if target.kafka_version is not None:
-        return target.kafka_version, "kafka.version says so", False
-    for h in holders:
-        version = version_of_process(h.pid) or _named_jars(h.pid)
-        if version is not None:
-            return version, f"the jars of process {h.pid}", False
-    for b in brokers:
-        # One that starts holds nothing yet.
-        if b.chosen and b.pid is not None and b.version is not None:
-            return b.version, f"the jars of process {b.pid}", False
-    installed = version_installed(target.config)
-    if installed is not None:
-        return installed, "the jars of the installation that this configuration belongs to", False
-    image = read.shown if read is not None else None
-    oldest = at_least(image.metadata_version) if image is not None else None
-    return oldest, "the metadata.version of its cluster" if oldest is not None else None, True
-
-
-def _named_jars(pid: int) -> Version | None:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            launch = launch_of_java([os.fsdecode(word) for word in file.read().split(b"\0")])
-    except OSError:
-        return None
-    return version_of_class_path(launch.class_path) if launch is not None else None
+    target: Target, log_dirs: Iterable[LogDirLook], brokers: Iterable[BrokerLook], read: Assignments | None
+) -> KafkaVersion:
+    """The version of the broker and what says so; one that starts holds nothing yet, and counts too."""
+    holders = [d.pid for d in log_dirs if d.pid is not None and d.holder in (HolderState.HELD, HolderState.STARTING)]
+    starting = [b.pid for b in brokers if b.chosen and b.pid is not None]
+    return which_version(look_at_versions(target, [*holders, *starting], read))
 
 
 def look_at_assignments(

@@ -28,7 +28,7 @@ from logagent.agent.doctor.host import (
     look_at_service,
     mounts_or_none,
 )
-from logagent.agent.session.log_dirs import HostSight
+from logagent.agent.session.log_dirs import LogDirs
 from logagent.agent.session.target import Target, resolve_target
 from logagent.broker.files.server_properties import read_server_properties
 from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
@@ -114,9 +114,9 @@ def _with_broker(
         # What processes have open there is left alone: even to look at that would hang.
         failures.mark_offline(path, "its disk does not answer")
     calls = BoundedCalls(failures, LOOK_SECONDS)
-    with HostSight(replace(target, log_dirs=answering), clock, failures, calls=calls) as sight:
-        seen = sight.log_dir_facts()
-        cluster = sight.cluster
+    with LogDirs(replace(target, log_dirs=answering), clock, failures, calls=calls) as opened:
+        seen = opened.log_dir_facts()
+        cluster = opened.cluster
     looks = tuple(
         replace(
             _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
@@ -137,15 +137,12 @@ def _with_broker(
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
-    version, how, least = find_version(target, holders, facts.brokers, read)
     return replace(
         facts,
         config=config,
         log_dirs=looks,
         holders=holders,
-        version=version,
-        version_from=how,
-        at_least=least,
+        kafka_version=find_version(target, looks, facts.brokers, read),
         cluster_id=cluster.cluster_id,
         node_id=cluster.node_id,
         cluster_problems=tuple(cluster.problems),

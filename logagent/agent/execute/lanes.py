@@ -1,143 +1,57 @@
-"""The execution of a plan: one lane after the other in a command, one lane per log dir side by side in the daemon."""
+"""Lanes: the actions of a plan, in order. A command has one; the daemon has one per log dir, side by side."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from logagent.agent.execute.removals import Remover
-from logagent.agent.execute.renames import RenameBatch
 from logagent.errors import JournalError, LogAgentError
-from logagent.host.log_dir.calls import Stop, StoppableInterlock, never
+from logagent.host.log_dir.calls import DiskCalls, Stop
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.control import WorkControl
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import ActionResult, Plan, Proposal, Refusal, action_id, keep_pairs
-from logagent.model.records import ActionKind, Outcome
+from logagent.model.planning.plan import ActionResult, Execution, Guard, Plan, Proposal, Refusal, action_id
+from logagent.model.records import Outcome
 
-if TYPE_CHECKING:
-    from logagent.agent.execute.log_manager import LogManager
-
-# Facts older than this are gathered anew before the next directory is removed.
-FACTS_VALID_SECONDS = 1.0
 # Renames in one batch. Their log start offsets leave the checkpoint before the first and those of renames that did not
 # happen come back after the last: what a broker that starts meanwhile can meet is kept short.
 BATCH = 256
 
 
 @dataclass(slots=True)
-class Execution:
-    """What came of a plan: a result per action id, and the refusals that came up on the way."""
-
-    results: dict[str, ActionResult] = field(default_factory=dict)
-    refusals: list[Refusal] = field(default_factory=list)
-
-    @property
-    def freed_bytes(self) -> int:
-        return sum(r.freed_bytes for r in self.results.values())
-
-
-_STOPPED = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
-
-
-@dataclass(slots=True)
 class Lane:
-    """Carries out actions in their order, into `execution`.
+    """Where the results of actions in their order are collected. `look` gathers the facts anew."""
 
-    `look` gathers the facts anew. `stop`: between two actions or files, from outside. `given_up`: nobody waits for this
-    lane any more, because its log dir hung; nothing is changed from then on.
-    """
-
-    manager: LogManager
-    plan: Plan
-    execution: Execution
+    plan_id: str
     look: Callable[[], Facts]
-    stop: Stop
-    given_up: Stop = never
+    control: WorkControl
+    execution: Execution = field(default_factory=Execution)
 
-    def run(self, actions: Sequence[Proposal]) -> None:
-        """Raises JournalError."""
-        for is_rename, group in groupby(actions, key=lambda p: p.action is not ActionKind.REMOVE):
-            if is_rename:
-                self._rename(list(group))
-            else:
-                self._remove(group)
+    def passes(self, p: Proposal, facts: Facts, guards: Iterable[Guard]) -> bool:
+        """Whether every guard lets `p` pass on `facts`; if not, the refusal is its result."""
+        refusal = next((r for guard in guards if (r := guard(p, facts)) is not None), None)
+        if refusal is not None:
+            self.refused(refusal, [p])
+        return refusal is None
 
-    def _rename(self, proposals: Sequence[Proposal]) -> None:
-        for (source, target), asked in batches(proposals):
-            # Not even a look once it was told to stop: one takes a while on a busy host, and there can be many.
-            facts = None if self.stop() else self.look()
-            if facts is None or self.stop():
-                self.execution.results.update(dict.fromkeys(map(action_id, asked), _STOPPED))
-                continue
-            passed = [p for p in asked if self._passes(p, facts)]
-            here = {(p.dir.log_dir, p.dir.name) for p in asked}
-            permitted, alone = keep_pairs(passed, [p for p in asked if p.makes_room_for in here])
-            self._skip(passed, alone)
-            if not permitted:
-                continue
-            log_dirs = self.manager.log_dirs
-            # The one of the two that a broker locks: the other is a quarantine directory.
-            opened = log_dirs[target if facts.log_dirs[source].quarantine else source]
-            run = RenameBatch(
-                log_dir=opened,
-                source=log_dirs[source],
-                target=log_dirs[target],
-                journal=self.manager.journal,
-                interlock=StoppableInterlock(opened.fd, opened.path, self.given_up),
-                now_ms=self.manager.clock.now_ms,
-                plan_id=self.plan.plan_id,
-                actor=self.manager.actor,
-                stop=self.stop,
-            )
-            self.execution.results.update(run.run(permitted))
+    def refused(self, refusal: Refusal, among: Iterable[Proposal]) -> None:
+        self.execution.refusals.append(refusal)
+        for p in among:
+            if (p.dir.log_dir, p.dir.name) == (refusal.log_dir, refusal.name):
+                self.came_to(p, ActionResult(Outcome.SKIPPED, f"{refusal.guard}: {refusal.fact}"))
 
-    def _remove(self, proposals: Iterable[Proposal]) -> None:
-        manager = self.manager
-        remover = Remover(
-            log_dirs=manager.log_dirs,
-            journal=manager.journal,
-            now_ms=manager.clock.now_ms,
-            plan_id=self.plan.plan_id,
-            actor=manager.actor,
-            stop=self.stop,
-            given_up=self.given_up,
-            budget=manager.budget,
-            workers=manager.workers,
-            on_progress=manager.on_progress,
-        )
-        facts, seen_at = self.look(), manager.clock.monotonic()
+    def stopped(self, proposals: Iterable[Proposal]) -> None:
         for p in proposals:
-            if self.stop():
-                self.execution.results[action_id(p)] = _STOPPED
-                continue
-            if manager.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
-                facts, seen_at = self.look(), manager.clock.monotonic()
-            if self._passes(p, facts):
-                result = remover.run(p, facts)
-                self.execution.results[action_id(p)] = result
-                if result.outcome is not Outcome.DONE:
-                    seen_at = float("-inf")
+            self.came_to(p, ActionResult(Outcome.SKIPPED, "stopped before its turn"))
 
-    def _skip(self, passed: Sequence[Proposal], alone: Sequence[Refusal]) -> None:
-        self.execution.refusals += alone
-        why = {(r.log_dir, r.name): f"{r.guard}: {r.fact}" for r in alone}
-        for p in passed:
-            if (p.dir.log_dir, p.dir.name) in why:
-                skipped = ActionResult(Outcome.SKIPPED, why[p.dir.log_dir, p.dir.name])
-                self.execution.results[action_id(p)] = skipped
+    def came_to(self, p: Proposal, result: ActionResult) -> None:
+        self.execution.results[action_id(p)] = result
 
-    def _passes(self, p: Proposal, facts: Facts) -> bool:
-        for guard in self.manager.guards:
-            refusal = guard(p, facts)
-            if refusal is not None:
-                self.execution.refusals.append(refusal)
-                skipped = ActionResult(Outcome.SKIPPED, f"{refusal.guard}: {refusal.fact}")
-                self.execution.results[action_id(p)] = skipped
-                return False
-        return True
+
+Work = Callable[[Lane, Sequence[Proposal]], None]
 
 
 def batches(proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, str], list[Proposal]]]:
@@ -153,67 +67,65 @@ def batches(proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, str], li
         yield places, batch
 
 
-class SideBySide:
-    """One lane per log dir, all at the same time; a lane that hangs holds up no other.
+def side_by_side(
+    plan: Plan,
+    look: Callable[[], Facts],
+    control: WorkControl,
+    log_dirs: Mapping[str, OpenLogDir],
+    calls: DiskCalls,
+    work: Work,
+    time_is_up: Stop,
+) -> Execution:
+    """`work` for one lane per log dir, all at the same time; a lane that hangs holds up no other.
 
     The daemon's plans only: their actions concern one log dir each (with a quarantine directory on its file system).
+    Raises JournalError when every lane has ended; after one in any lane the others end too.
     """
+    whole, parts = _parts(plan, log_dirs)
+    failed = threading.Event()
+    looking = threading.Lock()
 
-    def __init__(self, manager: LogManager, plan: Plan) -> None:
-        self._manager = manager
-        self._plan = plan
-        self._looking = threading.Lock()
-        self._failed = False
-        longest = manager.longest_seconds
-        self._until = manager.clock.monotonic() + longest if longest is not None else float("inf")
+    def look_in_turn() -> Facts:
+        with looking:  # each looks at all processes of the host
+            return look()
 
-    def execute(self) -> Execution:
-        """Raises JournalError when every lane has ended."""
-        whole = Execution()
-        parts: dict[str, list[Proposal]] = {}
-        for p in self._plan.actions:
-            first = self._first_path(p.dir.log_dir)
-            if first == p.dir.log_dir:
-                parts.setdefault(first, []).append(p)
-            else:
-                same = ActionResult(Outcome.SKIPPED, f"{p.dir.log_dir} is the same directory as {first}")
-                whole.results[action_id(p)] = same
-        lanes = {path: Execution() for path in parts}
-        jobs = {path: partial(self._lane, lanes[path], actions) for path, actions in parts.items()}
-        ended = self._manager.calls.work(jobs)
-        for path, actions in parts.items():
-            error = ended[path]
-            if isinstance(error, JournalError):
-                raise error
-            # A lane that was given up may still add to its results when it wakes up: these are copied at once.
-            results = dict(lanes[path].results)
-            if isinstance(error, LogAgentError):
-                failed = ActionResult(Outcome.FAILED, str(error))
-                results = {action_id(p): failed for p in actions} | results
-            whole.results |= results
-            whole.refusals += list(lanes[path].refusals)
-        return whole
-
-    def _first_path(self, path: str) -> str:
-        """The first path to this directory: in one that has two (a symlink) no two lanes may work at the same time, for
-        they have one temp file of a checkpoint between them."""
-        opened = self._manager.log_dirs
-        identity = opened[path].identity
-        return next(other for other, log_dir in opened.items() if log_dir.identity == identity)
-
-    def _lane(self, execution: Execution, actions: Sequence[Proposal], given_up: Stop) -> None:
+    def run(lane: Lane, actions: Sequence[Proposal], given_up: Stop) -> None:
         def stop() -> bool:
-            if self._manager.clock.monotonic() >= self._until:
-                return True
-            return given_up() or self._failed or self._manager.stop()
+            return time_is_up() or given_up() or failed.is_set() or control.stop()
 
+        lane.control = replace(control, stop=stop, given_up=given_up)
         try:
-            Lane(self._manager, self._plan, execution, self._look, stop, given_up).run(actions)
+            work(lane, actions)
         except JournalError:
-            self._failed = True
+            failed.set()
             raise
 
-    def _look(self) -> Facts:
-        """One after the other: each looks at all processes of the host."""
-        with self._looking:
-            return self._manager.look()
+    lanes = {path: Lane(plan.plan_id, look_in_turn, control) for path in parts}
+    ended = calls.work({path: partial(run, lanes[path], actions) for path, actions in parts.items()})
+    for path, actions in parts.items():
+        error = ended[path]
+        if isinstance(error, JournalError):
+            raise error
+        # A lane that was given up may still add to its results when it wakes up: these are copied at once.
+        results = dict(lanes[path].execution.results)
+        if isinstance(error, LogAgentError):
+            results = {action_id(p): ActionResult(Outcome.FAILED, str(error)) for p in actions} | results
+        whole.results |= results
+        whole.refusals += list(lanes[path].execution.refusals)
+    return whole
+
+
+def _parts(plan: Plan, log_dirs: Mapping[str, OpenLogDir]) -> tuple[Execution, dict[str, list[Proposal]]]:
+    """The actions by log dir. In a directory that has two paths (a symlink) no two lanes may work at the same time, for
+    they have one temp file of a checkpoint between them: what was planned under the second path is skipped."""
+    skipped = Execution()
+    parts: dict[str, list[Proposal]] = {}
+    for p in plan.actions:
+        identity = log_dirs[p.dir.log_dir].identity
+        first = next(path for path, log_dir in log_dirs.items() if log_dir.identity == identity)
+        if first == p.dir.log_dir:
+            parts.setdefault(first, []).append(p)
+        else:
+            same = ActionResult(Outcome.SKIPPED, f"{p.dir.log_dir} is the same directory as {first}")
+            skipped.results[action_id(p)] = same
+    return skipped, parts

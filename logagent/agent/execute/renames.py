@@ -13,22 +13,27 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from logagent.agent.execute.checkpoints import ENTRY_FILES, edit_checkpoints, entries_to_drop
+from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.broker.process.lock import Interlock, look
 from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
+from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.state.journal import CheckpointEntry, Intent, Journal
+from logagent.host.state.journal import CheckpointEntry
 from logagent.model.naming.names import classify
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
 from logagent.model.records import ActionKind, Kind, Outcome
 
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
+
+# By action id.
+Entries = Mapping[str, tuple[CheckpointEntry, ...]]
 
 
 @dataclass(slots=True)
@@ -44,12 +49,9 @@ class RenameBatch:
     log_dir: OpenLogDir
     source: OpenLogDir
     target: OpenLogDir
-    journal: Journal
+    journal: PlanJournal
     interlock: Interlock
-    now_ms: Callable[[], int]
-    plan_id: str
-    actor: str
-    stop: Callable[[], bool]
+    stop: Stop
     results: dict[str, ActionResult] = field(default_factory=dict)
     # Action ids of which only the disk knows whether they happened: they stay open in the journal, for `recovery`.
     uncertain: set[str] = field(default_factory=set)
@@ -61,53 +63,29 @@ class RenameBatch:
         except LogAgentError as e:
             self.results = {action_id(p): ActionResult(Outcome.FAILED, str(e)) for p in proposals}
             return self.results
-        intents = [self._intent(p, entries.get(action_id(p), ())) for p in proposals]
-        ids = self.journal.begin(intents, self.now_ms())
-        if self._drop_before_rename(intents, proposals):
+        ids = self.journal.begin(proposals, entries)
+        if self._drop_before_rename(proposals, entries):
             self._rename_all(proposals)
-        self._settle_checkpoints(proposals, intents)
-        self.journal.finish(
-            [
-                (n, r.outcome, r.error)
-                for n, p in zip(ids, proposals, strict=True)
-                if (r := self._result(p)) and action_id(p) not in self.uncertain
-            ],
-            self.now_ms(),
-        )
+        self._settle_checkpoints(proposals, entries)
+        outcomes = [(n, self._result(p), action_id(p)) for n, p in zip(ids, proposals, strict=True)]
+        self.journal.finish((n, r.outcome, r.error) for n, r, action in outcomes if action not in self.uncertain)
         return self.results
 
     def _result(self, p: Proposal) -> ActionResult:
         return self.results[action_id(p)]
 
-    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...]) -> Intent:
-        return Intent(
-            action=p.action,
-            log_dir=p.dir.log_dir,
-            name=p.dir.name,
-            new_name=p.new_name,
-            topic=p.full_topic,
-            partition=p.dir.partition,
-            topic_id=p.dir.topic_id,
-            identity=p.dir.identity,
-            bytes=p.dir.bytes,
-            plan_id=self.plan_id,
-            actor=self.actor,
-            approved=p.approved,
-            checkpoint_entries=entries,
-            new_dir=p.new_dir,
-        )
-
     # Checkpoints
 
-    def _checkpoint_entries(self, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
+    def _checkpoint_entries(self, proposals: Sequence[Proposal]) -> Entries:
         """By action id: for what goes, its entries in this log dir now; for what comes back, those it had."""
         found = entries_to_drop(self.log_dir, proposals)
         for p in proposals:
             if p.action is ActionKind.RESTORE:
-                found[action_id(p)] = self.journal.saved_checkpoint_entries(p.dir.log_dir, p.dir.name, p.dir.identity)
+                saved = self.journal.journal.saved_checkpoint_entries(p.dir.log_dir, p.dir.name, p.dir.identity)
+                found[action_id(p)] = saved
         return found
 
-    def _settle_checkpoints(self, proposals: Sequence[Proposal], intents: Sequence[Intent]) -> None:
+    def _settle_checkpoints(self, proposals: Sequence[Proposal], entries: Entries) -> None:
         """Bring the checkpoints in line with what was renamed.
 
         Two edits, because they differ in weight: a stale recovery point does no harm, but without its log start offset
@@ -115,24 +93,25 @@ class RenameBatch:
         """
         drop: list[CheckpointEntry] = []
         put: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for p, intent in zip(proposals, intents, strict=True):
+        for p in proposals:
             if action_id(p) in self.uncertain:
                 continue
+            mine = entries.get(action_id(p), ())
             done = self._result(p).outcome is Outcome.DONE
             if p.action is ActionKind.RESTORE:
-                back = intent.checkpoint_entries if done else ()
+                back = mine if done else ()
             elif done:
                 back = ()
-                drop += [e for e in intent.checkpoint_entries if e.file in _AFTER_RENAME]
+                drop += [e for e in mine if e.file in _AFTER_RENAME]
             else:
-                back = tuple(e for e in intent.checkpoint_entries if e.file in _BEFORE_RENAME)
+                back = tuple(e for e in mine if e.file in _BEFORE_RENAME)
             if back:
                 put[action_id(p)] = back
         with suppress(LogAgentError):
             edit_checkpoints(self.log_dir, self.interlock, drop=drop, put=[], files=_AFTER_RENAME)
         self._put_back(proposals, put)
 
-    def _put_back(self, proposals: Sequence[Proposal], put: Mapping[str, tuple[CheckpointEntry, ...]]) -> None:
+    def _put_back(self, proposals: Sequence[Proposal], put: Entries) -> None:
         try:
             entries = [e for back in put.values() for e in back]
             edit_checkpoints(self.log_dir, self.interlock, drop=[], put=entries, files=ENTRY_FILES)
@@ -145,9 +124,9 @@ class RenameBatch:
             if not look(self.log_dir.fd).held:
                 self.uncertain.update(put)
 
-    def _drop_before_rename(self, intents: Sequence[Intent], proposals: Sequence[Proposal]) -> bool:
+    def _drop_before_rename(self, proposals: Sequence[Proposal], entries: Entries) -> bool:
         """Take out what must not outlive the rename; False (and a result for each) where that did not work."""
-        going = [e for i in intents if i.action is not ActionKind.RESTORE for e in i.checkpoint_entries]
+        going = [e for p in proposals if p.action is not ActionKind.RESTORE for e in entries.get(action_id(p), ())]
         going += self._stale(proposals)
         try:
             edit_checkpoints(self.log_dir, self.interlock, drop=going, put=[], files=_BEFORE_RENAME)
@@ -172,7 +151,7 @@ class RenameBatch:
             and p.full_topic is not None
             and p.dir.partition is not None
             and classify(p.new_name or "").kind is Kind.CURRENT
-            and self.journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity) is not None
+            and self.journal.journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity) is not None
             for file in _BEFORE_RENAME
         ]
 
@@ -183,7 +162,7 @@ class RenameBatch:
         renamed = False
         for p in proposals:
             if ended is None and self.stop() and not self._has_room(p, proposals):
-                ended = ActionResult(Outcome.SKIPPED, "stopped before it was this one's turn")
+                ended = ActionResult(Outcome.SKIPPED, "stopped before its turn")
             if ended is not None:
                 self.results[action_id(p)] = ended
                 continue

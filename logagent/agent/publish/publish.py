@@ -83,7 +83,7 @@ class Publisher:
 
     def _whose(self, session: Session) -> tuple[str, int]:
         """Cluster and node; as last known where every log dir is offline, for that is what has to be told then."""
-        cluster = session.sight.cluster
+        cluster = session.log_dirs.cluster
         if cluster.cluster_id is not None and cluster.node_id is not None:
             self._cluster = (cluster.cluster_id, cluster.node_id)
         if self._cluster is None:
@@ -99,7 +99,7 @@ class Publisher:
 
     def _note_log_dirs(self, session: Session) -> None:
         for path in session.target.log_dirs:
-            opened = session.sight.log_dirs.get(path)
+            opened = session.log_dirs.by_path.get(path)
             here = opened.identity if opened is not None else None
             self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 

@@ -32,6 +32,6 @@ def _scanned(session: Session) -> frozenset[str]:
     Not an empty mount point: without `meta.properties` it cannot be told whose it is, and of a quarantine directory,
     which has none, only as long as no log dir is missing.
     """
-    opened, strange = session.sight.opened().keys() & session.inventories.keys(), session.sight.cluster.problems
+    opened, strange = session.log_dirs.opened().keys() & session.inventories.keys(), session.log_dirs.cluster.problems
     whole = not strange and all(path in opened for path in session.target.log_dirs)
-    return frozenset(path for path in opened if (whole if path in session.sight.quarantine else path not in strange))
+    return frozenset(path for path in opened if (whole if path in session.log_dirs.quarantine else path not in strange))

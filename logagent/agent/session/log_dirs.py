@@ -21,6 +21,7 @@ from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.assignments.cluster import ClusterView, MetaSeen, agree
 from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.health.given_up import given_up, lock_facts
 from logagent.model.records import Health, Holder, HolderState
 
 # How long a look at a directory beside the log dirs may take, and one at all processes.
@@ -28,7 +29,7 @@ LOOK_SECONDS = 10.0
 PROC_SECONDS = 60.0
 
 
-class HostSight:
+class LogDirs:
     """The log dirs of one broker, held open for one session; a context manager.
 
     One that cannot be opened is offline with its reason; that never stops the others. One that goes offline in a
@@ -49,7 +50,7 @@ class HostSight:
         self.clock = clock
         self.failures = failures if failures is not None else LogDirFailures()
         self.calls = calls if calls is not None else DirectCalls()
-        self.log_dirs: dict[str, OpenLogDir] = {}
+        self.by_path: dict[str, OpenLogDir] = {}
         self._quarantine_dirs = quarantine_dirs
         self.quarantine: dict[str, OpenLogDir] = {}
         self.cluster = ClusterView(None, None)
@@ -57,7 +58,7 @@ class HostSight:
         self._stop_listening: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        self.log_dirs = self._open(self.target.log_dirs)
+        self.by_path = self._open(self.target.log_dirs)
         usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
         self.quarantine = self._open(usable)
         if self.calls.parallel:
@@ -70,7 +71,7 @@ class HostSight:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop_listening()
-        for path in (*self.quarantine, *self.log_dirs):
+        for path in (*self.quarantine, *self.by_path):
             self._close(path)
 
     def _open(self, paths: Sequence[str]) -> dict[str, OpenLogDir]:
@@ -87,7 +88,7 @@ class HostSight:
 
     def _close(self, path: str) -> None:
         """Close it as soon as nobody works with it; a rename between a log dir and a quarantine directory uses both."""
-        opened = self.log_dirs.get(path) or self.quarantine.get(path)
+        opened = self.by_path.get(path) or self.quarantine.get(path)
         if opened is not None:
             users = (path, *self.target.log_dirs) if path in self.quarantine else (path,)
             self.calls.close(users, opened.close)
@@ -103,7 +104,7 @@ class HostSight:
 
     def online(self) -> dict[str, OpenLogDir]:
         """The open log dirs that have not failed since they were opened."""
-        return {path: d for path, d in self.log_dirs.items() if d.offline() is None}
+        return {path: d for path, d in self.by_path.items() if d.offline() is None}
 
     def opened(self) -> dict[str, OpenLogDir]:
         """Log dirs and quarantine directories that are open and have not failed since."""
@@ -157,7 +158,7 @@ class HostSight:
     def _found(self, path: str, looked: LogDirFacts | LogAgentError | None) -> LogDirFacts:
         if isinstance(looked, LogDirFacts):
             return looked
-        opened = self.log_dirs.get(path)
+        opened = self.by_path.get(path)
         why = self.failures.reason(path) or (opened.offline() if opened is not None else None)
         why = why or self._unopened.get(path) or (str(looked) if looked is not None else "it could not be read")
         return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
@@ -208,18 +209,11 @@ class HostSight:
 
 
 def without_given_up(log_dirs: Mapping[str, LogDirFacts]) -> dict[str, LogDirFacts]:
-    """A log dir that nobody holds, while a broker holds another one of the same node, is offline: the broker gave it up
-    (`LogManager.handleLogDirFailure`) and is not stopped. One that starts takes its locks one after the other; for that
-    moment it looks the same, and is left alone just as well."""
-    holders = [f.holder for f in log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING)]
-    if not holders:
-        return dict(log_dirs)
-    who = "the running broker" if holders[0].pid is None else f"the running broker (process {holders[0].pid})"
-    reason = f"{who} holds other log dirs but not this one: it gave it up"
-    not_held = (HolderState.FREE, HolderState.HIDDEN)
+    """A log dir that the running broker seems to have given up is offline, and the broker is not stopped."""
+    lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
     return {
-        path: replace(f, health=Health.OFFLINE, health_reason=reason)
-        if f.holder.state in not_held and f.health is not Health.OFFLINE
+        path: replace(f, health=Health.OFFLINE, health_reason=lost[path].reason)
+        if path in lost and f.health is not Health.OFFLINE
         else f
         for path, f in log_dirs.items()
     }

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logagent.agent.clock import Clock
 from logagent.agent.execute.checkpoints import entries_to_drop
 from logagent.agent.execute.log_manager import LogManager
-from logagent.agent.execute.recovery import recover
-from logagent.agent.session import history as remembered
+from logagent.agent.session import history
 from logagent.agent.session.assignments import Assignments, judge, load_assignments
-from logagent.agent.session.log_dirs import HostSight
+from logagent.agent.session.clocks import clocks_now
+from logagent.agent.session.inventories import scan_log_dirs
+from logagent.agent.session.kafka_version import look_at_versions
+from logagent.agent.session.log_dirs import LogDirs
 from logagent.agent.session.target import Target
-from logagent.broker.process.version import at_least, version_of_process
-from logagent.errors import JournalError, KafkaStorageError, LogAgentError
-from logagent.host.brokers.discovery import version_installed
-from logagent.host.inventory.scan import LogDirInventory, scan_log_dir
-from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, refuse_if
-from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.errors import KafkaStorageError, LogAgentError
+from logagent.host.inventory.scan import LogDirInventory
+from logagent.host.log_dir.calls import DiskCalls, never
 from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.control import WorkControl
 from logagent.host.state.journal import CheckpointEntry, Journal
-from logagent.host.state.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
-from logagent.model.assignments.sightings import Clocks, clock_problem, count_sightings, orphans_seen
+from logagent.model.assignments.sightings import clock_problem, count_sightings, orphans_seen
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling
+from logagent.model.health.kafka_version import KafkaVersion, which_version
 from logagent.model.health.serving import has_all_open, tell_serving
-from logagent.model.planning.blast_radius import Taken, had
+from logagent.model.planning.assemble import assemble
+from logagent.model.planning.blast_radius import BlastRadius, Taken, had
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import BlastRadius, Plan, Proposal, Refusal, Waiting, assemble
+from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import Settings
 
-# How long a command waits for another one (or the daemon's cycle) to finish acting.
-EXECUTOR_WAIT_SECONDS = 10.0
 # How long all sources of assignments together may take, where nobody waits who could press Ctrl-C.
 READ_SECONDS = 120.0
 
@@ -51,7 +48,7 @@ class Session:
     target: Target
     settings: Settings
     clock: Clock
-    sight: HostSight
+    log_dirs: LogDirs
     journal: Journal
     acting: bool
     actor: str
@@ -69,38 +66,12 @@ class Session:
 
         `only`: which names to look at, where the others do not matter; no later inventory follows on such a one.
         """
-        opened = self.sight.opened()
-        # Those of this session, which the health loop does not change under it, as it does what is known.
-        self.inventories = {}
-        self.whole = only is None
+        self.whole, self.inventories, self.dirs = only is None, {}, []
         known = self.known if self.whole else {}
-        done: dict[str, int] = dict.fromkeys(opened, 0)
-
-        def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
-            def scan(stop: Stop) -> LogDirInventory:
-                def tell(count: int) -> None:
-                    refuse_if(stop, path)
-                    done[path] = count
-                    if on_progress is not None:
-                        on_progress(sum(done.values()))
-
-                inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
-                done[path] = len(inventory.dirs)
-                return inventory
-
-            return scan
-
-        # A scan uses the inventory before it up: one that is given up leaves none behind.
-        jobs = {path: job(path, d, known.pop(path, None)) for path, d in opened.items()}
-        self.dirs = []
-        for path, found in self.calls.work(jobs).items():
-            if isinstance(found, LogDirInventory):
-                self.inventories[path] = found
-                if opened[path].offline() is None:
-                    known[path] = found
-                self.dirs += self._ours(found) if path in self.sight.quarantine else found.dirs
-            elif not isinstance(found, KafkaStorageError):
-                raise found
+        # Those of this session, which the health loop does not change under it, as it does what is known.
+        self.inventories = scan_log_dirs(self.log_dirs.opened(), known, self.calls, on_progress, only)
+        for path, found in self.inventories.items():
+            self.dirs += self._ours(found) if path in self.log_dirs.quarantine else found.dirs
 
     def _ours(self, quarantine: LogDirInventory) -> list[PartitionDir]:
         """What this journal put into a quarantine directory: another agent may keep its own there."""
@@ -110,7 +81,7 @@ class Session:
 
     @property
     def calls(self) -> DiskCalls:
-        return self.sight.calls
+        return self.log_dirs.calls
 
     def of_kind(self, *kinds: Kind) -> list[PartitionDir]:
         return [d for d in self.dirs if d.kind in kinds]
@@ -118,13 +89,13 @@ class Session:
     # What the journal adds
 
     def marks(self) -> dict[tuple[str, str], Mark]:
-        return remembered.marks(self.journal, self.dirs)
+        return history.marks(self.journal, self.dirs)
 
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
-        return remembered.renamed_by(self.journal, self.dirs, plan_id)
+        return history.renamed_by(self.journal, self.dirs, plan_id)
 
     def begun(self) -> frozenset[tuple[str, str]]:
-        return remembered.begun(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
+        return history.begun(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 
     def attempts(self) -> dict[tuple[str, str], Attempts]:
         """Removals that failed so far, by (log dir, name)."""
@@ -148,9 +119,9 @@ class Session:
         settings = self.settings
         if sources is not None:
             settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
-        self.sight.read_cluster()
-        cluster = self.sight.cluster
-        online = tuple(self.sight.online())
+        self.log_dirs.read_cluster()
+        cluster = self.log_dirs.cluster
+        online = tuple(self.log_dirs.online())
         load = partial(
             load_assignments,
             replace(self.target, log_dirs=online),
@@ -188,9 +159,9 @@ class Session:
     def count_sightings(self, facts: Facts) -> str | None:
         """Count the orphans of this inventory; returns why ages cannot be trusted (then nothing counts and is due)."""
         problem = self.clock_problem()
-        self.journal.note_clocks(self._clocks())
+        self.journal.note_clocks(clocks_now(self.clock))
         complete = (
-            frozenset(self.sight.online()) & self.inventories.keys()
+            frozenset(self.log_dirs.online()) & self.inventories.keys()
             if self.assignments.usable and problem is None
             else frozenset()
         )
@@ -202,10 +173,7 @@ class Session:
 
     def clock_problem(self) -> str | None:
         """Why ages cannot be trusted now: a clock was set since the last cycle."""
-        return clock_problem(self.journal.last_clocks(), self._clocks())
-
-    def _clocks(self) -> Clocks:
-        return Clocks(boot_id(), self.clock.now_ms(), int(self.clock.boottime() * 1000))
+        return clock_problem(self.journal.last_clocks(), clocks_now(self.clock))
 
     # Facts and plans
 
@@ -215,8 +183,8 @@ class Session:
         `to_plan`: with what the blast radius of a plan needs besides.
         """
         now = self.clock.now_ms()
-        log_dirs = self._tell_serving(self.sight.log_dir_facts(), now)
-        cluster = self.sight.cluster
+        log_dirs = self._tell_serving(self.log_dirs.log_dir_facts(), now)
+        cluster = self.log_dirs.cluster
         host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
         rulings = judge(
             self.dirs if dirs is None else dirs,
@@ -224,21 +192,26 @@ class Session:
             host,
             log_dirs,
             now,
-            proven_absent=remembered.proven_absent(self.journal, self.settings.cleanup),
+            proven_absent=history.proven_absent(self.journal, self.settings.cleanup),
         )
-        recent = remembered.recent(self.journal, now) if self.journal_problem is None else ()
+        recent = history.recent(self.journal, now) if self.journal_problem is None else ()
         had_dirs, had_bytes = had(self.dirs, Taken(recent))
         return replace(
-            self.sight.facts(log_dirs),
+            self.log_dirs.facts(log_dirs),
             rulings=rulings,
-            kafka_version=self._kafka_version(log_dirs),
-            quarantine_dirs=self.sight.quarantine_by_log_dir(),
+            kafka_version=self.kafka_version(log_dirs).version,
+            quarantine_dirs=self.log_dirs.quarantine_by_log_dir(),
             journal_problem=self.journal_problem,
             recent=recent,
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
         )
+
+    def kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> KafkaVersion:
+        """Which version of Kafka holds, and what says so. `log_dirs`: their holders are looked at."""
+        holders = [f.holder.pid for f in log_dirs.values() if f.holder.pid is not None]
+        return which_version(look_at_versions(self.target, holders, self.assignments))
 
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> Keys:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""
@@ -261,18 +234,8 @@ class Session:
         inventory = self.inventories.get(where.path)
         if self.whole and inventory is not None and has_all_open(where, inventory.dirs):
             return True
-        node_id = self.sight.cluster.node_id
+        node_id = self.log_dirs.cluster.node_id
         return node_id is not None and self.assignments.log_dir_served(node_id, where.path) is True
-
-    def _kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> tuple[int, ...] | None:
-        """Of the running broker's jars, else configured, else of the jars beside its configuration, else at least."""
-        for f in log_dirs.values():
-            if f.holder.pid is not None and (version := version_of_process(f.holder.pid)) is not None:
-                return version
-        if self.target.kafka_version is not None:
-            return self.target.kafka_version
-        image = self.assignments.first
-        return version_installed(self.target.config) or at_least(image.metadata_version if image is not None else None)
 
     def plan(
         self,
@@ -291,7 +254,7 @@ class Session:
         """By action id the checkpoint entries that the plan's renames take out, as far as they can be read now."""
         jobs = {
             path: partial(entries_to_drop, log_dir, [p for p in plan.actions if p.dir.log_dir == path])
-            for path, log_dir in self.sight.online().items()
+            for path, log_dir in self.log_dirs.online().items()
         }
         drops: dict[str, tuple[CheckpointEntry, ...]] = {}
         for found in self.calls.looks(jobs).values():
@@ -300,103 +263,23 @@ class Session:
         return drops
 
     def log_manager(
-        self, plan: Plan, *, stop: Callable[[], bool], on_progress: Callable[[int, int], None] | None = None
+        self, *, stop: Callable[[], bool] = never, on_progress: Callable[[int, int], None] | None = None
     ) -> LogManager:
-        rate = self.settings.delete.bytes_per_second
+        delete = self.settings.delete
+        budget = ByteBudget(delete.bytes_per_second) if delete.bytes_per_second is not None else None
         return LogManager(
-            log_dirs=self.sight.log_dirs | self.sight.quarantine,
+            log_dirs=self.log_dirs.by_path | self.log_dirs.quarantine,
             journal=self.journal,
             clock=self.clock,
-            look=lambda: self.facts([p.dir for p in plan.actions]),
+            look=self.facts,
             actor=self.actor,
-            budget=ByteBudget(rate) if rate is not None else None,
-            workers=self.settings.delete.workers,
-            on_progress=on_progress,
-            stop=stop,
+            control=WorkControl(stop=stop, budget=budget, workers=delete.workers, on_progress=on_progress),
             calls=self.calls,
             # By then the next cycle waits: what is due in a log dir waits no longer for another one that is slow.
             longest_seconds=self.settings.cleanup.interval / 1000 if len(self.target.log_dirs) > 1 else None,
         )
 
 
-def boot_id() -> str:
-    """The kernel's id of this boot: ages over a reboot are compared by the wall clock alone."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return "unknown"
-
-
 def new_uuid() -> str:
     """A random UUID as Kafka prints it in directory names: 32 hex digits."""
     return uuid.uuid4().hex
-
-
-@contextmanager
-def open_session(
-    target: Target,
-    settings: Settings,
-    clock: Clock,
-    *,
-    state_dir: str | None,
-    act: bool,
-    actor: str,
-    environ: Mapping[str, str] = os.environ,
-    wait_seconds: float = EXECUTOR_WAIT_SECONDS,
-    failures: LogDirFailures | None = None,
-    calls: DiskCalls | None = None,
-    known: dict[str, LogDirInventory] | None = None,
-    settle: bool = True,
-) -> Iterator[Session]:
-    """Open everything, in the order that keeps it safe.
-
-    To act: first the state dir and its owner's identity, then the executor lock, then the journal, and what a crash
-    left open is settled before anything is looked at. To look: the journal is read if it is there, and where it
-    cannot be read that is a fact of its own, not an error.
-
-    What outlives a session, for the daemon: `failures`, the log dirs that are offline; `calls`, which gives up what
-    hangs; `known`, the inventories by log dir, that the next ones follow on (they are replaced in place; without one
-    for a log dir it is scanned in full). Without `settle` what a crash left open stays so: settling it can rewrite a
-    checkpoint, and that is not for whoever only reports.
-    """
-    failures = failures if failures is not None else LogDirFailures()
-    calls = calls if calls is not None else DirectCalls()
-    directory = state_dir if state_dir is not None else default_state_dir(environ)
-    with ExitStack() as stack:
-        problem: str | None = None
-        if act:
-            there = log_dirs_there(target.log_dirs, failures, calls)
-            prepare_state_dir(directory, there[0] if there else None, there)
-            stack.enter_context(
-                ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
-            )
-            journal = stack.enter_context(Journal.open(directory))
-        else:
-            try:
-                journal = stack.enter_context(Journal.open_read_only(directory))
-            except JournalError as e:
-                problem = str(e)
-                journal = stack.enter_context(Journal.empty())
-        sight = stack.enter_context(HostSight(target, clock, failures, settings.cleanup.quarantine_dirs, calls))
-        if act:
-            hold_log_dirs(
-                sight.opened().values(),
-                wait_seconds=wait_seconds,
-                monotonic=clock.monotonic,
-                sleep=clock.sleep,
-                calls=calls,
-            )
-            if settle:
-                recover(journal, sight.opened(), clock.now_ms(), calls, quarantine=sight.quarantine)
-        session = Session(target, settings, clock, sight, journal, act, actor, problem)
-        if known is not None:
-            session.known = known
-        stack.callback(lambda: session.assignments.close())
-        yield session
-
-
-def log_dirs_there(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
-    """The log dirs that are directories; of one that is offline or hangs nobody asks that."""
-    jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
-    return [path for path, found in calls.looks(jobs).items() if found is True]

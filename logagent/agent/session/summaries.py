@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logagent.agent.clock import Clock
-from logagent.agent.execute.log_manager import Execution
 from logagent.agent.session.rows import ledger
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan, action_id
+from logagent.model.planning.plan import Execution, Plan, action_id
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.records import Kind, Outcome, Verdict
 from logagent.model.summary import AssignmentsSummary, CycleSummary, QueueSummary
@@ -39,7 +38,7 @@ class CycleNotes:
         queue = _still_queued(session.queue(), self.plan, self.execution)
         later = [at for e in queue if (at := max(e.due_at_ms, e.marked_at_ms)) > self.facts.now_ms]
         self.seen = {
-            "queues": _queues(queue, session.sight.log_dirs),
+            "queues": _queues(queue, session.log_dirs.by_path),
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
         }
@@ -105,7 +104,7 @@ def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
     return {
         path: ledger(inventory, facts.log_dirs[path].open_removed_bytes)
         for path, inventory in session.inventories.items()
-        if path in session.sight.online() and path in facts.log_dirs
+        if path in session.log_dirs.online() and path in facts.log_dirs
     }
 
 

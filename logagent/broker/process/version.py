@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from logagent.broker.process.launch import launch_of_java
 from logagent.errors import UnreadableError
 from logagent.files.limits import SCRIPT
 from logagent.files.safe_open import read_regular
@@ -66,9 +67,13 @@ def version_beside(config: str | None) -> tuple[int, int, int] | None:
     return next((v for place in _BESIDE if (v := _version_in(os.path.join(here, place))) is not None), None)
 
 
-def version_of_process(pid: int) -> tuple[int, int, int] | None:
-    """The version of a running broker, from the jars that it has open; None where that cannot be read."""
-    directory = f"/proc/{pid}/fd"
+def version_of_process(pid: int, proc: str = "/proc") -> tuple[int, int, int] | None:
+    """The version of a running broker: of the jars that it has open, else (where those cannot be read) of the jars that
+    its command line names; None where neither tells."""
+    return _version_of_open_files(f"{proc}/{pid}/fd") or _version_of_command(f"{proc}/{pid}/cmdline")
+
+
+def _version_of_open_files(directory: str) -> tuple[int, int, int] | None:
     names = []
     try:
         for number in os.listdir(directory):
@@ -79,6 +84,15 @@ def version_of_process(pid: int) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return version_of_jars(names)
+
+
+def _version_of_command(cmdline: str) -> tuple[int, int, int] | None:
+    try:
+        with open(cmdline, "rb") as file:
+            launch = launch_of_java([os.fsdecode(word) for word in file.read().split(b"\0")])
+    except OSError:
+        return None
+    return version_of_class_path(launch.class_path) if launch is not None else None
 
 
 def version_of_class_path(entries: Iterable[str]) -> tuple[int, int, int] | None:

@@ -6,15 +6,15 @@ import re
 
 import click
 
-from logagent.agent.execute.log_manager import find_partition
-from logagent.agent.session.session import Session, new_uuid
+from logagent.agent.session.plan_delete import async_delete
+from logagent.agent.session.session import Session
 from logagent.cli.options import Call, common
 from logagent.cli.plans import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
 from logagent.model.naming import names
 from logagent.model.planning.plan import Flags, Plan
-from logagent.model.planning.proposals import compile_topics, rename_away, select
+from logagent.model.planning.proposals import compile_topics, matching
 from logagent.model.records import Kind, TopicPartition
 
 
@@ -49,22 +49,13 @@ def delete(
     flags = Flags(allow_assigned, even_last_copy, include_internal, by_topic=topic is not None)
 
     def make_plan(session: Session, facts: Facts) -> Plan:
-        chosen = select(session.dirs, topics, wanted, future=future)
-        for partition in sorted(wanted, key=str):
-            if find_partition(partition, session.dirs, facts, is_future=future) is None:
-                call.say(f"{partition}: there is no such {'future ' if future else ''}log here; nothing to do")
-        proposals = [
-            rename_away(
-                d,
-                is_stray=quarantine,
-                reason="asked for",
-                new_uuid=new_uuid,
-                quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
-                flags=flags,
-            )
-            for d in sorted(chosen, key=lambda d: (d.log_dir, d.name))
-        ]
-        return session.plan(proposals, facts=facts, approve=approve)
+        partitions = wanted if topics is None else matching(session.dirs, topics, is_future=future)
+        plan, absent = async_delete(
+            session, facts, partitions, is_future=future, is_stray=quarantine, flags=flags, approve=approve
+        )
+        for partition in absent:
+            call.say(f"{partition}: there is no such {'future ' if future else ''}log here; nothing to do")
+        return plan
 
     run_plan(call, make_plan, execute=execute)
 
@@ -73,12 +64,12 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return compile_topics(text)
     except re.error as e:
-        raise UsageError(f"--topic {text!r} is no regular expression: {e}", hint="it must match whole names") from e
+        raise UsageError(f"--topic {text!r} is not a regular expression: {e}", hint="it must match whole names") from e
 
 
 def _partition(text: str) -> TopicPartition:
     parsed = names.classify(text)
     if "/" in text or parsed.kind is not Kind.CURRENT or parsed.topic is None or parsed.partition is None:
         why = "that is a path" if "/" in text else parsed.error or f"that is a {parsed.kind.value} dir"
-        raise UsageError(f"--partition {text!r} is no TOPIC-PARTITION: {why}", hint="write it such as orders-0")
+        raise UsageError(f"--partition {text!r} is not TOPIC-PARTITION: {why}", hint="write it such as orders-0")
     return TopicPartition(parsed.topic, parsed.partition)

@@ -124,9 +124,9 @@ def document(facts: DoctorFacts, findings: tuple[DoctorFinding, ...], host: str,
             }
             for b in facts.brokers
         ],
-        "kafka_version": _dotted(facts.version),
-        "kafka_version_from": facts.version_from,
-        "at_least": facts.at_least,
+        "kafka_version": _dotted(facts.kafka_version.version),
+        "kafka_version_from": facts.kafka_version.says(),
+        "at_least": facts.kafka_version.exact is None,
         "cluster_id": facts.cluster_id,
         "node_id": facts.node_id,
         "log_dirs": [_log_dir(d) for d in facts.log_dirs],

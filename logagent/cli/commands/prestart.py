@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from logagent.agent.session.plan_prestart import BudgetSpent, looking_at_most, plan_prestart
 from logagent.agent.session.session import Session
-from logagent.cli.documents import plan_document
 from logagent.cli.options import Call, common
-from logagent.cli.plans import set_status, show_plan
+from logagent.cli.plans import carry_out, set_status, show_plan
 from logagent.cli.render import dump
-from logagent.cli.session import Stopper, note_health, session_of
+from logagent.cli.session import session_of
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.model.facts import Facts
+from logagent.model.records import PartitionDir
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -86,31 +86,28 @@ class _Run:
                 facts = session.facts()
                 plan = plan_prestart(session, facts)
                 self._check(session)
-            execution = None
-            if not dry_run:
-                with Stopper() as stop:
-                    manager = session.log_manager(plan, stop=lambda: stop() or self._left() <= 0)
-                    manager.look = self._in_time(manager.look, facts)
-                    execution = manager.execute(plan)
-            note_health(self.call, facts)
-            mode = "dry-run" if dry_run else "execute"
-            self.document = plan_document(session, plan, self.call.host, mode=mode, execution=execution)
-        set_status(self.call, plan, execution)
+            done = carry_out(
+                self.call,
+                session,
+                facts,
+                plan,
+                execute=not dry_run,
+                stop=lambda: self._left() <= 0,
+                look=lambda dirs: self._look_in_time(session, dirs, facts),
+            )
+        self.document = done.document
+        set_status(self.call, done.plan, done.execution)
         if not self.call.json:
-            show_plan(self.call, self.document, plan, now_ms=plan.made_at_ms)
+            show_plan(self.call, done)
 
-    def _in_time(self, look: Callable[[], Facts], last: Facts) -> Callable[[], Facts]:
+    def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
         """Looking again before the act counts too. Where it takes too long nothing is done with what it gives: the
         budget is spent, and `stop` says so."""
-
-        def look_in_time() -> Facts:
-            try:
-                with looking_at_most(self._left()):
-                    return look()
-            except BudgetSpent:
-                return last
-
-        return look_in_time
+        try:
+            with looking_at_most(self._left()):
+                return session.facts(dirs)
+        except BudgetSpent:
+            return last
 
     def _check(self, session: Session) -> None:
         from logagent.agent.check.check import run_check

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.server_properties import ServerProperties, read_server_properties
 from logagent.broker.process.launch import Launch, launch_of_java
-from logagent.broker.process.version import version_beside, version_of_class_path, version_of_process, version_of_script
+from logagent.broker.process.version import version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.brokers.units import BrokerUnit, broker_units, under
 from logagent.host.linux.proc import effective_user
@@ -186,13 +186,6 @@ def version_installed(config: str | None, root: str = "/") -> Version | None:
     }
     versions = {version_of_script(script) for script in scripts}
     return versions.pop() if len(versions) == 1 else None
-
-
-def version_running(broker: BrokerFound) -> Version | None:
-    """The version of a running broker: of the jars that it has open, else of those that its command line names."""
-    if broker.pid is None or broker.launch is None:
-        return None
-    return version_of_process(broker.pid) or version_of_class_path(broker.launch.class_path)
 
 
 def _add(found: list[BrokerFound], new: BrokerFound) -> None:

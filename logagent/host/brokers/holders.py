@@ -38,7 +38,8 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
         what = LOCK_FILE if pid in open_files.lock_pids.get(log_dir, frozenset()) else "files"
         others = f" (and {len(occupants) - 1} more)" if len(occupants) > 1 else ""
         detail = f"process {pid}{others} has {what} open, without the lock"
-        return Holder(HolderState.HIDDEN, pid, _start_time_or_none(pid), detail)
+        lock_open_by = tuple(sorted(open_files.lock_pids.get(log_dir, frozenset())))
+        return Holder(HolderState.HIDDEN, pid, _start_time_or_none(pid), detail, lock_open_by)
     doubtful = open_files.doubtful.get(log_dir, frozenset())
     if doubtful:
         pid = min(doubtful)

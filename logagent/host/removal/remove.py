@@ -15,18 +15,18 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logagent.broker.process.lock import Watch
 from logagent.errors import NotAsPlanned, RemovalStopped
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.host.removal.begun import mark_begun
-from logagent.host.removal.budget import ByteBudget
-from logagent.host.removal.unlink import FileRemover, Progress, removal_order
+from logagent.host.removal.control import Progress, WorkControl
+from logagent.host.removal.unlink import FileRemover, removal_order
 from logagent.model.records import Identity
 
+UNCONTROLLED = WorkControl()
 REMOVABLE_SUFFIXES = ("-delete", "-stray")
 # Threads cost more than they bring for fewer segments than this each.
 SEGMENTS_PER_WORKER = 50
@@ -51,28 +51,21 @@ class _Level:
     pending: list[str]
 
 
-def _never() -> bool:
-    return False
-
-
 def remove_dir(
     log_dir: OpenLogDir,
     name: str,
     expect: Identity,
     interlock: Watch | None,
     *,
-    budget: ByteBudget | None = None,
-    on_progress: Progress | None = None,
+    control: WorkControl = UNCONTROLLED,
     held_by_holder: bool = False,
     truncate_held: bool = True,
     more_interlocks: tuple[Watch, ...] = (),
-    stop: Callable[[], bool] = _never,
 ) -> Removed:
     """Remove the directory `name` of `log_dir` with all that is in it; only names that end in `-delete` or `-stray`.
 
-    `interlock.before()` is asked immediately before every unlink, truncate and rmdir. `on_progress(files, bytes)` gets
-    what was removed since its last call. `stop()` is asked between files. `more_interlocks`: one for each further
-    worker (a thread that helps with large directories, where unlink blocks); each worker looks for itself.
+    `interlock.before()` is asked immediately before every unlink, truncate and rmdir. `more_interlocks`: one for
+    each further worker (a thread that helps with large directories, where unlink blocks); each looks for itself.
 
     `held_by_holder` is the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log`
     files with one link are shortened to nothing first (`truncate_held=False`: unlinked only, for brokers where that is
@@ -86,11 +79,9 @@ def remove_dir(
     if interlock is None and not held_by_holder:
         raise ValueError("a removal needs an interlock")
     watches = (interlock, *more_interlocks)
-    if on_progress is not None and more_interlocks:
-        on_progress = _one_at_a_time(on_progress)
-    workers = [
-        FileRemover(log_dir, watch, budget, on_progress, stop, held_by_holder, truncate_held) for watch in watches
-    ]
+    if control.on_progress is not None and more_interlocks:
+        control = replace(control, on_progress=_one_at_a_time(control.on_progress))
+    workers = [FileRemover(log_dir, watch, control, held_by_holder, truncate_held) for watch in watches]
     with log_dir.acting("removal", name):
         _Walk(log_dir, workers).remove(name, expect)
     return Removed(

@@ -12,10 +12,9 @@ import os
 import stat
 from collections.abc import Callable
 
-from logagent.errors import RemovalStopped
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
+from logagent.host.removal.control import WorkControl
 
 # Without O_NONBLOCK the open of a name that was swapped for a FIFO would wait for its reader.
 _OPEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -40,16 +39,12 @@ class Shortener:
         self,
         log_dir: OpenLogDir,
         before: Callable[[], None],
-        budget: ByteBudget | None,
-        on_progress: Callable[[int, int], None] | None,
-        stop: Callable[[], bool],
+        control: WorkControl,
     ) -> None:
         self._log_dir = log_dir
         self._before = before
-        self._budget = budget
-        self._on_progress = on_progress
-        self._stop = stop
-        self.chunk = MAX_CHUNK if budget is None else budget.chunk
+        self._control = control
+        self.chunk = control.chunk
 
     def shorten(self, dir_fd: int, name: str, found: os.stat_result, keep: int) -> int:
         """Shorten the file that `found` describes to at most `keep` bytes and return its size now.
@@ -83,17 +78,15 @@ class Shortener:
 
     def _steps(self, fd: int, size: int, keep: int) -> int:
         while size > keep:
-            if self._stop():
-                raise RemovalStopped("asked to stop; the rest stays queued")
+            self._control.check()
             target = _next_size(fd, size, self.chunk)
-            if self._budget is not None and not self._budget.take(min(size - target, self.chunk), self._stop):
-                raise RemovalStopped("asked to stop; the rest stays queued")
+            self._control.wait_for_budget(min(size - target, self.chunk))
             # Pages leave the cache in a call of their own: the truncate is several times shorter then.
             os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)
             self._before()
             os.ftruncate(fd, target)
-            if self._on_progress is not None:
-                self._on_progress(0, size - target)
+            if self._control.on_progress is not None:
+                self._control.on_progress(0, size - target)
             size = target
         return size
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 
 from logagent.broker.process.lock import Watch
-from logagent.errors import ItemFailed, RemovalStopped
+from logagent.errors import ItemFailed
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.control import WorkControl
 from logagent.host.removal.truncate import Shortener
 
 # How often a directory may turn out not to be empty, or not to be what it was a moment ago, before we give up.
@@ -19,8 +18,6 @@ MAX_SURPRISES = 100
 _LAST = ("leader-epoch-checkpoint", "partition.metadata")
 # No file name holds a NUL, so this is a mark that can be taken out again; it sorts before every suffix.
 _LOG_FIRST = ".\0"
-
-Progress = Callable[[int, int], None]
 
 
 def removal_order(names: list[str]) -> list[str]:
@@ -45,9 +42,7 @@ class FileRemover:
         self,
         log_dir: OpenLogDir,
         interlock: Watch | None,
-        budget: ByteBudget | None,
-        on_progress: Progress | None,
-        stop: Callable[[], bool],
+        control: WorkControl,
         held: bool,
         truncate_held: bool,
     ) -> None:
@@ -56,12 +51,10 @@ class FileRemover:
         self.bytes = 0
         self.freed = 0
         self._log_dir = log_dir
-        self._on_progress = on_progress
-        self._stop = stop
-        self._budget = budget
+        self._control = control
         self._held = held
         self._truncate_held = truncate_held
-        self._shortener = Shortener(log_dir, self.before, budget, on_progress, stop)
+        self._shortener = Shortener(log_dir, self.before, control)
         self._surprises = 0
 
     def remove_files(self, fd: int, pending: list[str]) -> str | None:
@@ -69,15 +62,15 @@ class FileRemover:
 
         Returns the name of the first directory among them, None when all are done. `pending` keeps the rest.
         """
-        stop, before, lstat, unlink, on_progress = self._stop, self.before, os.lstat, os.unlink, self._on_progress
+        check, before, lstat, unlink = self._control.check, self.before, os.lstat, os.unlink
+        on_progress = self._control.on_progress
         # Most files need nothing but a look and an unlink: this loop is where a removal spends its time.
-        always_prepare = self._held or self._budget is not None
+        always_prepare = self._held or self._control.budget is not None
         chunk = self._shortener.chunk
         files = size = freed = 0
         try:
             while pending:
-                if stop():
-                    raise RemovalStopped("asked to stop; the rest stays queued")
+                check()
                 name = pending.pop()
                 try:
                     found = lstat(name, dir_fd=fd)
@@ -117,8 +110,7 @@ class FileRemover:
             frees = frees if size == 0 else 0
         elif frees > self._shortener.chunk:
             size = self._shortener.shorten(fd, name, found, keep=self._shortener.chunk)
-        if self._budget is not None and not self._budget.take(min(size, frees), self._stop):
-            raise RemovalStopped("asked to stop; the rest stays queued")
+        self._control.wait_for_budget(min(size, frees))
         return size, frees
 
     def surprise(self, name: str) -> None:

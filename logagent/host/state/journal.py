@@ -116,7 +116,16 @@ class Journal(JournalStore):
         )
         with self._lock, as_journal_error(self.path):
             rows = self._db.execute(sql, (at_ms, *(action.value for action in _TAKES_AWAY)))
-            return tuple(RecentAction(identity_of(r[0], r[1]), r[2], r[3], r[4], bool(r[5])) for r in rows)
+            return tuple(
+                RecentAction(
+                    identity=identity_of(r["device"], r["inode"]),
+                    topic_id=r["topic_id"],
+                    partition=r["partition"],
+                    bytes=r["bytes"],
+                    approved=bool(r["approved"]),
+                )
+                for r in rows
+            )
 
     def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
         """The journal, oldest first; with `limit` only the newest that many."""

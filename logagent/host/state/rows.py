@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass
-from typing import Any
 
 from logagent.model.records import ActionKind, Identity, Outcome
 
@@ -67,24 +67,24 @@ class Failure:
     last_error: str
 
 
-def entry_of(row: tuple[Any, ...]) -> Entry:
+def entry_of(row: sqlite3.Row) -> Entry:
     intent = Intent(
-        action=ActionKind(row[2]),
-        log_dir=text_of(row[3]),
-        name=text_of(row[4]),
-        new_name=text_or_none(row[5]),
-        topic=text_or_none(row[6]),
-        partition=row[7],
-        topic_id=row[8],
-        identity=identity_of(row[9], row[10]),
-        bytes=row[11],
-        plan_id=row[12],
-        actor=row[13],
-        approved=bool(row[14]),
-        new_dir=text_or_none(row[18]),
+        action=ActionKind(row["action"]),
+        log_dir=text_of(row["log_dir"]),
+        name=text_of(row["name"]),
+        new_name=text_or_none(row["new_name"]),
+        topic=text_or_none(row["topic"]),
+        partition=row["partition"],
+        topic_id=row["topic_id"],
+        identity=identity_of(row["device"], row["inode"]),
+        bytes=row["bytes"],
+        plan_id=row["plan_id"],
+        actor=row["actor"],
+        approved=bool(row["approved"]),
+        new_dir=text_or_none(row["new_dir"]),
     )
-    outcome = Outcome(row[15]) if row[15] is not None else None
-    return Entry(row[0], row[1], intent, outcome, row[16], text_or_none(row[17]))
+    outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
+    return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))
 
 
 def signed(number: int) -> int:

@@ -86,14 +86,11 @@ CREATE TABLE last_cycle (
 
 
 def connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+    db = sqlite3.connect(
         path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
     )
-
-
-def _uri_quoted(path: str) -> str:
-
-    return quote(os.path.abspath(path))
+    db.row_factory = sqlite3.Row
+    return db
 
 
 def open_to_read(path: str) -> sqlite3.Connection:
@@ -102,7 +99,7 @@ def open_to_read(path: str) -> sqlite3.Connection:
     SQLite reads a WAL database only where it can make (or finds) the `-shm` file beside it. A reader who may not write
     there, while no writer is at work, gets a copy in memory of the main file, which is complete then.
     """
-    quoted = _uri_quoted(path)
+    quoted = quote(os.path.abspath(path))
     db = connect(f"file:{quoted}?mode=ro")
     try:
         db.execute("PRAGMA user_version").fetchone()

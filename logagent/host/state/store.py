@@ -104,7 +104,7 @@ class JournalStore:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         with self._lock, as_journal_error(self.path):
             return self._db.execute(sql, values).fetchall()
 
@@ -136,7 +136,20 @@ class JournalStore:
             "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
             " FROM sightings"
         )
-        found = [Sighting(text_of(r[0]), text_of(r[1]), identity_of(r[2], r[3]), *r[4:]) for r in rows]
+        found = [
+            Sighting(
+                log_dir=text_of(r["log_dir"]),
+                name=text_of(r["name"]),
+                identity=identity_of(r["device"], r["inode"]),
+                topic_id=r["topic_id"],
+                newest_mtime_ns=r["newest_mtime_ns"],
+                reason=r["reason"],
+                count=r["count"],
+                first_ms=r["first_ms"],
+                last_ms=r["last_ms"],
+            )
+            for r in rows
+        ]
         return {(s.log_dir, s.name): s for s in found}
 
     def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
@@ -156,7 +169,7 @@ class JournalStore:
 
     def serving(self) -> dict[str, Serving]:
         rows = self._rows("SELECT log_dir, pid, started_ms, since_ms FROM serving")
-        return {text_of(r[0]): Serving(r[1], r[2], r[3]) for r in rows}
+        return {text_of(log_dir): Serving(pid, started_ms, since_ms) for log_dir, pid, started_ms, since_ms in rows}
 
     def note_serving(self, seen: Mapping[str, Serving]) -> None:
         """Make exactly these the brokers that were seen serving, by log dir."""

@@ -45,6 +45,7 @@ given-up                    warning   all          the running broker took this 
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
 broken-checkpoint           warning   >= 3.5.0     the same with a number out of range [3]
 leftover-temp-file          info      all          a temp file of ours
+version-contradicted        warning   all          `kafka.version` is not what the running broker is
 broker-running              info      all          this broker runs; the rest is about its next start
 not-verified                warning   all          it could not be looked at from here
 ==========================  ========  ===========  ==========================================================
@@ -60,7 +61,7 @@ Where the version is not known, what is fatal for some releases only is a warnin
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from logagent.model.check.facts import StartFacts
@@ -68,7 +69,8 @@ from logagent.model.check.log_dirs import check_log_dirs
 from logagent.model.check.meta import check_meta
 from logagent.model.check.names import check_names
 from logagent.model.check.paths import check_paths
-from logagent.model.finding import Finding, Severity, Version, concerning
+from logagent.model.finding import ALL, Finding, Severity, Version, concerning
+from logagent.model.health.kafka_version import version_text
 
 SHOWN_ALIKE = 20
 """Of findings with one code in one directory, so many are listed; one more says how many there are."""
@@ -77,7 +79,18 @@ SHOWN_ALIKE = 20
 def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
     found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_names(facts)]
+    found += _check_version(facts)
     return _without_repetition(concerning(found, version, at_least=at_least))
+
+
+def _check_version(facts: StartFacts) -> Iterator[Finding]:
+    known = facts.kafka_version
+    if known.version is not None and known.contradicted is not None:
+        says = (
+            f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are {version_text(known.version)}"
+        )
+        hint = "the running broker counts; correct kafka.version, which holds as soon as the broker is stopped"
+        yield Finding(Severity.WARNING, "version-contradicted", facts.server.config or "", ALL, says, hint)
 
 
 def any_fatal(findings: Iterable[Finding]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import Health, Holder, HolderState, PartitionDir, TopicPartition
 
 NOBODY = Holder(HolderState.FREE)
@@ -143,3 +144,4 @@ class StartFacts:
     gone: AbstractSet[tuple[str, str]] = frozenset()
     wrong_directory: Mapping[tuple[str, str], str] = field(default_factory=dict)
     about_to_start: bool = False
+    kafka_version: KafkaVersion = UNKNOWN_VERSION

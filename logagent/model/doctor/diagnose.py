@@ -10,6 +10,7 @@ from logagent.model.doctor.finding import Area, Change, DoctorFinding, State, fa
 from logagent.model.doctor.rights import rights
 from logagent.model.doctor.service import service
 from logagent.model.doctor.storage import files, log_dirs
+from logagent.model.health.kafka_version import version_text
 from logagent.model.records import HolderState
 
 # What a broker's command line may set without our reading anything wrong from its file.
@@ -97,7 +98,8 @@ def brokers(f: DoctorFacts) -> Iterator[DoctorFinding]:
         yield from _holder(f, holder)
     if not f.holders:
         yield from _no_holder(f)
-    if f.version is None:
+    known = f.kafka_version
+    if known.version is None:
         yield warning(
             Area.BROKER,
             "version-unknown",
@@ -109,9 +111,19 @@ def brokers(f: DoctorFacts) -> Iterator[DoctorFinding]:
             toml_change(f.config, "kafka.version", "3.9.1"),
         )
     else:
-        least = " or later" if f.at_least else ""
-        says = f"Kafka {'.'.join(map(str, f.version))}{least} ({f.version_from})"
+        least = " or later" if known.exact is None else ""
+        says = f"Kafka {version_text(known.version)}{least} ({known.says()})"
         yield works(Area.BROKER, "version", f.config.kafka_config or "", says)
+        if known.contradicted is not None:
+            yield warning(
+                Area.BROKER,
+                "version-contradicted",
+                f.config.kafka_config or "",
+                f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are"
+                f" {version_text(known.version)}",
+                "the running broker counts, but as soon as it is stopped kafka.version does",
+                toml_change(f.config, "kafka.version", version_text(known.version)),
+            )
     if f.cluster_id is not None and not f.cluster_problems:
         yield works(Area.BROKER, "cluster", "", f"node {f.node_id} of cluster {f.cluster_id}")
     for problem in f.cluster_problems:

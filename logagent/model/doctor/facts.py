@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import Health, HolderState
 
 Version = tuple[int, ...]
@@ -245,9 +246,7 @@ class DoctorFacts:
     brokers: tuple[BrokerLook, ...] = ()
     subject: SubjectLook
     holders: tuple[HolderLook, ...] = ()
-    version: Version | None = None
-    version_from: str | None = None
-    at_least: bool = False
+    kafka_version: KafkaVersion = UNKNOWN_VERSION
     cluster_id: str | None = None
     node_id: int | None = None
     cluster_problems: tuple[str, ...] = ()

@@ -11,12 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from logagent.model.assignments.cluster import MetaSeen
+from logagent.model.health.given_up import ROUNDS
 from logagent.model.health.probe import ProbeOutcome, ProbeResult
 from logagent.model.records import Health, Identity
-
-# A broker that starts or stops takes and leaves its locks one after the other: for a moment it looks as if it had given
-# a log dir up. Seen in two rounds, it did.
-GIVEN_UP_ROUNDS = 2
 
 _BY_OUTCOME = {
     ProbeOutcome.GOOD: Health.ONLINE,
@@ -98,7 +95,7 @@ def _trouble(before: LogDirState | None, seen: Seen, suspected: int) -> str | No
         changed = _changed(before.meta, seen.meta)
         if changed is not None:
             return changed
-    return seen.given_up if suspected >= GIVEN_UP_ROUNDS else None
+    return seen.given_up if suspected >= ROUNDS else None
 
 
 def _changed(known: MetaSeen | None, now: MetaSeen | None) -> str | None:

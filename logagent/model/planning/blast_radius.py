@@ -1,11 +1,16 @@
-"""What was taken away within the last 24 hours, each directory counted once, as the blast radius needs it."""
+"""Guard "blast-radius": how much of the host a plan takes away, with what was taken within the last 24 hours.
+
+It concerns a plan as a whole, so it stands apart from the guards of single directories.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from logagent.model.facts import RecentAction
-from logagent.model.records import Identity, Kind, PartitionDir
+from logagent.model.facts import Facts, RecentAction
+from logagent.model.planning.plan import Proposal, Refusal, plan_id
+from logagent.model.records import ActionKind, Identity, Kind, PartitionDir
 
 Key = tuple[Identity, str | None, int | None]
 _PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
@@ -52,3 +57,59 @@ def had(dirs: Iterable[PartitionDir], taken: Taken) -> tuple[int, int]:
             count += 1
             size += max(d.bytes, gone.pop(taken.key(d), 0)) if gone else d.bytes
     return count + len(gone), size + sum(gone.values())
+
+
+@dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or bytes."""
+
+    max_dirs: int
+    max_fraction: float
+
+
+def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
+    """Why the plan as a whole is refused; None where it is within `limits`.
+
+    A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it. One
+    directory is always allowed.
+    """
+    counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved]
+    if not counted:
+        return None
+    taken = Taken(facts.recent)
+    sizes = {key: size for key, size in taken.sizes.items() if key not in taken.approved}
+    for p in counted:
+        key = taken.key(p.dir)
+        if key not in taken.approved:
+            sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
+    fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
+    if fact is None:
+        return None
+    hint = f"read the plan; if all of it is meant, run it again with --execute --approve {plan_id(permitted)}"
+    return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
+
+
+def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:
+    if dirs <= 1:
+        return None
+    if dirs > limits.max_dirs:
+        return f"{dirs} directories within 24 hours are more than cleanup.max_dirs = {limits.max_dirs}"
+    most_dirs = limits.max_fraction * facts.partition_dirs
+    if dirs > most_dirs:
+        return (
+            f"{dirs} of the host's {facts.partition_dirs} partition dirs within 24 hours are more than"
+            f" cleanup.max_fraction = {limits.max_fraction:g}"
+        )
+    if size > limits.max_fraction * facts.partition_bytes:
+        return (
+            f"{size} of the host's {facts.partition_bytes} bytes within 24 hours are more than"
+            f" cleanup.max_fraction = {limits.max_fraction:g}"
+        )
+    return None
+
+
+def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
+    taken = {(p.dir.log_dir, p.dir.name) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+    if taken and all(key in taken for key in facts.assigned_dirs):
+        return "it would leave this host without a single assigned partition dir"
+    return None

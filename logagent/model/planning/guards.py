@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.health.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import names
 from logagent.model.planning.plan import GuardName, Proposal, Refusal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
@@ -26,7 +27,6 @@ _ACTS_ON = {
     ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
     ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
 }
-STRAY_SINCE = (3, 6, 1)
 
 
 def inside(p: Proposal, facts: Facts) -> Refusal | None:
@@ -160,7 +160,7 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
         return None
     if p.new_dir is not None:
         return None
-    which = "of unknown version" if known is None else ".".join(map(str, known))
+    which = "of unknown version" if known is None else version_text(known)
     hint = "set kafka.version if it is 3.6.1 or later; else set cleanup.quarantine_dirs to a directory on the same file"
     return _refuse(
         p, "version", f"a broker {which} may not start with a -stray dir", f"{hint} system, outside log.dirs"

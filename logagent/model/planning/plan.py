@@ -1,19 +1,17 @@
 """A plan: what would be done, what was refused and by which guard, what waits and until when. An immutable value.
 
-`assemble` runs every guard over every proposal and then the blast radius over the whole. A dry run prints the plan,
-`--execute` carries out the very same one.
+A dry run prints the plan, `--execute` carries out the very same one. `assemble` makes it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from logagent.model.facts import Facts
-from logagent.model.planning.blast_radius import Taken
-from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Outcome, PartitionDir
 
 GuardName = Literal[
     "inside",
@@ -97,6 +95,18 @@ class ActionResult:
     freed_bytes: int = 0
 
 
+@dataclass(slots=True)
+class Execution:
+    """What came of a plan: a result per action id, and the refusals that came up on the way."""
+
+    results: dict[str, ActionResult] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def freed_bytes(self) -> int:
+        return sum(r.freed_bytes for r in self.results.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Actions in the order in which they are carried out."""
@@ -137,140 +147,3 @@ def _identifying(p: Proposal) -> bytes:
     d = p.dir
     parts = (p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or "")
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)
-
-
-@dataclass(frozen=True, slots=True)
-class BlastRadius:
-    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or bytes."""
-
-    max_dirs: int
-    max_fraction: float
-
-
-def assemble(
-    proposals: Sequence[Proposal],
-    waiting: Sequence[Waiting],
-    facts: Facts,
-    guards: Sequence[Guard],
-    limits: BlastRadius,
-    *,
-    approve: str | None = None,
-    refusals: Sequence[Refusal] = (),
-) -> Plan:
-    """The plan: each proposal that every guard lets pass, the first refusal of each other one.
-
-    With `approve` (a plan id) exactly the actions of that plan are kept, and marked approved; what fell due later is
-    left out. Where they cannot be found again, the plan needs approval anew and says so.
-    """
-    refused = list(refusals)
-    permitted: list[Proposal] = []
-    for proposal in proposals:
-        refusal = next((r for guard in guards if (r := guard(proposal, facts)) is not None), None)
-        if refusal is None:
-            permitted.append(proposal)
-        else:
-            refused.append(refusal)
-    permitted, alone = keep_pairs(permitted, [p for p in proposals if p.makes_room_for is not None])
-    refused += alone
-    if approve is not None:
-        found = approved_subset(permitted, approve)
-        if found is None:
-            stop = _not_that_plan(permitted, approve)
-            return Plan(plan_id(permitted), facts.now_ms, tuple(permitted), (*refused, stop), tuple(waiting), stop)
-        permitted = [replace(p, approved=True) for p in found]
-    tripped = blast_radius(permitted, facts, limits)
-    if tripped is not None:
-        refused.append(tripped)
-    return Plan(plan_id(permitted), facts.now_ms, tuple(permitted), tuple(refused), tuple(waiting), tripped)
-
-
-def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:
-    """`permitted` without the halves of pairs (a restore and what makes room for it) of which the other was refused.
-
-    Setting a living partition aside for a restore that does not come would only do harm.
-    """
-    there = {(p.dir.log_dir, p.dir.name) for p in permitted}
-    partner: dict[tuple[str, str], tuple[str, str]] = {}
-    for p in making_room:
-        if p.makes_room_for is not None:
-            partner[p.dir.log_dir, p.dir.name] = p.makes_room_for
-            partner[p.makes_room_for] = (p.dir.log_dir, p.dir.name)
-    kept: list[Proposal] = []
-    refused: list[Refusal] = []
-    for p in permitted:
-        other = partner.get((p.dir.log_dir, p.dir.name))
-        if other is None or other in there:
-            kept.append(p)
-            continue
-        fact = f"it goes together with {'/'.join(other)}, which was refused"
-        refused.append(Refusal(p.dir.log_dir, p.dir.name, "policy", fact, "see that refusal", p.dir.bytes))
-    return kept, refused
-
-
-def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposal] | None:
-    """The actions of the plan with id `approve`: all of `permitted`, or all but those that fell due last."""
-    by_due = sorted(permitted, key=lambda p: p.due_at_ms or 0)
-    for keep in range(len(by_due), 0, -1):
-        if plan_id(by_due[:keep]) == approve:
-            chosen = {id(p) for p in by_due[:keep]}
-            return [p for p in permitted if id(p) in chosen]
-    return None
-
-
-def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
-    return Refusal(
-        "",
-        "",
-        "blast-radius",
-        f"plan {approve} cannot be carried out any more: a directory in it is gone, has changed or is refused now",
-        f"look at the new plan {plan_id(permitted)} and approve that one",
-        sum(p.dir.bytes for p in permitted),
-    )
-
-
-def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
-    """Guard "blast-radius": over the plan as a whole, with what was done in the last 24 hours.
-
-    A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it. One
-    directory is always allowed.
-    """
-    counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved]
-    if not counted:
-        return None
-    taken = Taken(facts.recent)
-    sizes = {key: size for key, size in taken.sizes.items() if key not in taken.approved}
-    for p in counted:
-        key = taken.key(p.dir)
-        if key not in taken.approved:
-            sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
-    fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
-    if fact is None:
-        return None
-    hint = f"read the plan; if all of it is meant, run it again with --execute --approve {plan_id(permitted)}"
-    return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
-
-
-def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:
-    if dirs <= 1:
-        return None
-    if dirs > limits.max_dirs:
-        return f"{dirs} directories within 24 hours are more than cleanup.max_dirs = {limits.max_dirs}"
-    most_dirs = limits.max_fraction * facts.partition_dirs
-    if dirs > most_dirs:
-        return (
-            f"{dirs} of the host's {facts.partition_dirs} partition dirs within 24 hours are more than"
-            f" cleanup.max_fraction = {limits.max_fraction:g}"
-        )
-    if size > limits.max_fraction * facts.partition_bytes:
-        return (
-            f"{size} of the host's {facts.partition_bytes} bytes within 24 hours are more than"
-            f" cleanup.max_fraction = {limits.max_fraction:g}"
-        )
-    return None
-
-
-def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
-    taken = {(p.dir.log_dir, p.dir.name) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
-    if taken and all(key in taken for key in facts.assigned_dirs):
-        return "it would leave this host without a single assigned partition dir"
-    return None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting, of_directory
 from logagent.model.facts import Facts
 from logagent.model.naming import names
 from logagent.model.planning.blast_radius import Taken
 from logagent.model.planning.plan import Flags, Proposal, Waiting
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, backoff_ms, full_topic, marked_at_ms
-from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
@@ -28,25 +29,59 @@ class Ages:
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:
-    """A topic regex that matches whole names, as Kafka's own tools do (a comma separates alternatives there too)."""
-    return re.compile("|".join(f"(?:{part.strip()})" for part in expression.split(",") if part.strip()) or r"(?!)")
+    """A topic pattern as Kafka's own tools read it (`TopicFilter.IncludeList`): `,` means `|`, blanks do not count, and
+    the whole is one regular expression that matches whole names. Nothing is cut apart: `prod(,-test)-logs` is
+    `prod(|-test)-logs`. Raises `re.error`."""
+    pattern = expression.replace(",", "|").replace(" ", "").strip("\"'")
+    if _COUNTED.search(pattern):
+        raise re.error("`,` means `|` in a topic pattern, so it cannot stand inside {}", pattern)
+    return re.compile(pattern)
 
 
-def select(
-    dirs: Iterable[PartitionDir], topics: re.Pattern[str] | None, partitions: frozenset[TopicPartition], *, future: bool
-) -> list[PartitionDir]:
-    """Current dirs (with `future`, future dirs) whose whole topic name matches, or that are named partitions.
+# What is left of `{1,3}`: Java refuses it, Python would read it to the letter.
+_COUNTED = re.compile(r"(?<!\\)\{\d*\|\d*\}")
+
+
+def matching(dirs: Iterable[PartitionDir], topics: re.Pattern[str], *, is_future: bool) -> set[TopicPartition]:
+    """The partitions whose current (or future) logs are among `dirs` and whose whole topic name matches.
 
     Internal topics are among them: the guard "policy" refuses those one by one, so that the operator hears of it.
     """
-    wanted = Kind.FUTURE if future else Kind.CURRENT
-    chosen = []
+    wanted = Kind.FUTURE if is_future else Kind.CURRENT
+    return {
+        TopicPartition(d.topic, d.partition)
+        for d in dirs
+        if d.kind is wanted and d.topic and d.partition is not None and topics.fullmatch(d.topic)
+    }
+
+
+def find_partitions(
+    partitions: Collection[TopicPartition], dirs: Iterable[PartitionDir], facts: Facts, *, is_future: bool
+) -> tuple[list[PartitionDir], list[TopicPartition]]:
+    """The directories of the current (or future) logs of `partitions`, and those of `partitions` that have none.
+
+    Raises KafkaStorageError, in Kafka's words, where one that has none may be in an offline log dir.
+    """
+    kind = Kind.FUTURE if is_future else Kind.CURRENT
+    found: list[PartitionDir] = []
+    absent = set(partitions)
     for d in dirs:
-        if d.kind is not wanted or d.topic is None or d.partition is None:
-            continue
-        if TopicPartition(d.topic, d.partition) in partitions or (topics is not None and topics.fullmatch(d.topic)):
-            chosen.append(d)
-    return chosen
+        if d.kind is kind and d.topic is not None and d.partition is not None:
+            partition = TopicPartition(d.topic, d.partition)
+            if partition in partitions:
+                found.append(d)
+                absent.discard(partition)
+    offline = [f.path for f in facts.log_dirs.values() if f.health is Health.OFFLINE]
+    missing = sorted(absent, key=str)
+    if missing and offline:
+        what = "future log" if is_future else "log"
+        raise KafkaStorageError(
+            f"Failed to delete {what} for {missing[0]} because it may be in one of the offline directories"
+            f" {', '.join(offline)}",
+            log_dir=offline[0],
+            hint="repair the disk; logagent scan shows why the log dir is offline",
+        )
+    return found, missing
 
 
 def rename_away(

@@ -19,7 +19,7 @@ import pytest
 
 from logagent.agent.check.check import CheckReport, run_check
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.session import open_session
+from logagent.agent.session.open_session import open_session
 from logagent.agent.session.target import resolve_target
 from logagent.cli.main import run as logagent
 from logagent.documents import CheckDoc

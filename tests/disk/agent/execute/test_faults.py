@@ -24,6 +24,7 @@ import json, os, sys
 from logagent.broker.process.lock import Interlock
 from logagent.errors import LogAgentError
 from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.control import WorkControl
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.remove import remove_dir
 from logagent.model.records import Identity
@@ -41,7 +42,7 @@ try:
                 log_dir.rename(name, marked, identity, interlock)
                 interlock.after_rename()
             log_dir.fsync()
-            remove_dir(log_dir, marked, identity, interlock, budget=ByteBudget(10 << 30))
+            remove_dir(log_dir, marked, identity, interlock, control=WorkControl(budget=ByteBudget(10 << 30)))
 except LogAgentError as error:
     said = {"outcome": error.slug, "says": str(error), "errno": getattr(error, "errno", None)}
 said["offline"] = failures.reason(path)

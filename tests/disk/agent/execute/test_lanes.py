@@ -83,5 +83,5 @@ def test_without_a_journal_every_lane_ends_and_nothing_is_removed(paths: tuple[P
         assert len(plan.actions) == 2
         session.journal.close()
         with pytest.raises(JournalError):
-            session.log_manager(plan, stop=lambda: False).execute(plan)
+            session.log_manager().execute(plan)
     assert all(path.exists() for path in made)

@@ -150,7 +150,7 @@ def test_nobodys_snapshot_is_refused(publishing: Publishing) -> None:
 @pytest.mark.parametrize("cluster_id", ["../../../etc", ".", "..", "a/b", "a\nb", ".hidden", "", "x" * 250])
 def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str) -> None:
     with looked_at(publishing.host, publishing.clock) as (session, facts):
-        session.sight.cluster = ClusterView(cluster_id, 7)
+        session.log_dirs.cluster = ClusterView(cluster_id, 7)
         with pytest.raises(LogAgentError, match="cannot name a directory"):
             publishing.publisher.spool(session, replace(facts))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from logagent.agent.execute.lanes import FACTS_VALID_SECONDS
-from logagent.agent.execute.log_manager import LogManager
+from logagent.agent.execute.log_manager import FACTS_VALID_SECONDS, LogManager
 from logagent.agent.session.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
 from logagent.host.log_dir.calls import DirectCalls
@@ -17,7 +17,7 @@ from logagent.model.naming.names import delete_name, stray_name
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal
 from logagent.model.planning.proposals import rename_away
-from logagent.model.records import Kind, Outcome
+from logagent.model.records import Kind, Outcome, PartitionDir
 from tests.cli_host import LOCKER, process
 from tests.disk.failing import format_log_dir, partition
 from tests.disk.sessions import Host
@@ -47,8 +47,8 @@ def planned(session: Session) -> Plan:
     return plan
 
 
-def manager_of(session: Session, plan: Plan, *, parallel: bool) -> LogManager:
-    made = session.log_manager(plan, stop=lambda: False)
+def manager_of(session: Session, *, parallel: bool) -> LogManager:
+    made = session.log_manager()
     return made if parallel else replace(made, calls=DirectCalls())
 
 
@@ -64,7 +64,7 @@ def test_what_a_guard_refuses_now_is_not_done(tmp_path: Path, log_dir: Path, par
     before = names(log_dir)
     with Host(tmp_path / "state", log_dir).session() as session:
         plan = planned(session)
-        execution = replace(manager_of(session, plan, parallel=parallel), guards=(*GUARDS, no)).execute(plan)
+        execution = replace(manager_of(session, parallel=parallel), guards=(*GUARDS, no)).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.SKIPPED}
         assert len(execution.refusals) == 5
         assert session.journal.history() == []
@@ -76,7 +76,7 @@ def test_a_broker_that_came_after_the_plan_is_seen(tmp_path: Path, log_dir: Path
     before = names(log_dir)
     with Host(tmp_path / "state", log_dir).session() as session:
         plan = planned(session)
-        manager = manager_of(session, plan, parallel=parallel)
+        manager = manager_of(session, parallel=parallel)
         with process(LOCKER, log_dir):
             execution = manager.execute(plan)
         assert {r.guard for r in execution.refusals} == {"window"}
@@ -90,11 +90,11 @@ def test_facts_are_gathered_anew_amid_a_long_plan(tmp_path: Path, log_dir: Path,
     looked: list[int] = []
     with Host(tmp_path / "state", log_dir).session() as session:
         plan = planned(session)
-        manager = manager_of(session, plan, parallel=parallel)
+        manager = manager_of(session, parallel=parallel)
 
-        def look() -> Facts:
+        def look(dirs: Sequence[PartitionDir]) -> Facts:
             looked.append(1)
-            return session.facts([p.dir for p in plan.actions])
+            return session.facts(dirs)
 
         class SlowClock:
             """Between two questions more time goes by than facts are good for."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.session import Session, new_uuid, open_session
+from logagent.agent.session import plan_delete
+from logagent.agent.session.open_session import open_session
+from logagent.agent.session.session import Session, new_uuid
 from logagent.agent.session.target import resolve_target
 from logagent.broker.files.checkpoints import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
 from logagent.errors import KafkaStorageError
+from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir, TopicPartition
@@ -86,15 +90,11 @@ def entries(root: Path, file: str) -> dict[str, int]:
 
 
 def async_delete(session: Session, partition: TopicPartition, *, is_future: bool = False) -> dict[str, Outcome] | None:
-    manager = session.log_manager(Plan("", 0, (), ()), stop=lambda: False)
-    execution = manager.async_delete(
-        partition,
-        session.dirs,
-        marking,
-        lambda proposals: session.plan(proposals, facts=session.facts()),
-        is_future=is_future,
-    )
-    return None if execution is None else {key: r.outcome for key, r in execution.results.items()}
+    """As `logagent delete --execute` goes; None where there is no such log."""
+    plan, absent = plan_delete.async_delete(session, session.facts(), [partition], is_future=is_future, flags=FREELY)
+    execution = session.log_manager().execute(plan)
+    assert absent in ([], [partition])
+    return None if absent else {key: r.outcome for key, r in execution.results.items()}
 
 
 def test_a_log_that_is_there_is_renamed_in_its_log_dir(root: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
     before = {file: entries(root, file) for file in CHECKPOINTS}
     with session_of(root) as session:
         plan = plan_of(session, (Kind.STRAY,), marking)
-        done = session.log_manager(plan, stop=lambda: False).execute(plan)
+        done = session.log_manager().execute(plan)
         assert [r.outcome for r in done.results.values()] == [Outcome.DONE]
     assert {file: entries(root, file) for file in CHECKPOINTS} == before
 
@@ -200,7 +200,7 @@ def test_what_appears_at_the_old_name_meanwhile_is_never_replaced(root: Path, st
         else:
             place.symlink_to("nowhere")
         seen = place.lstat()
-        done = session.log_manager(plan, stop=lambda: False).execute(plan)
+        done = session.log_manager().execute(plan)
         (result,) = done.results.values()
     assert result.outcome is Outcome.FAILED and "exists" in (result.error or "")
     assert (place.lstat().st_ino, place.lstat().st_mtime_ns) == (seen.st_ino, seen.st_mtime_ns)
@@ -250,7 +250,7 @@ def test_a_broker_that_comes_in_mid_batch_is_left_alone_with_the_rest(root: Path
     with session_of(root) as session:
         plan = plan_of(session, (Kind.CURRENT,), marking)
         assert len(plan.actions) == 4
-        execution = session.log_manager(plan, stop=stop).execute(plan)
+        execution = session.log_manager(stop=stop).execute(plan)
         outcomes = [r.outcome for r in execution.results.values()]
         assert outcomes == [Outcome.DONE] * after + [Outcome.YIELDED] * (4 - after)
         assert session.journal.unsettled() == []
@@ -272,16 +272,14 @@ def test_a_broker_that_comes_before_the_batch_finds_its_checkpoints_untouched(ro
     before = {file: (root / "d1" / file).read_bytes() for file in CHECKPOINTS}
     with session_of(root) as session:
         plan = plan_of(session, (Kind.CURRENT,), marking)
-        manager = session.log_manager(plan, stop=lambda: False)
-        look = manager.look
+        manager = session.log_manager()
 
-        def look_then_come() -> Any:
-            facts = look()
+        def look_then_come(dirs: Sequence[PartitionDir]) -> Facts:
+            facts = session.facts(dirs)
             come(holder)
             return facts
 
-        manager.look = look_then_come
-        execution = manager.execute(plan)
+        execution = replace(manager, look=look_then_come).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.YIELDED}
     assert {file: (root / "d1" / file).read_bytes() for file in CHECKPOINTS} == before
     assert not names(root, "-delete")
@@ -304,7 +302,7 @@ def test_a_removal_yields_to_a_broker_and_goes_on_when_it_is_gone(root: Path, sp
 
     with session_of(root) as session:
         plan = plan_of(session, (Kind.DELETE,), removing)
-        execution = session.log_manager(plan, stop=stop).execute(plan)
+        execution = session.log_manager(stop=stop).execute(plan)
         outcomes = [r.outcome for r in execution.results.values()]
         assert outcomes[-1] is not Outcome.DONE and Outcome.FAILED not in outcomes
         assert session.journal.unsettled() == []

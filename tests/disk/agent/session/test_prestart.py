@@ -1,15 +1,17 @@
-"""Attacks on prestart: a clock that was set, and a network that does not answer."""
+"""The pre-start window: a clock that was set, and a network that does not answer."""
 
 from __future__ import annotations
 
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from logagent.agent.clock import SystemClock
+from logagent.agent.session.clocks import clocks_now
 from logagent.host.state.journal import Journal
-from logagent.model.assignments.sightings import Clocks
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 
 
@@ -20,12 +22,10 @@ def host(tmp_path: Path) -> CliHost:
 
 def cycle_was(host: CliHost, *, wall_ms_ahead: int) -> None:
     """The journal says that in this boot, at this moment, the wall clock was so much ahead of what it is now."""
-    from logagent.agent.session.session import boot_id
-
     host.state.mkdir(exist_ok=True)
-    boottime_ms = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+    now = clocks_now(SystemClock())
     with Journal.open(str(host.state)) as journal:
-        journal.note_clocks(Clocks(boot_id(), time.time_ns() // 1_000_000 + wall_ms_ahead, boottime_ms))
+        journal.note_clocks(replace(now, wall_ms=now.wall_ms + wall_ms_ahead))
 
 
 @pytest.mark.parametrize("hours", [-48, 48])

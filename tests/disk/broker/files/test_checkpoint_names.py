@@ -10,7 +10,8 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.execute.checkpoints import entries_to_drop
-from logagent.agent.session.session import new_uuid, open_session
+from logagent.agent.session.open_session import open_session
+from logagent.agent.session.session import new_uuid
 from logagent.agent.session.target import resolve_target
 from logagent.broker.files.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.config import load
@@ -111,6 +112,6 @@ def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> No
         )
         plan = session.plan(proposals, facts=facts)
         assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.RESTORE]
-        execution = session.log_manager(plan, stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
+        execution = session.log_manager(stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
     assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
     assert host.find("orders-1") != [] and (host.d2 / "orders-1").is_dir()

@@ -15,6 +15,7 @@ from logagent.errors import ItemFailed, KafkaStorageError
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.calls import DirectCalls, Stop, StoppableInterlock
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import remove_dir
 from logagent.model.records import Identity
 from tests.disk.conftest import LoopFs
@@ -204,7 +205,7 @@ def test_a_removal_that_froze_and_was_given_up_removes_nothing_more_when_the_dis
     def remove(stop: Stop) -> object:
         watch = StoppableInterlock(log_dir.fd, str(point), stop)
         identity = Identity(expect.st_dev, expect.st_ino)
-        return remove_dir(log_dir, victim.name, identity, watch, on_progress=progress, stop=stop)
+        return remove_dir(log_dir, victim.name, identity, watch, control=WorkControl(on_progress=progress, stop=stop))
 
     freezer = _freeze_when(reached, point, failures)
     found = bounded.work({str(point): remove})

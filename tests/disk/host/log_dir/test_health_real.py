@@ -209,9 +209,9 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
         put_back(point)
         host.rounds_until(point, Health.ONLINE)
         # This session opened the one from before; it stays out of the new one.
-        assert list(session.sight.online()) == [str(good)]
+        assert list(session.log_dirs.online()) == [str(good)]
         with pytest.raises(Exception, match="offline for a while since it was opened"):
-            session.sight.log_dirs[str(point)].check()
+            session.log_dirs.by_path[str(point)].check()
     assert outcomes(host.clean()) == ["done", "done"]
 
 

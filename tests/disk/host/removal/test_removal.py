@@ -18,6 +18,7 @@ from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.begun import is_begun
 from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
+from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import Removed, remove_dir
 from logagent.model.records import Identity
 from tests.needs import need_command
@@ -61,7 +62,7 @@ def test_everything_goes_and_is_counted(log_dir_path: Path, open_log_dir: Open, 
         MARKED,
         identity_of(path),
         interlock_of(log_dir),
-        on_progress=lambda files, size: progress.append((files, size)),
+        control=WorkControl(on_progress=lambda files, size: progress.append((files, size))),
     )
     assert removed == Removed(12, 9000 + 1 + 4 + 44, allocated)
     assert (sum(f for f, _ in progress), sum(b for _, b in progress)) == (removed.files, removed.bytes)
@@ -224,7 +225,7 @@ def test_a_broker_that_takes_the_lock_stops_it_at_once(
             spawn(LOCK, log_dir_path / ".lock")
 
     with pytest.raises(BrokerHoldsLogDir):
-        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir), on_progress=progress)
+        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir), control=WorkControl(on_progress=progress))
     # Waiting for the other process took longer than a look is good for, so not one more call was made.
     assert done == 500
     assert len(os.listdir(path)) == 2000 * 3 + 3 - 500
@@ -237,7 +238,13 @@ def test_asked_to_stop_it_stops_between_two_files(
     log_dir = open_log_dir(log_dir_path)
     asked = iter([False] * 5)
     with pytest.raises(RemovalStopped):
-        remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir), stop=lambda: next(asked, True))
+        remove_dir(
+            log_dir,
+            MARKED,
+            identity_of(path),
+            interlock_of(log_dir),
+            control=WorkControl(stop=lambda: next(asked, True)),
+        )
     assert len(os.listdir(path)) == 12 - 5
 
 
@@ -361,7 +368,7 @@ def test_the_holder_of_a_stray_that_leaves_stops_it(
             identity_of(path),
             HolderWatch(log_dir.fd, log_dir.path, holder.pid),
             held_by_holder=True,
-            on_progress=progress,
+            control=WorkControl(on_progress=progress),
         )
     # At most what two milliseconds are good for went after it.
     assert len(os.listdir(path)) > 1000
@@ -397,7 +404,7 @@ def test_a_budget_spreads_the_bytes_evenly(
         MARKED,
         identity_of(path),
         calls(lambda n: freed_at.append((time.now, big.stat().st_size if big.exists() else 0))),
-        budget=budget,
+        control=WorkControl(budget=budget),
     )
     # 40 MiB at 10 MiB/s: the last of it after 3.9 s, and never more than a chunk ahead of the rate.
     assert 3.8 < time.now < 4.2
@@ -452,7 +459,7 @@ def test_a_failing_disk_is_offline_and_stays_so(
 
     expect = identity_of(path)
     with pytest.raises(KafkaStorageError):
-        remove_dir(log_dir, MARKED, expect, interlock_of(log_dir), on_progress=progress)
+        remove_dir(log_dir, MARKED, expect, interlock_of(log_dir), control=WorkControl(on_progress=progress))
     assert failures.reason(str(root))
     with pytest.raises(KafkaStorageError):
         remove_dir(log_dir, MARKED, expect, interlock_of(log_dir))
@@ -509,7 +516,7 @@ def test_what_was_stopped_stays_marked_and_the_inventory_tells(
     before = scan_log_dir(log_dir)
     assert [d.removal_begun for d in before.dirs] == [False, False]
     with pytest.raises(RemovalStopped):
-        remove_dir(log_dir, STRAY, identity_of(path), interlock_of(log_dir), stop=lambda: True)
+        remove_dir(log_dir, STRAY, identity_of(path), interlock_of(log_dir), control=WorkControl(stop=lambda: True))
     subprocess.run(["chmod", "700", path], check=True)
     assert begun(path)
     after = scan_log_dir(log_dir, before)

@@ -14,6 +14,7 @@ import pytest
 from logagent.broker.process.lock import Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, RemovalStopped
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import SEGMENTS_PER_WORKER, remove_dir
 from logagent.model.records import Identity
 
@@ -59,7 +60,7 @@ def test_they_remove_everything_once(
         identity_of(partition),
         interlocks(log_dir, 1)[0],
         more_interlocks=interlocks(log_dir, 2),
-        on_progress=note,
+        control=WorkControl(on_progress=note),
     )
     assert os.listdir(log_dir_path) == []
     assert (removed.files, removed.bytes) == (SEGMENTS * 3 + 2, SEGMENTS * 30 + 8)
@@ -124,7 +125,7 @@ def test_a_broker_stops_all_of_them(
             identity_of(partition),
             interlocks(log_dir, 1)[0],
             more_interlocks=interlocks(log_dir, 3),
-            on_progress=progress,
+            control=WorkControl(on_progress=progress),
         )
     # The callback holds the others up while the lock is taken: at most one file each is under way.
     assert 100 <= done <= 103
@@ -167,7 +168,6 @@ def test_asked_to_stop_all_of_them_do(
             identity_of(partition),
             interlocks(log_dir, 1)[0],
             more_interlocks=interlocks(log_dir, 2),
-            on_progress=lambda files, _: done.append(files),
-            stop=lambda: len(done) >= 50,
+            control=WorkControl(stop=lambda: len(done) >= 50, on_progress=lambda files, _: done.append(files)),
         )
     assert 50 <= len(done) <= 55

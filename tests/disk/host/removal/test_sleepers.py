@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.agent.execute.renames import RenameBatch
 from logagent.errors import KafkaStorageError
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.bounded_calls import BoundedCalls
-from logagent.host.log_dir.calls import Stop, StoppableInterlock
+from logagent.host.log_dir.calls import Stop, StoppableInterlock, never
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import Journal
 from logagent.model.planning.proposals import rename_away
@@ -134,7 +135,7 @@ def test_renames_that_froze_end_with_the_one_in_the_kernel_and_recovery_understa
 
     def rename(stop: Stop) -> object:
         watch = StoppableInterlock(log_dir.fd, str(point), stop)
-        batch = RenameBatch(log_dir, log_dir, log_dir, journal, watch, lambda: 1, "plan", "test", lambda: False)
+        batch = RenameBatch(log_dir, log_dir, log_dir, PlanJournal(journal, lambda: 1, "plan", "test"), watch, never)
         return batch.run(proposals)
 
     with frozen(point) as thaw:

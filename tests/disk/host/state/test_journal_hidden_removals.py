@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.session import open_session
+from logagent.agent.session.open_session import open_session
 from logagent.agent.session.target import resolve_target
 from logagent.config import load
 from logagent.host.state.journal import Intent, Journal

@@ -25,6 +25,7 @@ from logagent.model.check.facts import (
     StartFacts,
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, Version, concerning
+from logagent.model.health.kafka_version import VersionLook, which_version
 from logagent.model.naming.names import classify
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 
@@ -426,8 +427,17 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     expected = [*(row[-1] for row in NAMES), *(row[-1] for row in LOG_DIRS), *(row[-1] for row in PAIRS)]
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
-    used |= {"no-process-roles", "wrong-directory"}
+    used |= {"no-process-roles", "wrong-directory", "version-contradicted"}
     assert documented == used
+
+
+def test_a_configured_version_that_the_running_broker_contradicts_is_told() -> None:
+    found = facts(seen())
+    known = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
+    (finding,) = check(replace(found, kafka_version=known), (3, 9, 1))
+    assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
+    assert "3.5.2" in finding.says and "process 5 are 3.9.1" in finding.says
+    assert check(replace(found, kafka_version=replace(known, contradicted=None)), (3, 9, 1)) == []
 
 
 def test_a_wrong_directory_is_only_told() -> None:

@@ -31,6 +31,7 @@ from logagent.model.doctor.facts import (
     SubjectLook,
 )
 from logagent.model.doctor.finding import DoctorFinding, State, shell_word, toml_change, unit_word
+from logagent.model.health.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState
 
 CONFIG = ConfigLook(file="/etc/logagent/logagent.toml", default="/etc/logagent/logagent.toml", kafka_config="/s.p")
@@ -44,8 +45,7 @@ FACTS = DoctorFacts(
     brokers=(BrokerLook(config="/s.p", how="process 5 runs with it", pid=5, chosen=True),),
     subject=SubjectLook(name="kafka", uid=92, gid=92, how="the user of logagent.service", service=True),
     holders=(HOLDER,),
-    version=(3, 9, 1),
-    version_from="its jars",
+    kafka_version=KafkaVersion((3, 9, 1), VersionSource.RUNNING, pid=5),
     cluster_id="c",
     node_id=1,
     log_dirs=(LOG_DIR,),

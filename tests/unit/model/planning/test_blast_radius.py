@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Facts, RecentAction
-from logagent.model.planning.blast_radius import Taken, had
-from logagent.model.planning.plan import BlastRadius, Proposal, assemble, blast_radius, plan_id
+from logagent.model.planning.assemble import assemble
+from logagent.model.planning.blast_radius import BlastRadius, Taken, blast_radius, had
+from logagent.model.planning.plan import Proposal, plan_id
 from logagent.model.records import ActionKind, Identity
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from logagent.model.facts import Facts, Ruling
 from logagent.model.naming.names import delete_name, stray_name
 from logagent.model.planning import guards
+from logagent.model.planning.assemble import assemble
+from logagent.model.planning.blast_radius import BlastRadius
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import BlastRadius, Flags, Guard, Proposal, assemble
+from logagent.model.planning.plan import Flags, Guard, Proposal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, PartitionDir, Verdict
 from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal
 

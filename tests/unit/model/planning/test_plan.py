@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Facts
+from logagent.model.planning.assemble import assemble, keep_pairs
+from logagent.model.planning.blast_radius import BlastRadius
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import BlastRadius, Plan, Proposal, Refusal, action_id, assemble, keep_pairs, plan_id
+from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id, plan_id
 from logagent.model.records import ActionKind
 from tests.hosts import HEX, LOG_DIR, directory, facts, proposal
 

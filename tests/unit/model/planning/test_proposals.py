@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import Facts
 from logagent.model.naming.names import classify
@@ -17,10 +18,11 @@ from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.proposals import (
     Ages,
     compile_topics,
+    find_partitions,
+    matching,
     orphans,
     removals,
     rename_away,
-    select,
     strays,
 )
 from logagent.model.planning.queue import Attempts, Mark, build_queue
@@ -56,9 +58,13 @@ COUNTER = itertools.count(1)
     [
         ("orders", ["orders"], ["orders2", "my-orders", "Orders"]),
         ("orders.*", ["orders", "orders2"], ["my-orders"]),
-        ("a, b|c ,", ["a", "b", "c"], ["d", "", "ab"]),
-        ("", [], ["", "a"]),
-        (" , ", [], ["", " ", ","]),
+        ("a, b|c ,", ["a", "b", "c"], ["d", "ab"]),
+        ("", [], ["a"]),
+        (" , ", [], [" ", ","]),
+        # As Kafka's tools read it: nothing is cut apart at a comma. Cut apart, it matched `prod`.
+        ("prod(,-test)-logs", ["prod-logs", "prod-test-logs"], ["prod", "prod(", "-test)-logs", "-logs"]),
+        ("(a,b)-(c,d)", ["a-c", "a-d", "b-c", "b-d"], ["a", "b", "d", "(a", "b)-(c"]),
+        ("'orders'", ["orders"], ["'orders'"]),
         ("x.y", ["x.y", "xzy"], ["x.yz"]),
         ("a|b", ["a", "b"], ["ab", "a|b"]),
     ],
@@ -69,21 +75,38 @@ def test_topic_expressions_match_whole_names(expression: str, matches: list[str]
     assert not any(topics.fullmatch(t) for t in does_not)
 
 
+@pytest.mark.parametrize("expression", ["a{1,3}", "a{,3}", "a{1,}b", "(", "a(,"])
+def test_what_kafka_would_not_compile_is_refused(expression: str) -> None:
+    with pytest.raises(re.error):
+        compile_topics(expression)
+
+
+def found(dirs: list[PartitionDir], *partitions: TopicPartition, offline: bool = False) -> tuple[list[str], list[str]]:
+    health = Health.OFFLINE if offline else Health.ONLINE
+    dirs_found, absent = find_partitions(partitions, dirs, facts(log_dir(health=health)), is_future=False)
+    return [d.name for d in dirs_found], [str(tp) for tp in absent]
+
+
 def test_what_is_selected() -> None:
     dirs = [
         directory(n) for n in ("orders-0", "orders-1", "x-0", MARKED, STRAY, f"orders-2.{HEX}-future", "lost+found")
     ]
     topics = re.compile("orders")
-    assert [d.name for d in select(dirs, topics, frozenset(), future=False)] == ["orders-0", "orders-1"]
-    assert [d.name for d in select(dirs, topics, frozenset(), future=True)] == [f"orders-2.{HEX}-future"]
-    wanted = frozenset({TopicPartition("x", 0), TopicPartition("x", 9)})
-    assert [d.name for d in select(dirs, None, wanted, future=False)] == ["x-0"]
+    assert matching(dirs, topics, is_future=False) == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
+    assert matching(dirs, topics, is_future=True) == {TopicPartition("orders", 2)}
+    assert found(dirs, TopicPartition("x", 0), TopicPartition("x", 9)) == (["x-0"], ["x-9"])
 
 
-def test_every_spelling_of_a_partition_is_selected() -> None:
+def test_every_spelling_of_a_partition_is_found() -> None:
     dirs = [directory(n) for n in ("zzz-1", "zzz-01", "zzz-+1", "zzz-2")]
-    chosen = select(dirs, None, frozenset({TopicPartition("zzz", 1)}), future=False)
-    assert [d.name for d in chosen] == ["zzz-1", "zzz-01", "zzz-+1"]
+    assert found(dirs, TopicPartition("zzz", 1)) == (["zzz-1", "zzz-01", "zzz-+1"], [])
+
+
+def test_one_that_may_be_in_an_offline_log_dir_is_an_error() -> None:
+    dirs = [directory("x-0")]
+    assert found(dirs, TopicPartition("x", 0), offline=True) == (["x-0"], [])
+    with pytest.raises(KafkaStorageError, match="x-9 because it may be in one of the offline directories"):
+        found(dirs, TopicPartition("x", 0), TopicPartition("x", 9), offline=True)
 
 
 TOPIC = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(lambda t: t not in (".", ".."))

@@ -1,0 +1,51 @@
+"""The journal as one plan writes it: an intent per action before the act, an outcome after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from logagent.host.state.journal import CheckpointEntry, Intent, Journal
+from logagent.model.planning.plan import Proposal, action_id
+from logagent.model.records import Outcome
+
+NO_ENTRIES: Mapping[str, tuple[CheckpointEntry, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJournal:
+    """`actor`: who carries the plan out. Every method raises JournalError, and then nothing more may be done."""
+
+    journal: Journal
+    now_ms: Callable[[], int]
+    plan_id: str
+    actor: str
+
+    def begin(
+        self, proposals: Sequence[Proposal], entries: Mapping[str, tuple[CheckpointEntry, ...]] = NO_ENTRIES
+    ) -> list[int]:
+        """Make the intents durable; their ids, in order. `entries`: by action id, what leaves the checkpoints."""
+        intents = [self._intent(p, entries.get(action_id(p), ())) for p in proposals]
+        return self.journal.begin(intents, self.now_ms())
+
+    def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]]) -> None:
+        self.journal.finish(outcomes, self.now_ms())
+
+    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...]) -> Intent:
+        whole_name = None if p.dir.truncated else p.dir.topic
+        return Intent(
+            action=p.action,
+            log_dir=p.dir.log_dir,
+            name=p.dir.name,
+            new_name=p.new_name,
+            topic=p.full_topic or whole_name,
+            partition=p.dir.partition,
+            topic_id=p.dir.topic_id,
+            identity=p.dir.identity,
+            bytes=p.dir.bytes,
+            plan_id=self.plan_id,
+            actor=self.actor,
+            approved=p.approved,
+            checkpoint_entries=entries,
+            new_dir=p.new_dir,
+        )

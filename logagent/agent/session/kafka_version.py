@@ -1,0 +1,26 @@
+"""Asks every source which version of Kafka this is; `model.health.kafka_version` says which one holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logagent.agent.session.assignments import Assignments
+from logagent.agent.session.target import Target
+from logagent.broker.process.version import at_least, version_of_process
+from logagent.host.brokers.discovery import version_installed
+from logagent.model.health.kafka_version import VersionLook
+
+
+def look_at_versions(target: Target, broker_pids: Iterable[int], assignments: Assignments | None) -> VersionLook:
+    """broker_pids: the processes that hold the log dirs, or (before they do) that run with this configuration."""
+    image = assignments.first if assignments is not None else None
+    running = ((version_of_process(pid), pid) for pid in dict.fromkeys(broker_pids))
+    version, pid = next(((v, pid) for v, pid in running if v is not None), (None, None))
+    return VersionLook(
+        running=version,
+        pid=pid,
+        configured=target.kafka_version,
+        # Only where it is needed: it reads the start scripts of units.
+        installed=version_installed(target.config) if version is None and target.kafka_version is None else None,
+        metadata=at_least(image.metadata_version) if image is not None else None,
+    )
