@@ -80,7 +80,8 @@ def documentation(to: Path, version: str) -> None:
     for name in ("README.md", "config/logagent.toml"):
         _write(doc / name.rsplit("/", 1)[-1], (ROOT / name).read_bytes())
     _write(doc / "examples/broker-prestart.conf", (HERE / "systemd/broker-prestart.conf").read_bytes())
-    _write(doc / "examples/prometheus-rules.yml", (ROOT / "config/prometheus-rules.yml").read_bytes())
+    for example in ("prometheus-rules.yml", "grafana-dashboard.json"):
+        _write(doc / "examples" / example, (ROOT / "config" / example).read_bytes())
     for shown in ("deb", "rpm"):
         _write(to / "doc" / shown / "copyright", _copyright(doc / "licences", to).encode())
     _write(to / "doc/deb/changelog.Debian.gz", _gzip(_debian_changelog(version).encode()))

@@ -1,0 +1,131 @@
+"""config/grafana-dashboard.json: what its generator makes, and every query of it answers on a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.store.tree import init_store
+from tests.broker.ports import Ports
+from tests.cli_host import NO_LIMITS, CliHost
+from tests.daemon_process import FIRST, DaemonProcess, wait_until
+from tests.needs import need_command
+
+ROOT = Path(__file__).parents[4]
+FILE = ROOT / "config/grafana-dashboard.json"
+DASHBOARD = json.loads(FILE.read_text())
+# Grafana puts these in; `.*` is what "All" stands for.
+VARIABLES = {"$instance": ".*", "$log_dir": ".*", "$__rate_interval": "4s"}
+# What a host in report mode, on which nothing is marked and no cycle failed, has nothing to say of.
+SILENT = {"logagent_actions_total", "logagent_cycle_errors_total", "logagent_queue_oldest_marked_timestamp_seconds"}
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def queries() -> list[tuple[str, str]]:
+    """(panel, PromQL) as Grafana would send it."""
+    found = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+    for name, value in VARIABLES.items():
+        found = [(title, expression.replace(name, value)) for title, expression in found]
+    return found
+
+
+def test_it_is_what_the_generator_makes() -> None:
+    command = [sys.executable, str(ROOT / "packaging/dashboard.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_alert_leads_to_it() -> None:
+    rules = (ROOT / "config/prometheus-rules.yml").read_text()
+    link = f'dashboard: "/d/{DASHBOARD["uid"]}?var-instance={{{{ $labels.instance }}}}"'
+    assert rules.count(link) == rules.count("- alert:") >= 15
+    assert "instance" in [variable["name"] for variable in DASHBOARD["templating"]["list"]]
+
+
+@contextmanager
+def prometheus(folder: Path, target: str) -> Iterator[str]:
+    """A Prometheus that scrapes `target` every second; its address."""
+    need_command("prometheus")
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(ROOT / "config/prometheus-rules.yml")],
+        "scrape_configs": [{"job_name": "logagent", "static_configs": [{"targets": [target]}]}],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    ports = Ports()
+    address = f"127.0.0.1:{ports.take()}"
+    command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--web.listen-address={address}"]
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen([*command, f"--storage.tsdb.path={folder}/tsdb"], stdout=log, stderr=log)
+        try:
+            yield address
+        finally:
+            process.kill()
+            process.wait(30)
+            ports.close()
+
+
+def ask(address: str, expression: str) -> list[dict[str, Any]]:
+    """The samples of an instant query. Raises `URLError` while nobody listens, and for a query that is not PromQL."""
+    query = urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=30) as answer:
+        found = json.load(answer)
+    assert found["status"] == "success"
+    samples = found["data"]["result"]
+    assert isinstance(samples, list)
+    return samples
+
+
+def answers(address: str, expression: str) -> bool:
+    try:
+        return bool(ask(address, expression))
+    except OSError:
+        return False
+
+
+def test_every_query_is_answered_by_a_prometheus_that_scrapes_a_running_daemon(tmp_path: Path) -> None:
+    host = CliHost(tmp_path / "h")
+    often = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}
+    store = tmp_path / "store"
+    store.mkdir()
+    init_store(str(store))
+    host.with_assignments(**often, **{"metrics.listen": "127.0.0.1:0", "publish.store": str(store)})
+    command = ("env", "-u", "LOGAGENT_METRICS__LISTEN", *FIRST)
+    daemon = DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state, command=command)
+    with daemon, prometheus(tmp_path, daemon.wait_for("metrics")["listen"]) as address:
+        daemon.wait_for("cycle")
+        # Two scrapes with a cycle before them: a rate needs both.
+        wait_until(lambda: answers(address, "count_over_time(logagent_plan_actions[1m]) >= 3"), "three scrapes")
+        deadline = time.monotonic() + 60
+        silent = {expression: title for title, expression in queries()}
+        while silent and time.monotonic() < deadline:
+            silent = {expression: title for expression, title in silent.items() if not ask(address, expression)}
+            if all(SILENT & set(re.findall(r"\w+", expression)) for expression in silent):
+                break
+            time.sleep(1)
+        for expression, title in silent.items():
+            assert SILENT & set(re.findall(r"\w+", expression)), f"{title}: {expression} has no answer"
+        assert [sample["value"][1] for sample in ask(address, "count(logagent_build_info)")] == ["1"]
+        # The rules of the alerts are loaded by the same Prometheus, and their links are filled in.
+        wait_until(lambda: answers(address, "logagent:log_dir_hidden_bytes"), "the recording rule")
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_every_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+    assert panel["description"].endswith(".")
+    assert panel["targets"]
+    assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
