@@ -1,27 +1,37 @@
 """Every error that logagent raises, each with a slug, a hint and its exit status.
 
-The exit statuses are part of the interface (README, `logagent --help`); this module is the one place that
-defines them, and `logagent.cli.main` the one place that turns an error into one. It imports nothing of ours.
+The exit statuses are part of the interface; this module is the one place that defines them and says what they mean
+(`logagent --help` and the man pages print that, a test compares the README), and `logagent.cli.main` is the one place
+that turns an error into one. It imports nothing of ours.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 
 class Exit(IntEnum):
-    """Exit statuses of every command."""
+    """Exit statuses of every command, each with what it means."""
 
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    REFUSED = 3
-    APPROVAL = 4
-    OFFLINE = 5
-    CHECK_FATAL = 6
-    HALTED = 7
-    UNREACHABLE = 69
-    CONFIG = 78
+    meaning: str
+
+    OK = 0, "success; for a dry run, the plan was made"
+    FAILED = 1, "something failed: the message says what, and what was done before it"
+    USAGE = 2, "usage error"
+    REFUSED = 3, "--execute: done, but a guard refused at least one item"
+    APPROVAL = 4, "the plan needs approval (--approve PLAN_ID); nothing was done"
+    OFFLINE = 5, "a log dir involved is offline"
+    CHECK_FATAL = 6, "check, or prestart --strict, found something fatal"
+    HALTED = 7, "halted: all log dirs are offline"
+    UNREACHABLE = 69, "a required service cannot be reached"
+    CONFIG = 78, "configuration error (every problem is listed at once)"
+
+    def __new__(cls, status: int, meaning: str) -> Self:
+        member = int.__new__(cls, status)
+        member._value_ = status
+        member.meaning = meaning
+        return member
 
 
 # Where several apply, the first of this order is the status of the command.

@@ -1,17 +1,43 @@
-"""Builds the documents of `logagent.documents` from what the agent knows, as plain dicts."""
+"""Fills the documents of `logagent.documents` from what the agent knows; mypy compares them with their types."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
+from logagent import __version__
 from logagent.agent.session.session import Session
 from logagent.host.state.journal import CheckpointEntry, Entry
+from logagent.model.finding import Finding, Severity
+from logagent.model.health.kafka_version import Version, version_text
+from logagent.model.naming.names import classify
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.queue import QueueEntry
+from logagent.model.records import ActionKind, Kind
 from logagent.model.times import rfc3339, rfc3339_or_none
+
+if TYPE_CHECKING:
+    # Only their types are needed here: pydantic, which they bring, is slow to import.
+    from logagent.agent.check.check import CheckReport
+    from logagent.documents.check import CheckDoc, FindingDoc
+    from logagent.documents.doctor import DoctorDoc, DoctorFindingDoc, DoctorLogDir
+    from logagent.documents.inventory import ExplainDoc
+    from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc
+    from logagent.model.doctor.facts import DoctorFacts, LogDirLook
+
+_CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
+    Severity.FATAL: "fatal",
+    Severity.WARNING: "warning",
+    Severity.INFO: "info",
+}
+_DOCTOR_WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
+    Severity.FATAL: "fails",
+    Severity.WARNING: "warning",
+    Severity.INFO: "info",
+    Severity.WORKS: "works",
+}
 
 
 def plan_document(
@@ -19,10 +45,10 @@ def plan_document(
     plan: Plan,
     host: str,
     *,
-    mode: str,
+    mode: Literal["dry-run", "execute"],
     execution: Execution | None = None,
     drops: Mapping[str, tuple[CheckpointEntry, ...]] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> PlanDoc:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
     actions = [_action_row(p, execution) for p in plan.actions]
@@ -30,7 +56,7 @@ def plan_document(
         _drop_row(row, entry)
         for row in list(actions)
         for entry in drops.get(row["id"], ())
-        if row["action"] != "restore"
+        if row["action"] is not ActionKind.RESTORE
     ]
     return {
         "schema": "logagent.plan/1",
@@ -47,7 +73,7 @@ def plan_document(
             {
                 "log_dir": w.log_dir,
                 "name": w.name,
-                "action": w.action.value,
+                "action": w.action,
                 "reason": w.reason,
                 "until": rfc3339_or_none(w.until_ms),
                 "sightings": w.sightings,
@@ -64,12 +90,12 @@ def plan_document(
     }
 
 
-def _action_row(p: Proposal, execution: Execution | None) -> dict[str, Any]:
+def _action_row(p: Proposal, execution: Execution | None) -> ActionDoc:
     number = action_id(p)
     result = execution.results.get(number) if execution is not None else None
     return {
         "id": number,
-        "action": p.action.value,
+        "action": p.action,
         "log_dir": p.dir.log_dir,
         "name": p.dir.name,
         "new_name": p.new_name,
@@ -81,18 +107,18 @@ def _action_row(p: Proposal, execution: Execution | None) -> dict[str, Any]:
         "allocated": p.dir.allocated,
         "sightings": p.sightings,
         "due_at": rfc3339_or_none(p.due_at_ms),
-        "outcome": result.outcome.value if result is not None else None,
+        "outcome": result.outcome if result is not None else None,
         "error": result.error if result is not None else None,
     }
 
 
-def _drop_row(rename: Mapping[str, Any], entry: CheckpointEntry) -> dict[str, Any]:
+def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
     """An offset checkpoint entry that leaves with the rename it belongs to (and comes back with a restore)."""
     digest = hashlib.sha256(f"{rename['id']} {entry.file}".encode()).hexdigest()
     return {
         **rename,
         "id": digest[:12],
-        "action": "drop-checkpoint-entry",
+        "action": ActionKind.DROP_CHECKPOINT_ENTRY,
         "new_name": None,
         "reason": f"{entry.file}: offset {entry.offset}",
         "bytes": 0,
@@ -103,7 +129,7 @@ def _drop_row(rename: Mapping[str, Any], entry: CheckpointEntry) -> dict[str, An
     }
 
 
-def _refusal_row(r: Refusal) -> dict[str, Any]:
+def _refusal_row(r: Refusal) -> RefusalDoc:
     return {
         "log_dir": r.log_dir,
         "name": r.name,
@@ -114,7 +140,7 @@ def _refusal_row(r: Refusal) -> dict[str, Any]:
     }
 
 
-def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> dict[str, Any]:
+def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> QueueDoc:
     """`logagent.queue/1`. An entry that is due already has a positive `overdue_seconds`, the others a negative one."""
     return {
         "schema": "logagent.queue/1",
@@ -141,12 +167,12 @@ def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> d
     }
 
 
-def history_row(entry: Entry) -> dict[str, Any]:
+def history_row(entry: Entry) -> HistoryEntry:
     i = entry.intent
     return {
         "id": entry.id,
         "at": rfc3339(entry.at_ms),
-        "action": i.action.value,
+        "action": i.action,
         "log_dir": i.log_dir,
         "name": i.name,
         "new_name": i.new_name,
@@ -156,7 +182,137 @@ def history_row(entry: Entry) -> dict[str, Any]:
         "bytes": i.bytes,
         "plan_id": i.plan_id,
         "actor": i.actor,
-        "outcome": entry.outcome.value if entry.outcome is not None else None,
+        "outcome": entry.outcome,
         "finished_at": rfc3339_or_none(entry.finished_at_ms),
         "error": entry.error,
     }
+
+
+def check_document(report: CheckReport, at: str) -> CheckDoc:
+    """`logagent.check/1`."""
+    return {
+        "schema": "logagent.check/1",
+        "at": at,
+        "kafka_version": _text(report.kafka_version),
+        "log_dirs": [
+            {"path": d.path, "health": d.health, "reason": d.reason, "probe_ms": d.probe_ms} for d in report.log_dirs
+        ],
+        "findings": [finding_row(f) for f in report.findings],
+    }
+
+
+def finding_row(finding: Finding) -> FindingDoc:
+    """One finding of `check` and `prestart`."""
+    return {
+        "severity": _CHECK_WORDS[finding.severity],
+        "code": finding.code,
+        "path": finding.path,
+        "kafka_versions": str(finding.releases),
+        "says": finding.says,
+        "hint": finding.hint,
+    }
+
+
+def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:
+    """`logagent.doctor/1`."""
+    s, subject = facts.service, facts.subject
+    return {
+        "schema": "logagent.doctor/1",
+        "at": at,
+        "host": host,
+        "agent_version": __version__,
+        "config": facts.config.file,
+        "kafka_config": facts.config.kafka_config,
+        "state_dir": facts.state.path if facts.state is not None else "",
+        "user": {"name": subject.name, "uid": subject.uid, "how": subject.how, "service": subject.service},
+        "brokers": [
+            {
+                "config": b.config,
+                "how": b.how,
+                "pid": b.pid,
+                "user": b.user,
+                "unit": b.unit,
+                "kafka_version": _text(b.version),
+                "chosen": b.chosen,
+            }
+            for b in facts.brokers
+        ],
+        "kafka_version": _text(facts.kafka_version.version),
+        "kafka_version_from": facts.kafka_version.says(),
+        "at_least": facts.kafka_version.exact is None,
+        "cluster_id": facts.cluster_id,
+        "node_id": facts.node_id,
+        "log_dirs": [_doctor_log_dir(d) for d in facts.log_dirs],
+        "service": None
+        if s is None
+        else {
+            "unit": s.unit,
+            "known_by": s.known_by,
+            "user": s.user,
+            "file": s.file,
+            "active": s.active,
+            "main_pid": s.main_pid,
+        },
+        "daemon": facts.daemon.state if facts.daemon is not None else "none",
+        "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
+        "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
+        "findings": [_doctor_finding(f) for f in findings],
+    }
+
+
+def _doctor_log_dir(d: LogDirLook) -> DoctorLogDir:
+    return {
+        "path": d.path,
+        "health": d.health,
+        "reason": d.reason,
+        "holder": {"state": d.holder, "pid": d.pid, "start_time": rfc3339_or_none(d.started_ms)},
+        "owner": d.owner,
+        "lacks": d.access.lacks if d.access is not None else None,
+        "mount_point": d.mount.point if d.mount is not None else None,
+        "file_system": d.mount.kind if d.mount is not None else None,
+    }
+
+
+def doctor_word(severity: Severity) -> str:
+    """What `doctor` calls it: `works`, `info`, `warning`, `fails`."""
+    return _DOCTOR_WORDS[severity]
+
+
+def _doctor_finding(f: Finding) -> DoctorFindingDoc:
+    assert f.area is not None, f
+    c = f.change
+    return {
+        "area": f.area,
+        "state": _DOCTOR_WORDS[f.severity],
+        "code": f.code,
+        "path": f.path,
+        "says": f.says,
+        "hint": f.hint,
+        "change": None
+        if c is None
+        else {"file": c.file, "number": c.number, "section": c.section, "line": c.line, "then": c.then},
+    }
+
+
+def explain_document(name: str) -> ExplainDoc:
+    """`logagent.explain/1`: what Kafka reads in a directory name (`names.classify`); never raises.
+
+    `remote-log-index-cache` is valid although Kafka's parser would refuse it: the broker skips that directory.
+    `valid`: a broker that finds a directory of this name in a log dir starts; `error` says why it does not.
+    """
+    parsed = classify(name)
+    return {
+        "schema": "logagent.explain/1",
+        "name": name,
+        "kind": parsed.kind,
+        "topic": parsed.topic,
+        "partition": parsed.partition,
+        "uuid": parsed.uuid,
+        "topic_truncated": parsed.truncated,
+        "valid": parsed.kind is not Kind.INVALID,
+        "error": parsed.error,
+    }
+
+
+def _text(version: Version | None) -> str | None:
+    return version_text(version) if version is not None else None

@@ -1,4 +1,4 @@
-"""The options that every command has, and what they come to."""
+"""The options that every command has, and what follows from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class Call:
-    """One invocation: the common options, and the exit statuses that have come up so far."""
+    """One invocation: the common options, and the exit status so far."""
 
     kafka_config: str | None
     config_file: str | None
@@ -38,7 +38,7 @@ class Call:
     loaded_settings: Loaded | None = None
 
     def settings(self) -> Settings:
-        """The validated settings, with `--assignments` and `--kafka-config` over them. Raises ConfigError."""
+        """The validated settings, overridden by `--assignments` and `--kafka-config`. Raises ConfigError."""
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)
         settings = self.loaded_settings.settings
@@ -50,14 +50,18 @@ class Call:
         if self.kafka_config is not None:
             settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
         if config.instance_of(self.config_file) is not None and settings.kafka.config is None and not self.log_dirs:
-            # Of several brokers, two instances could find the same one.
-            problem = f"{self.config_file}: kafka.config: is not set; the file of an instance names its broker"
-            raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers of this host")
+            # With several brokers on a host, two instances could find the same one.
+            problem = (
+                f"{self.config_file}: kafka.config: not set; the configuration of an instance must name its broker"
+            )
+            raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers on this host")
         return settings
 
-    def came_to(self, status: Exit) -> None:
-        """Remember an exit status; the command ends with the first that applies."""
+    def record_status(self, status: Exit) -> None:
+        """Remember an exit status; the command ends with the first that applies (`EXIT_PRECEDENCE`)."""
         self.status = worst(self.status, status)
+
+    came_to = record_status
 
     @property
     def host(self) -> str:
@@ -65,14 +69,13 @@ class Call:
 
     @property
     def progress(self) -> bool:
-        """Whether to show progress: on a terminal only, and never while stderr is read by a program."""
+        """Whether to show progress: only where stderr is a terminal."""
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def say(self, message: str) -> None:
-        """A message for the person at the terminal: stderr, so that stdout holds results only.
+        """A message for the operator, on stderr: stdout is for results.
 
-        One line, whatever names from a disk or an answer from elsewhere are in it. Nobody may be listening any more;
-        that must not stop work half way.
+        Always one line, whatever names from a disk are in it. A closed stderr must not stop work half way.
         """
         with suppress(BrokenPipeError):
             click.echo(visible(message), err=True)
@@ -83,24 +86,28 @@ class Call:
 
 
 def forget_stdout() -> None:
-    """Let what is still to be written to stdout go nowhere: it cannot be written."""
-    with suppress(OSError):  # a stand-in for stdout has no descriptor
+    """Discard what is still buffered for stdout: it cannot be written."""
+    with suppress(OSError):  # a test's stdout has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def common(command: F) -> F:
-    """Add the common options to a click command; it gets them as one `Call`, its first argument."""
+    """Add the common options to a click command, which gets them as a `Call`, its first argument."""
     options = [
         click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
-        click.option("--config", "config_file", metavar="FILE", help="logagent.toml to use."),
+        click.option("--config", "config_file", metavar="FILE", help="The logagent.toml to use."),
         click.option(
-            "--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Log dir to use instead (repeatable)."
+            "--log-dir",
+            "log_dirs",
+            multiple=True,
+            metavar="DIR",
+            help="Use this log dir instead of log.dirs (repeatable).",
         ),
-        click.option("--state-dir", metavar="DIR", help="Where the journal is kept."),
-        click.option("--assignments", metavar="FILE", help="Exported assignments to use instead of the sources."),
+        click.option("--state-dir", metavar="DIR", help="The directory of the journal."),
+        click.option("--assignments", metavar="FILE", help="Read the assignments from this file (assignments export)."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
-        click.option("--no-color", is_flag=True, help="No colours (NO_COLOR does the same)."),
+        click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
+        click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR)."),
     ]
 
     def with_call(**kwargs: Any) -> Any:
@@ -122,8 +129,8 @@ def common(command: F) -> F:
             command(call, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of our output has gone (`logagent scan | head`): that is no error of ours, and what was done
-            # before we told of it keeps its exit status.
+            # Whoever read our output has gone (`logagent scan | head`). That is not an error, and the exit status
+            # is still that of what was done.
             forget_stdout()
         click.get_current_context().exit(int(call.status))
 

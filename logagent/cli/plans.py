@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 from logagent.agent.session.session import Session
 from logagent.cli.documents import plan_document
@@ -17,6 +17,9 @@ from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution, Plan
 from logagent.model.records import ActionKind, Outcome, PartitionDir
 
+if TYPE_CHECKING:
+    from logagent.documents.plans import PlanDoc
+
 MakePlan = Callable[[Session, Facts], Plan]
 Look = Callable[[Sequence[PartitionDir]], Facts]
 
@@ -27,7 +30,7 @@ class Done:
 
     plan: Plan
     execution: Execution | None
-    document: dict[str, Any]
+    document: PlanDoc
 
 
 def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
@@ -66,7 +69,7 @@ def carry_out(
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
             execution = (manager if look is None else replace(manager, look=look)).execute(plan)
     note_health(call, facts)
-    mode = "execute" if execute else "dry-run"
+    mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
     return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))
 
 
@@ -122,7 +125,7 @@ def show_plan(call: Call, done: Done) -> None:
     _say_totals(call, document, executed=executed)
 
 
-def _say_totals(call: Call, document: Mapping[str, Any], *, executed: bool) -> None:
+def _say_totals(call: Call, document: PlanDoc, *, executed: bool) -> None:
     totals = document["totals"]
     if not (totals["actions"] or totals["refusals"] or totals["waiting"]):
         call.say("nothing to do")

@@ -1,4 +1,4 @@
-"""Output: JSON for programs, tables for people. Names from disks are hostile input and are shown, never obeyed."""
+"""Output: JSON for programs, tables for people. Names from disks are hostile: they are escaped, never interpreted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def dump(document: Any, out: IO[str] | None = None) -> None:
-    """One JSON document and a newline. ASCII only: bytes that are no UTF-8 come as `\\udcXX`."""
+    """One JSON document and a newline. ASCII only: bytes that are not UTF-8 appear as `\\udcXX`."""
     stream = out if out is not None else sys.stdout
     json.dump(document, stream, ensure_ascii=True, indent=2)
     stream.write("\n")
@@ -26,7 +26,7 @@ def dump_line(row: Any, out: IO[str] | None = None) -> None:
 
 
 def visible(text: str) -> str:
-    """`text` on one line with everything that a terminal could obey written out (`\\n`, `\\x1b`, `\\udc80`, …)."""
+    """`text` on one line, with everything a terminal could interpret escaped (`\\n`, `\\x1b`, `\\udc80`, …)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
@@ -102,7 +102,7 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     for row in cells:
         fit = (short_path(c, w) if k == "path" else c for c, w, (_, k) in zip(row, widths, columns, strict=True))
         drawn.add_row(*map(Text, fit))
-    # Not printed by rich: it ends the process with status 1 when the reader of a pipe has gone.
+    # Not printed by rich: it exits with status 1 when the reader of a pipe has gone.
     with console.capture() as captured:
         console.print(drawn, crop=False)
     text = captured.get()
@@ -110,13 +110,13 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     sys.stdout.flush()
 
 
-# What rich puts between two columns, and around all of them.
+# What rich puts between columns, and around the table.
 _BETWEEN, _EDGES = 3, 2
 _LEAST = {"text": 18, "path": 24}
 
 
 def fitted(widths: Sequence[int], kinds: Sequence[str], room: int) -> list[int]:
-    """Column widths that fit into `room`, taken from the widest that may shrink; wider where that cannot be."""
+    """Column widths that fit into `room`, by shrinking the widest that may shrink; too wide if none may."""
     fit = list(widths)
     excess = sum(fit) - room
     while excess > 0:

@@ -1,23 +1,24 @@
-"""What would hinder a start: `check`, `prestart`."""
+"""What would keep a broker from starting: `check`, `prestart`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from logagent.documents.base import Document, HealthName, Time
+from logagent.documents.base import Time, TypedDict, strict
 from logagent.documents.plans import PlanDoc
+from logagent.model.records import Health
 
 
-class CheckLogDir(Document):
+@strict
+class CheckLogDir(TypedDict):
     path: str
-    health: HealthName
+    health: Health
     reason: str | None
     probe_ms: float | None
 
 
-class Finding(Document):
+@strict
+class FindingDoc(TypedDict):
     severity: Literal["fatal", "warning", "info"]
     code: str
     path: str
@@ -26,21 +27,23 @@ class Finding(Document):
     hint: str
 
 
-class CheckDoc(Document):
-    schema_: Literal["logagent.check/1"] = Field(alias="schema")
+@strict
+class CheckDoc(TypedDict):
+    schema: Literal["logagent.check/1"]
     at: Time
     kafka_version: str | None
     log_dirs: list[CheckLogDir]
-    findings: list[Finding]
+    findings: list[FindingDoc]
 
 
-class PrestartDoc(Document):
+@strict
+class PrestartDoc(TypedDict):
     """`plan` is null, and `skipped` says why, where there was no time or no right to look."""
 
-    schema_: Literal["logagent.prestart/1"] = Field(alias="schema")
+    schema: Literal["logagent.prestart/1"]
     at: Time
     budget_ms: int
     spent_ms: int
     skipped: str | None
     plan: PlanDoc | None
-    findings: list[Finding]
+    findings: list[FindingDoc]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from logagent.documents.base import Document, HealthName, Time
+from logagent.documents.base import Time, TypedDict, strict
 from logagent.documents.inventory import HolderDoc
+from logagent.model.assignments.image import Source
+from logagent.model.doctor.facts import DaemonState
+from logagent.model.finding import Area
+from logagent.model.records import Health
 
 
-class DoctorBroker(Document):
+@strict
+class DoctorBroker(TypedDict):
     """A configuration of a broker on this host. `chosen`: the one that logagent uses; `how`: how it was found."""
 
     config: str
@@ -22,11 +25,12 @@ class DoctorBroker(Document):
     chosen: bool
 
 
-class DoctorLogDir(Document):
+@strict
+class DoctorLogDir(TypedDict):
     """`lacks`: permissions that the agent's user does not have on it, in words."""
 
     path: str
-    health: HealthName
+    health: Health
     reason: str | None
     holder: HolderDoc
     owner: str | None
@@ -35,7 +39,8 @@ class DoctorLogDir(Document):
     file_system: str | None
 
 
-class DoctorUser(Document):
+@strict
+class DoctorUser(TypedDict):
     """Whose rights were looked at, and how that user was found. `service`: the daemon runs as that user."""
 
     name: str
@@ -44,7 +49,8 @@ class DoctorUser(Document):
     service: bool
 
 
-class DoctorService(Document):
+@strict
+class DoctorService(TypedDict):
     """The unit of the daemon: as the running systemd has it in force, or as its files say (then `active` is null)."""
 
     unit: str
@@ -55,7 +61,8 @@ class DoctorService(Document):
     main_pid: int | None
 
 
-class DoctorChange(Document):
+@strict
+class DoctorChange(TypedDict):
     """`line` (several where it has newlines) goes into `file`, in place of line `number` where that is given, below
     `section`; without a file it is a command for root. `then`: what makes it effective."""
 
@@ -66,10 +73,11 @@ class DoctorChange(Document):
     then: str | None
 
 
-class DoctorFindingDoc(Document):
+@strict
+class DoctorFindingDoc(TypedDict):
     """Codes are stable; new ones may come."""
 
-    area: str
+    area: Area
     state: Literal["works", "info", "warning", "fails"]
     code: str
     path: str
@@ -78,11 +86,12 @@ class DoctorFindingDoc(Document):
     change: DoctorChange | None
 
 
-class DoctorDoc(Document):
+@strict
+class DoctorDoc(TypedDict):
     """`kafka_config` and what follows from it is null or empty where no broker, or several, were found. `at_least`: the
     broker is of `kafka_version` or later."""
 
-    schema_: Literal["logagent.doctor/1"] = Field(alias="schema")
+    schema: Literal["logagent.doctor/1"]
     at: Time
     host: str
     agent_version: str
@@ -98,7 +107,7 @@ class DoctorDoc(Document):
     node_id: int | None
     log_dirs: list[DoctorLogDir]
     service: DoctorService | None
-    daemon: Literal["running", "none", "dead", "refused", "silent"]
-    assignments_source: Literal["kraft-log", "admin", "file", "none"]
+    daemon: DaemonState
+    assignments_source: Source | Literal["none"]
     assignments_age_seconds: float | None
     findings: list[DoctorFindingDoc]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, with_config
 
-from logagent.documents.base import Document, HealthName, KindName, ReasonName, Size, Time
+from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.model.assignments.image import Source
+from logagent.model.assignments.reasons import Reason
+from logagent.model.records import Health, HolderState, Kind, Verdict
 
 
-class Assignments(Document):
+@strict
+class AssignmentsUsed(TypedDict):
     """Which assignments the verdicts come from. `source` is `none` where there were none."""
 
-    source: Literal["kraft-log", "admin", "file", "none"]
+    source: Source | Literal["none"]
     cluster_id: str | None
     at: Time | None
     offset: int | None
@@ -21,13 +25,15 @@ class Assignments(Document):
     partitions: int
 
 
-class HolderDoc(Document):
-    state: Literal["free", "held", "starting", "hidden", "unreadable"]
+@strict
+class HolderDoc(TypedDict):
+    state: HolderState
     pid: int | None
     start_time: Time | None
 
 
-class Ledger(Document):
+@strict
+class Ledger(TypedDict):
     """Where the bytes of a log dir's file system are. `unexplained` = used − all the others (it may be negative)."""
 
     size: Size
@@ -42,19 +48,21 @@ class Ledger(Document):
     unexplained: int
 
 
-class LogDirDoc(Document):
+@strict
+class LogDirDoc(TypedDict):
     path: str
     directory_id: str | None
-    health: HealthName
+    health: Health
     reason: str | None
     holder: HolderDoc
     ledger: Ledger | None
 
 
-class DirDoc(Document):
+@strict
+class DirDoc(TypedDict):
     log_dir: str
     name: str
-    kind: KindName
+    kind: Kind
     topic: str | None
     topic_truncated: bool
     full_topic: str | None
@@ -72,28 +80,30 @@ class DirDoc(Document):
     sightings: int
     first_seen: Time | None
     in_use: bool | None
-    verdict: Literal["assigned", "orphan", "unknown"] | None
-    reason: ReasonName | None
+    verdict: Verdict | None
+    reason: Reason | None
     error: str | None
 
 
-class Scan(Document):
-    schema_: Literal["logagent.scan/1"] = Field(alias="schema")
+@strict
+class Scan(TypedDict):
+    schema: Literal["logagent.scan/1"]
     at: Time
     host: str
     agent_version: str
     cluster_id: str | None
     node_id: int | None
     kafka_version: str | None
-    assignments: Assignments
+    assignments: AssignmentsUsed
     log_dirs: list[LogDirDoc]
     dirs: list[DirDoc]
 
 
-class ExplainDoc(Document):
-    schema_: Literal["logagent.explain/1"] = Field(alias="schema")
+@strict
+class ExplainDoc(TypedDict):
+    schema: Literal["logagent.explain/1"]
     name: str
-    kind: KindName
+    kind: Kind
     topic: str | None
     partition: int | None
     uuid: str | None
@@ -102,18 +112,21 @@ class ExplainDoc(Document):
     error: str | None
 
 
-class BrokerDoc(Document):
+@strict
+class BrokerDoc(TypedDict):
     node_id: int
     directory_ids: list[str]
-    fenced: bool | None = None
+    fenced: NotRequired[bool | None]
 
 
-class UncommittedDoc(Document):
+@strict
+class UncommittedDoc(TypedDict):
     topic_id: str
     partition: int | None
 
 
-class PartitionDoc(Document):
+@strict
+class PartitionDoc(TypedDict):
     partition: int
     replicas: list[int]
     adding: list[int]
@@ -122,20 +135,21 @@ class PartitionDoc(Document):
     directories: list[str]
 
 
-class TopicDoc(Document):
+@strict
+class TopicDoc(TypedDict):
     topic: str
     topic_id: str | None
     partitions: list[PartitionDoc]
 
 
-class AssignmentsDoc(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
-    schema_: Literal["logagent.assignments/1"] = Field(alias="schema")
+@with_config(ConfigDict(extra="allow", strict=True))
+class AssignmentsDoc(TypedDict):
+    schema: Literal["logagent.assignments/1"]
     cluster_id: str | None
     at: Time
-    source: Literal["kraft-log", "admin", "file"]
+    source: Source
     offset: int | None
-    metadata_version: Any = None
+    metadata_version: NotRequired[Any]
     brokers: list[BrokerDoc]
-    uncommitted: list[UncommittedDoc] = []
+    uncommitted: NotRequired[list[UncommittedDoc]]
     topics: list[TopicDoc]

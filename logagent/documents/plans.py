@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from logagent.documents.base import ActionName, Document, OutcomeName, Size, Time
-from logagent.documents.inventory import Assignments
+from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.inventory import AssignmentsUsed
 from logagent.model.planning.plan import GuardName
+from logagent.model.planning.queue import Owner
+from logagent.model.records import ActionKind, Outcome
 
 
-class ActionDoc(Document):
+@strict
+class ActionDoc(TypedDict):
     id: str
-    action: ActionName
+    action: ActionKind
     log_dir: str
     name: str
     new_name: str | None
@@ -25,11 +26,12 @@ class ActionDoc(Document):
     allocated: Size
     sightings: int
     due_at: Time | None
-    outcome: OutcomeName | None
+    outcome: Outcome | None
     error: str | None
 
 
-class RefusalDoc(Document):
+@strict
+class RefusalDoc(TypedDict):
     log_dir: str
     name: str
     guard: GuardName
@@ -38,16 +40,18 @@ class RefusalDoc(Document):
     bytes: Size
 
 
-class WaitingDoc(Document):
+@strict
+class WaitingDoc(TypedDict):
     log_dir: str
     name: str
-    action: ActionName
+    action: ActionKind
     reason: str
     until: Time | None
     sightings: int
 
 
-class PlanTotals(Document):
+@strict
+class PlanTotals(TypedDict):
     """`actions` counts directories: the rows `drop-checkpoint-entry`, which go with a rename, are not among them."""
 
     actions: int
@@ -57,24 +61,26 @@ class PlanTotals(Document):
     freed_bytes: Size
 
 
-class PlanDoc(Document):
+@strict
+class PlanDoc(TypedDict):
     """`name` and `log_dir` of a refusal are empty where the plan as a whole is refused (guard blast-radius)."""
 
-    schema_: Literal["logagent.plan/1"] = Field(alias="schema")
+    schema: Literal["logagent.plan/1"]
     at: Time
     host: str
     cluster_id: str | None
     node_id: int | None
     plan_id: str
     mode: Literal["dry-run", "execute"]
-    assignments: Assignments
+    assignments: AssignmentsUsed
     actions: list[ActionDoc]
     refusals: list[RefusalDoc]
     waiting: list[WaitingDoc]
     totals: PlanTotals
 
 
-class QueueEntryDoc(Document):
+@strict
+class QueueEntryDoc(TypedDict):
     log_dir: str
     name: str
     topic: str | None
@@ -86,21 +92,23 @@ class QueueEntryDoc(Document):
     overdue_seconds: float
     attempts: int
     last_error: str | None
-    owner: Literal["broker", "logagent"]
+    owner: Owner
 
 
-class QueueDoc(Document):
-    schema_: Literal["logagent.queue/1"] = Field(alias="schema")
+@strict
+class QueueDoc(TypedDict):
+    schema: Literal["logagent.queue/1"]
     at: Time
     delay_ms: int
     next_due_at: Time | None
     entries: list[QueueEntryDoc]
 
 
-class HistoryEntry(Document):
+@strict
+class HistoryEntry(TypedDict):
     id: int
     at: Time
-    action: ActionName
+    action: ActionKind
     log_dir: str
     name: str
     new_name: str | None
@@ -110,12 +118,13 @@ class HistoryEntry(Document):
     bytes: Size
     plan_id: str
     actor: str
-    outcome: OutcomeName | None
+    outcome: Outcome | None
     finished_at: Time | None
     error: str | None
 
 
-class HistoryDoc(Document):
-    schema_: Literal["logagent.history/1"] = Field(alias="schema")
+@strict
+class HistoryDoc(TypedDict):
+    schema: Literal["logagent.history/1"]
     at: Time
     entries: list[HistoryEntry]

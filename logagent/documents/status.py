@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.model.assignments.image import Source
+from logagent.model.records import ActionKind, Health, Outcome
 
-from logagent.documents.base import ActionName, Document, HealthName, OutcomeName, Size, Time
 
-
-class StatusLogDir(Document):
+@strict
+class StatusLogDir(TypedDict):
     """`watch`: whether inotify tells of new names there, or it is only looked at now and then (`watch_problem`)."""
 
     path: str
-    health: HealthName | None
+    health: Health | None
     reason: str | None
     since: Time | None
     probe_ms: float | None
@@ -21,7 +22,8 @@ class StatusLogDir(Document):
     watch_problem: str | None
 
 
-class StatusBroker(Document):
+@strict
+class StatusBroker(TypedDict):
     """The process that holds the log dirs. `command` without the options between program and main class; what the
     daemon's user may not read is null, and so is a limit that there is not."""
 
@@ -37,27 +39,31 @@ class StatusBroker(Document):
     open_files_limit: int | None
 
 
-class StatusQueue(Document):
+@strict
+class StatusQueue(TypedDict):
     entries: int
     bytes: Size
     oldest_marked_at: Time | None
     next_due_at: Time | None
 
 
-class StatusAssignments(Document):
-    source: Literal["kraft-log", "admin", "file"] | None
+@strict
+class StatusAssignments(TypedDict):
+    source: Source | None
     at: Time | None
     usable: bool
     problem: str | None
 
 
-class StatusResult(Document):
-    action: ActionName
-    outcome: OutcomeName
+@strict
+class StatusResult(TypedDict):
+    action: ActionKind
+    outcome: Outcome
     dirs: int
 
 
-class StatusCycle(Document):
+@strict
+class StatusCycle(TypedDict):
     """The last one of its job. `needs_approval`: the plan id that `logagent cleanup --execute --approve` takes."""
 
     job: Literal["cleanup", "queue", "inventory"]
@@ -73,7 +79,8 @@ class StatusCycle(Document):
     error: str | None
 
 
-class StatusPublish(Document):
+@strict
+class StatusPublish(TypedDict):
     at: Time
     last_sent_at: Time | None
     waiting: int
@@ -82,10 +89,11 @@ class StatusPublish(Document):
     error: str | None
 
 
-class StatusDoc(Document):
+@strict
+class StatusDoc(TypedDict):
     """What the running daemon says of itself; what it has not looked at yet is null."""
 
-    schema_: Literal["logagent.status/1"] = Field(alias="schema")
+    schema: Literal["logagent.status/1"]
     at: Time
     host: str
     agent_version: str

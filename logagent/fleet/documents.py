@@ -1,18 +1,19 @@
-"""What the fleet job prints and what manifests hold, as models: for `logagent schema` and the tests."""
+"""What the fleet job prints and what manifests hold, each defined once: for `logagent schema` and the tests."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, RootModel
+from pydantic import Field
 
-from logagent.documents.base import Document, Size, Time
-from logagent.documents.inventory import Assignments, DirDoc, LogDirDoc
+from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.inventory import AssignmentsUsed, DirDoc, LogDirDoc
 
 DateText = str
 
 
-class ReportAssignments(Document):
+@strict
+class ReportAssignments(TypedDict):
     source: str | None
     at: Time
     age_seconds: float
@@ -20,7 +21,8 @@ class ReportAssignments(Document):
     partitions: int
 
 
-class ReportCluster(Document):
+@strict
+class ReportCluster(TypedDict):
     """`verdicts` is `unknown` where there are no usable assignments; `why` says so."""
 
     cluster_id: str
@@ -31,13 +33,15 @@ class ReportCluster(Document):
     why: str | None
 
 
-class UnknownHost(Document):
+@strict
+class UnknownHost(TypedDict):
     cluster_id: str
     node_id: int
     why: str
 
 
-class ReportHosts(Document):
+@strict
+class ReportHosts(TypedDict):
     """`unknown` may be cut; `unknown_total` is their number, and the table `log_dir_health` has them all."""
 
     reporting: int
@@ -45,7 +49,8 @@ class ReportHosts(Document):
     unknown_total: int
 
 
-class ReportTotals(Document):
+@strict
+class ReportTotals(TypedDict):
     """Bytes of the directories, of the ledgers (`current` … `other`) and of orphans; the rest are counts."""
 
     bytes: Size
@@ -62,7 +67,8 @@ class ReportTotals(Document):
     leftovers: int
 
 
-class ReportTable(Document):
+@strict
+class ReportTable(TypedDict):
     """Paths are relative to the report directory; `shown` rows of `rows` are on the page."""
 
     rows: int
@@ -71,8 +77,9 @@ class ReportTable(Document):
     shown: int
 
 
-class FleetReport(Document):
-    schema_: Literal["logagent.fleet-report/1"] = Field(alias="schema")
+@strict
+class FleetReport(TypedDict):
+    schema: Literal["logagent.fleet-report/1"]
     run_id: str
     at: Time
     as_of: Time
@@ -84,7 +91,8 @@ class FleetReport(Document):
     warnings: list[str]
 
 
-class IngestedDate(Document):
+@strict
+class IngestedDate(TypedDict):
     date: DateText
     taken: int
     superseded: int
@@ -93,16 +101,18 @@ class IngestedDate(Document):
     rows: int
 
 
-class FleetIngest(Document):
-    schema_: Literal["logagent.fleet-ingest/1"] = Field(alias="schema")
+@strict
+class FleetIngest(TypedDict):
+    schema: Literal["logagent.fleet-ingest/1"]
     dates: list[IngestedDate]
     trimmed: list[DateText]
 
 
-class Manifest(Document):
+@strict
+class Manifest(TypedDict):
     """Vouches for one file of landing: `rows` counts all its lines, `bytes` and `sha256` are of the compressed file."""
 
-    schema_: Literal["logagent.manifest/1"] = Field(alias="schema")
+    schema: Literal["logagent.manifest/1"]
     snapshot_id: str
     kind: Literal["snapshot", "assignments"]
     cluster_id: str
@@ -114,11 +124,12 @@ class Manifest(Document):
     sha256: str
 
 
-class SnapshotHead(Document):
+@strict
+class SnapshotHead(TypedDict):
     """The first line of a snapshot file: who saw what follows, and when."""
 
     row: Literal["snapshot"]
-    schema_: Literal["logagent.snapshot/1"] = Field(alias="schema")
+    schema: Literal["logagent.snapshot/1"]
     snapshot_id: str
     at: Time
     host: str
@@ -126,7 +137,7 @@ class SnapshotHead(Document):
     node_id: int
     agent_version: str
     kafka_version: str | None
-    assignments: Assignments | None
+    assignments: AssignmentsUsed | None
 
 
 class SnapshotLogDir(LogDirDoc):
@@ -137,13 +148,11 @@ class SnapshotDir(DirDoc):
     row: Literal["dir"]
 
 
-class SnapshotLine(RootModel[SnapshotHead | SnapshotLogDir | SnapshotDir]):
-    """One line of a snapshot file, by its `row`: first the head, then a line per log dir and per directory."""
-
-    root: SnapshotHead | SnapshotLogDir | SnapshotDir = Field(discriminator="row")
+SnapshotLine = Annotated[SnapshotHead | SnapshotLogDir | SnapshotDir, Field(discriminator="row")]
+"""One line of a snapshot file, by its `row`: first the head, then a line per log dir and per directory."""
 
 
-SCHEMAS: dict[str, type[BaseModel]] = {
+SCHEMAS: dict[str, Any] = {
     "fleet-report": FleetReport,
     "fleet-ingest": FleetIngest,
     "snapshot": SnapshotLine,

@@ -15,10 +15,11 @@ import json
 import shutil
 import sys
 import zipfile
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from logagent.errors import Exit, LogAgentError
+from logagent.fleet.options import OPTIONS, parse_age
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,23 +41,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="submit.py", description="The logagent fleet job.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("ingest", "report"):
+    for name in OPTIONS:
         command = commands.add_parser(name)
-        command.add_argument("--store", required=True)
-        command.add_argument("--date", type=date.fromisoformat)
-        command.add_argument("-v", "--verbose", action="store_true")
-        if name == "report":
-            command.add_argument("--out", required=True)
-            command.add_argument("--max-snapshot-age", type=_age, default=timedelta(hours=26))
-        else:
-            command.add_argument("--keep-landing", type=_age)
+        for o in OPTIONS[name]:
+            read = {"YYYY-MM-DD": date.fromisoformat, "AGE": parse_age}.get(o.metavar, str)
+            command.add_argument(
+                o.flag, dest=o.name, metavar=o.metavar, help=o.help, required=o.required, default=o.default, type=read
+            )
+        command.add_argument("-v", "--verbose", action="store_true", help="Report every step.")
     return parser
-
-
-def _age(text: str) -> timedelta:
-    from logagent.settings import parse_duration
-
-    return timedelta(milliseconds=parse_duration(text))
 
 
 def _run(options: argparse.Namespace) -> object:
@@ -72,8 +65,8 @@ def _run(options: argparse.Namespace) -> object:
         with explained("the fleet job failed", verbose=options.verbose):
             store = Store.open(spark, options.store)
             if options.command == "report":
-                return report(Job(store, options.out, now, options.date, options.max_snapshot_age, say))
-            done = ingest_dates(store, options.date, say=say)
+                return report(Job(store, options.out, now, options.day, options.max_snapshot_age, say))
+            done = ingest_dates(store, options.day, say=say)
             if options.keep_landing is not None:
                 trim_landing(store, (now - options.keep_landing).date(), say=say)
             return [one.document() for one in done]

@@ -1,4 +1,4 @@
-"""What `check` finds, and which releases of Kafka a finding concerns."""
+"""A finding: one thing that `check` or `doctor` has to say, which releases of Kafka it concerns, and what to change."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-Version = tuple[int, ...]
+from logagent.model.health.kafka_version import Version, version_text
 
 OLDEST_SUPPORTED: Version = (2, 5, 0)
 NEWEST_SUPPORTED: Version = (4, 3, 1)
 
 
 class Severity(StrEnum):
-    """FATAL: this broker would not start, would take the log dir offline, or would destroy what is not its own.
+    """How bad it is.
 
-    WARNING: it starts, but something will go wrong or data can be lost later; also what would be fatal for some
-    releases where it is not known which one runs. INFO: worth knowing, nothing to do before a start.
+    FATAL: for `check`, this broker would not start, would take the log dir offline, or would destroy what is not its
+    own; for `doctor`, something that logagent needs does not work. WARNING: it works, but something can go wrong or is
+    less than it could be; also what is fatal for some releases only, where the release is not known. INFO: worth
+    knowing, nothing to do. WORKS: it was looked at and is as it should be (`doctor` only).
     """
 
     FATAL = "fatal"
     WARNING = "warning"
     INFO = "info"
+    WORKS = "works"
 
 
-_ORDER = {Severity.FATAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_ORDER = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +50,92 @@ class Releases:
         return (self.since is None or self.since <= first) and (self.before is None or self.before > NEWEST_SUPPORTED)
 
     def __str__(self) -> str:
+        """`all`, `< 3.6.1`, `>= 3.7.0, < 3.7.1`."""
         if self.covers(None):
             return "all"
-        low = f">= {_dotted(self.since)}" if self.since is not None else ""
-        high = f"< {_dotted(self.before)}" if self.before is not None else ""
+        low = f">= {version_text(self.since)}" if self.since is not None else ""
+        high = f"< {version_text(self.before)}" if self.before is not None else ""
         return ", ".join(part for part in (low, high) if part)
 
 
 ALL = Releases()
 
 
+class Area(StrEnum):
+    """What part of a host `doctor` speaks of."""
+
+    CONFIGURATION = "configuration"
+    BROKER = "broker"
+    RIGHTS = "rights"
+    LOG_DIRS = "log dirs"
+    FILES = "files"
+    SERVICE = "service"
+    DAEMON = "daemon"
+    STATE_DIR = "state dir"
+    ASSIGNMENTS = "assignments"
+    METRICS = "metrics"
+    INSTANCES = "instances"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The exact line (or lines): `line` goes into `file`, in place of line `number` where that is known, below
+    `section`. Without a file it is a command for root. then: what makes it effective."""
+
+    line: str
+    file: str | None = None
+    number: int | None = None
+    section: str | None = None
+    then: str | None = None
+
+    @property
+    def where(self) -> str:
+        """`FILE:NUMBER, [section]`, or how to run it."""
+        if self.file is None:
+            return "as root"
+        place = self.file if self.number is None else f"{self.file}:{self.number}"
+        return place if self.section is None else f"{place}, [{self.section}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `check` has to say: `path` is what it is about, `hint` what the operator can do."""
+    """`path` is what it is about, `hint` what the operator can do (empty: nothing), `change` the line that does it.
+    Codes are stable."""
 
     severity: Severity
     code: str
     path: str
-    releases: Releases
     says: str
-    hint: str
+    hint: str = ""
+    releases: Releases = ALL
+    area: Area | None = None
+    change: Change | None = None
 
-    @property
-    def kafka_versions(self) -> str:
-        """The releases in words: `all`, `< 3.6.1`, `>= 3.7.0, < 3.7.1`."""
-        return str(self.releases)
+
+def fatal(
+    code: str, path: str, says: str, hint: str = "", *, releases: Releases = ALL, change: Change | None = None
+) -> Finding:
+    return Finding(Severity.FATAL, code, path, says, hint, releases, change=change)
+
+
+def warning(
+    code: str, path: str, says: str, hint: str = "", *, releases: Releases = ALL, change: Change | None = None
+) -> Finding:
+    return Finding(Severity.WARNING, code, path, says, hint, releases, change=change)
+
+
+def info(
+    code: str, path: str, says: str, hint: str = "", *, releases: Releases = ALL, change: Change | None = None
+) -> Finding:
+    return Finding(Severity.INFO, code, path, says, hint, releases, change=change)
+
+
+def works(code: str, path: str, says: str) -> Finding:
+    return Finding(Severity.WORKS, code, path, says)
+
+
+def any_fatal(findings: Iterable[Finding]) -> bool:
+    return any(f.severity is Severity.FATAL for f in findings)
 
 
 def concerning(
@@ -91,7 +155,3 @@ def concerning(
             fatal_for_some = f.severity is Severity.FATAL and not f.releases.covers(at_least)
             kept.append(replace(f, severity=Severity.WARNING) if fatal_for_some else f)
     return sorted(kept, key=lambda f: (_ORDER[f.severity], f.path, f.code))
-
-
-def _dotted(version: Version | None) -> str:
-    return ".".join(map(str, version or ()))

@@ -1,0 +1,1 @@
+"""The fleet store: what agents write and the fleet job reads."""

@@ -58,4 +58,4 @@ def test_the_module_imports_nothing_of_ours() -> None:
     imported = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)} | set(
         itertools.chain.from_iterable([a.name for a in n.names] for n in ast.walk(tree) if isinstance(n, ast.Import))
     )
-    assert imported == {"__future__", "enum"}
+    assert imported == {"__future__", "enum", "typing"}

@@ -1,0 +1,1 @@
+"""Gathers what `model/check` decides on, for `logagent check` and `logagent prestart`."""

@@ -15,7 +15,8 @@ from logagent.model.assignments.reasons import Reason
 from logagent.model.check.check import check
 from logagent.model.check.facts import LogDirSeen, MetaState, Mode, ServerSeen, StartFacts
 from logagent.model.facts import Facts, LogDirFacts
-from logagent.model.finding import Finding, Version
+from logagent.model.finding import Finding
+from logagent.model.health.kafka_version import Version
 from logagent.model.health.probe import ProbeResult
 from logagent.model.records import Health, TopicPartition, Verdict
 

@@ -1,0 +1,1 @@
+"""Looks at everything that logagent needs on this host, for `logagent doctor`."""

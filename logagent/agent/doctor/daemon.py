@@ -34,8 +34,8 @@ def look_at_daemon(state_dir: str) -> DaemonLook:
             return DaemonLook(socket=path, state="none")
         if isinstance(cause, ConnectionRefusedError):
             return DaemonLook(socket=path, state="dead")
-        state = "refused" if isinstance(cause, PermissionError) else "silent"
-        return DaemonLook(socket=path, state=state, detail=str(cause))
+        closed = isinstance(cause, PermissionError)
+        return DaemonLook(socket=path, state="refused" if closed else "silent", detail=str(cause))
     rows = status.get("log_dirs")
     dirs = None
     if isinstance(rows, list):

@@ -1,0 +1,1 @@
+"""Carries out plans: LogManager, renames, removals, offset checkpoints, recovery after a crash."""

@@ -1,0 +1,1 @@
+"""One look at one broker's log dirs, and everything that a command or a cycle decides from it."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from logagent.agent.session.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
@@ -25,6 +25,7 @@ from logagent.settings import Settings
 
 if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
+    from logagent.documents.inventory import AssignmentsUsed
 
 METADATA_DIR = "__cluster_metadata-0"
 
@@ -71,7 +72,7 @@ class Assignments:
             self.reader.close()
             self.reader = None
 
-    def document(self, now_ms: int) -> dict[str, Any]:
+    def document(self, now_ms: int) -> AssignmentsUsed:
         """The `assignments` member of scan and plan documents."""
         image = self.shown
         if image is None:
@@ -85,7 +86,7 @@ class Assignments:
                 "partitions": 0,
             }
         return {
-            "source": image.source.value,
+            "source": image.source,
             "cluster_id": image.cluster_id,
             "at": rfc3339(image.at_ms),
             "offset": image.offset,

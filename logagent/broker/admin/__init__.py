@@ -1,0 +1,1 @@
+"""The Admin API, read-only: topics, replicas and the cluster id."""

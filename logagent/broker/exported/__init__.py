@@ -1,0 +1,1 @@
+"""The assignments that `logagent assignments export` wrote."""

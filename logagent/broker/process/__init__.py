@@ -1,0 +1,1 @@
+"""What a broker's process tells: its `.lock`, its command line, its version."""

@@ -1,4 +1,4 @@
-"""`logagent assignments`: which topics, partitions and replicas the cluster has, for people and for other hosts."""
+"""`logagent assignments`: the topics, partitions and replicas of the cluster, for people and for other hosts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from logagent.model.times import rfc3339
 
 @click.group()
 def assignments() -> None:
-    """Show or export the assignments that verdicts are made from."""
+    """Show or export the replica assignments that verdicts are based on."""
 
 
 @assignments.command()
 @click.argument("file", metavar="FILE|-")
 @common
 def export(call: Call, file: str) -> None:
-    """Write the assignments to FILE (or stdout), for a host that cannot read them itself (--assignments FILE)."""
+    """Write the assignments to FILE or stdout, for a host that cannot read them itself (--assignments FILE)."""
     from logagent.broker.exported.file import document_pieces, write_assignments
 
     image, now = _image(call)
@@ -34,11 +34,11 @@ def export(call: Call, file: str) -> None:
         sys.stdout.buffer.flush()
         return
     if Path(file).is_dir():
-        raise UsageError(f"{file} is a directory", hint="name a file")
+        raise UsageError(f"{file} is a directory", hint="give the name of a file")
     try:
         write_assignments(file, image)
     except OSError as e:
-        raise LogAgentError(f"{file} cannot be written: {e.strerror}") from e
+        raise LogAgentError(f"cannot write {file}: {e.strerror}") from e
     call.say(
         f"{image.topic_count} topics, {image.partition_count} partitions, {human_ms(image.age_ms(now))} old: {file}"
     )
@@ -47,7 +47,7 @@ def export(call: Call, file: str) -> None:
 @assignments.command()
 @common
 def show(call: Call) -> None:
-    """Show where the assignments come from, how old they are, and what this node holds."""
+    """Show where the assignments come from, how old they are and how much they cover."""
     image, now = _image(call)
     if call.json:
         import json
@@ -76,9 +76,9 @@ def _image(call: Call) -> tuple[AssignmentImage, int]:
             raise session.assignments.unreachable
         if image is None:
             raise LogAgentError(
-                "no source of assignments can be read",
-                hint="set kafka.bootstrap_servers for the Admin API, or run it on a KRaft node",
+                "no source of assignments could be read",
+                hint="set kafka.bootstrap_servers for the Admin API, or run this on a KRaft node",
             )
         if not session.assignments.usable:
-            call.came_to(Exit.FAILED)
+            call.record_status(Exit.FAILED)
     return image, now

@@ -1,37 +1,36 @@
-"""`logagent check`: what would make this broker refuse to start, and how its log dirs are."""
+"""`logagent check`: what would keep this broker from starting, and the state of its log dirs."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 from logagent.agent.check.check import CheckReport, run_check
 from logagent.agent.session.session import Session
 from logagent.agent.session.target import parse_version
+from logagent.cli.documents import check_document
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
 from logagent.cli.session import Progress, session_of
 from logagent.errors import ConfigError, Exit, UsageError
 from logagent.host.linux.access import User, user_named
-from logagent.model.check.check import any_fatal
-from logagent.model.finding import Finding, Severity
+from logagent.model.finding import Finding, Severity, any_fatal
+from logagent.model.health.kafka_version import version_text
 from logagent.model.records import Health
 from logagent.model.times import rfc3339
 
-_COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "to warn of"), (Severity.INFO, "to know"))
+_COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity.INFO, "notes"))
 
 
 @click.command()
-@click.option("--kafka-version", metavar="V", help="Check for this release (before an upgrade or a way back).")
-@click.option("--broker-user", metavar="USER", help="Check owners and modes for this user, a name or a number.")
-@click.option("--quick", is_flag=True, help="Do not look into the partition directories.")
+@click.option("--kafka-version", metavar="V", help="Check for this release (before an upgrade or a downgrade).")
+@click.option("--broker-user", metavar="USER", help="Check owners and modes for this user (name or uid).")
+@click.option("--quick", is_flag=True, help="Do not inspect the partition directories.")
 @common
 def check(call: Call, kafka_version: str | None, broker_user: str | None, quick: bool) -> None:
-    """Say what would make this broker refuse to start or lose a log dir, and how its log dirs are.
+    """Show what would keep this broker from starting or cost it a log dir, and the state of its log dirs.
 
-    Exit status 6: something is fatal. 5: a log dir is offline. Nothing is changed; each log dir is probed with a file
-    that has no name.
+    Exit status 6: something is fatal. 5: a log dir is offline. Nothing is changed; the probe of a log dir writes to an
+    unnamed temporary file.
     """
     version = _version(kafka_version)
     user = _user(broker_user)
@@ -48,51 +47,24 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
         )
         at = rfc3339(session.clock.now_ms())
     if any(d.health is Health.OFFLINE for d in report.log_dirs):
-        call.came_to(Exit.OFFLINE)
+        call.record_status(Exit.OFFLINE)
     if any_fatal(report.findings):
-        call.came_to(Exit.CHECK_FATAL)
+        call.record_status(Exit.CHECK_FATAL)
     if call.json:
-        dump(document(report, at))
+        dump(check_document(report, at))
     else:
         _show(call, report)
-
-
-def document(report: CheckReport, at: str) -> dict[str, Any]:
-    """`logagent.check/1`."""
-    version = report.kafka_version
-    return {
-        "schema": "logagent.check/1",
-        "at": at,
-        "kafka_version": ".".join(map(str, version)) if version is not None else None,
-        "log_dirs": [
-            {"path": d.path, "health": d.health.value, "reason": d.reason, "probe_ms": d.probe_ms}
-            for d in report.log_dirs
-        ],
-        "findings": [finding_row(f) for f in report.findings],
-    }
-
-
-def finding_row(finding: Finding) -> dict[str, str]:
-    """One finding of the document; `prestart` has the same rows."""
-    return {
-        "severity": finding.severity.value,
-        "code": finding.code,
-        "path": finding.path,
-        "kafka_versions": finding.kafka_versions,
-        "says": finding.says,
-        "hint": finding.hint,
-    }
 
 
 def _version(text: str | None) -> tuple[int, ...] | None:
     try:
         return parse_version(text) if text is not None else None
     except ConfigError as e:
-        raise UsageError(f"--kafka-version: {text!r} is no version of Apache Kafka", hint=e.hint) from e
+        raise UsageError(f"--kafka-version: {text!r} is not an Apache Kafka version", hint=e.hint) from e
 
 
 def _read_assignments(session: Session, call: Call) -> None:
-    """Without any, only a few findings are vaguer: nothing to trouble anybody with."""
+    """Without them a few findings are less exact, which is not worth a message."""
     session.read_assignments()
     for problem in session.assignments.problems:
         call.detail(f"assignments: {problem}")
@@ -104,7 +76,7 @@ def _user(text: str | None) -> User | None:
     try:
         return user_named(text)
     except LookupError as e:
-        raise UsageError(f"--broker-user: {e.args[0]}", hint="give its number instead") from e
+        raise UsageError(f"--broker-user: {e.args[0]}", hint="give the uid instead") from e
 
 
 def _show(call: Call, report: CheckReport) -> None:
@@ -116,7 +88,7 @@ def _show(call: Call, report: CheckReport) -> None:
     table("Log dirs", headings, rows, color=call.color)
     of = _releases(report)
     if not report.findings:
-        call.say(f"nothing would keep this broker from starting ({of})")
+        call.say(f"nothing keeps this broker from starting ({of})")
         return
     lines = [line for f in report.findings for line in _lines(f)]
     columns = [("", "left"), ("code", "left"), ("Kafka", "left"), ("finding", "text")]
@@ -127,11 +99,11 @@ def _show(call: Call, report: CheckReport) -> None:
 
 def _releases(report: CheckReport) -> str:
     if report.kafka_version is not None:
-        return f"Kafka {'.'.join(map(str, report.kafka_version))}"
+        return f"Kafka {version_text(report.kafka_version)}"
     if report.at_least is not None:
-        return f"Kafka {'.'.join(map(str, report.at_least))} or later"
+        return f"Kafka {version_text(report.at_least)} or later"
     return "every supported release of Kafka"
 
 
 def _lines(f: Finding) -> list[list[str]]:
-    return [[f.severity.value, f.code, f.kafka_versions, f.path], ["", "", "", f.says], ["", "", "", f"→ {f.hint}"]]
+    return [[f.severity.value, f.code, str(f.releases), f.path], ["", "", "", f.says], ["", "", "", f"→ {f.hint}"]]

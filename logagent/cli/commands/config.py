@@ -1,4 +1,4 @@
-"""`logagent config`: what is configured, and whether it holds together."""
+"""`logagent config`: what is configured, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config() -> None:
 @config.command()
 @common
 def check(call: Call) -> None:
-    """Read logagent.toml, the environment and server.properties; every error at once (exit status 78)."""
+    """Check logagent.toml, the environment and server.properties; lists every error at once (exit status 78)."""
     target = _target(call)
     loaded = call.loaded_settings
     document = {
@@ -35,12 +35,12 @@ def check(call: Call) -> None:
         dump(document)
     else:
         call.say(f"configuration: {document['config'] or 'defaults'}")
-        call.say(f"broker: {target.config or 'log dirs named on the command line'}")
+        call.say(f"broker: {target.config or 'log dirs from the command line'}")
         call.say(f"log dirs: {', '.join(target.log_dirs)}")
 
 
 def _target(call: Call) -> Target:
-    """The broker; raises ConfigError with what is wrong with our configuration and with its own, both at once."""
+    """The broker. Raises ConfigError with the problems of our configuration and of the broker's, both at once."""
     try:
         settings, wrong = call.settings(), None
     except ConfigError as e:
@@ -61,7 +61,7 @@ def _target(call: Call) -> Target:
 @config.command()
 @common
 def show(call: Call) -> None:
-    """Show every setting as it is in force: durations in milliseconds, sizes in bytes."""
+    """Show every setting in effect: durations in milliseconds, sizes in bytes."""
     document = as_document(call.settings())
     if call.json:
         dump({"schema": "logagent.config/1", "settings": document})

@@ -1,4 +1,4 @@
-"""`logagent demo`: the whole story on a temporary host that is made from a real broker's disk."""
+"""`logagent demo`: the whole story on a temporary host made from a real broker's disk."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import click
 
 
 @click.command()
-@click.option("--dir", "wanted", metavar="DIR", help="Where to lay the host out (absent or empty).")
-@click.option("--keep/--no-keep", default=True, help="Keep the directory afterwards to look at (the default), or not.")
-@click.option("--no-color", is_flag=True, help="No colours (NO_COLOR does the same).")
+@click.option("--dir", "wanted", metavar="DIR", help="Where to create the host (a new or empty directory).")
+@click.option("--keep/--no-keep", default=True, help="Keep the directory afterwards (the default), or remove it.")
+@click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR).")
 def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
-    """Show it all on a temporary host: scan, plan, delete, restore, queue, removal, and what each changes on disk.
+    """Run scan, plan, delete, restore, queue and removal on a temporary host, and show what each changes on disk.
 
-    The host is the disk of a real Kafka 3.9.1 broker that comes with this package. Everything that is printed was
-    done by the real commands, and checked: the exit status is 0 only if every step did what it should. No broker, no
-    root and no network are needed, and nothing outside the directory is touched.
+    The host is the disk of a real Kafka 3.9.1 broker that comes with this package. Everything printed was done by the
+    real commands and checked: the exit status is 0 only if every step did what it should. It needs no broker, no root
+    and no network, and touches nothing outside the directory.
     """
     from logagent.cli.main import run
     from logagent.demo.host import lay_out, make_folder
@@ -34,7 +34,7 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     stage = Stage(folder, run, color)
     try:
         with own_environment(color=color), chdir(folder):
-            stage.tell(f"A Kafka host for trying things out, in {folder} (all commands below are run there):")
+            stage.tell(f"A Kafka host to try things on, in {folder} (all commands below run there):")
             click.echo(f"\n$ cd {folder}")
             tell(stage)
     finally:
@@ -46,5 +46,5 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
         click.echo(f"Look around in {folder}: log dirs d1 and d2, the journal in state/. Remove it when you are done.")
     if stage.failures:
         for failure in stage.failures:
-            click.echo(f"not as it should be: {failure}", err=True)
+            click.echo(f"failed: {failure}", err=True)
         click.get_current_context().exit(1)

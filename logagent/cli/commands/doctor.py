@@ -4,53 +4,51 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 import click
 
-from logagent import __version__
 from logagent.agent.clock import SystemClock
 from logagent.agent.doctor.doctor import Question, examine
+from logagent.cli.documents import doctor_document, doctor_word
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
 from logagent.config import load_what_holds
 from logagent.errors import ConfigError, Exit
 from logagent.host.state.state_dir import default_state_dir
-from logagent.model.doctor.diagnose import any_fails, diagnose, exit_config
-from logagent.model.doctor.facts import DoctorFacts, LogDirLook, Version
-from logagent.model.doctor.finding import Change, DoctorFinding, State
+from logagent.model.doctor.diagnose import diagnose, exit_config
+from logagent.model.finding import Change, Finding, Severity, any_fatal
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
-_COUNTED = ((State.FAILS, "do not work yet"), (State.WARNING, "could be better"), (State.WORKS, "work"))
+_COUNTED = ((Severity.FATAL, "not working"), (Severity.WARNING, "to improve"), (Severity.WORKS, "working"))
 
 
 @click.command()
-@click.option("--user", metavar="USER", help="Look at the rights of this user, a name or a number (root only).")
+@click.option("--user", metavar="USER", help="Check the rights of this user (name or uid; root only).")
 @common
 def doctor(call: Call, user: str | None) -> None:
-    """Look at everything that logagent needs on this host and say what works, what does not, and what to change.
+    """Check everything logagent needs on this host: what works, what does not, and what to change.
 
     \b
-    It looks at
+    It checks
       the configuration, and every broker on this host (running, started by a
         unit, or configured in a usual place);
       who holds the log dirs, and whether their open files can be seen;
-      Kafka's version, and the source of assignments and its age;
-      the rights of the agent's user on each log dir and file, and mounts;
-      what the service's unit would block, and what its daemon says of itself;
+      the Kafka version, the source of the assignments and their age;
+      the agent user's rights on each log dir and file, and the mounts;
+      what the service's unit would block, and the running daemon;
       the state dir and its journal, the metrics port, other instances.
 
-    Each finding that needs something names the file, the line and what it should say.
+    Each problem comes with the file, the line and what it should say.
 
     \b
     Exit status:
-      0   everything that is needed works
+      0   everything needed works
       1   something does not work yet
-      78  the configuration is wrong, or it is not clear which broker is meant
+      78  configuration error, or it is not clear which broker to serve
 
-    The rights are those of the user that the service runs as when root asks (or --user), else of whoever asks. Nothing
-    is changed on any disk, and logagent stays who it is: a child process looks as the other user.
+    Run by root, it checks the rights of the user the service runs as (or --user); otherwise your own. Nothing is
+    changed on disk.
     """
     settings, wrong = _settings(call)
     question = Question(
@@ -66,17 +64,17 @@ def doctor(call: Call, user: str | None) -> None:
     facts = examine(question, clock)
     findings = diagnose(facts)
     if exit_config(facts):
-        call.came_to(Exit.CONFIG)
-    elif any_fails(findings):
-        call.came_to(Exit.FAILED)
+        call.record_status(Exit.CONFIG)
+    elif any_fatal(findings):
+        call.record_status(Exit.FAILED)
     if call.json:
-        dump(document(facts, findings, call.host, rfc3339(clock.now_ms())))
+        dump(doctor_document(facts, findings, call.host, rfc3339(clock.now_ms())))
     else:
         _show(call, findings)
 
 
 def _settings(call: Call) -> tuple[Settings, ConfigError | None]:
-    """The settings, or defaults with what is wrong: doctor looks at the rest all the same."""
+    """The settings, or the valid part of them and what is wrong: doctor checks the rest all the same."""
     try:
         return call.settings(), None
     except ConfigError as e:
@@ -95,106 +93,17 @@ def _what_holds(call: Call) -> Settings:
         return Settings()
 
 
-def document(facts: DoctorFacts, findings: tuple[DoctorFinding, ...], host: str, at: str) -> dict[str, Any]:
-    """`logagent.doctor/1`."""
-    s = facts.service
-    return {
-        "schema": "logagent.doctor/1",
-        "at": at,
-        "host": host,
-        "agent_version": __version__,
-        "config": facts.config.file,
-        "kafka_config": facts.config.kafka_config,
-        "state_dir": facts.state.path if facts.state is not None else "",
-        "user": {
-            "name": facts.subject.name,
-            "uid": facts.subject.uid,
-            "how": facts.subject.how,
-            "service": facts.subject.service,
-        },
-        "brokers": [
-            {
-                "config": b.config,
-                "how": b.how,
-                "pid": b.pid,
-                "user": b.user,
-                "unit": b.unit,
-                "kafka_version": _dotted(b.version),
-                "chosen": b.chosen,
-            }
-            for b in facts.brokers
-        ],
-        "kafka_version": _dotted(facts.kafka_version.version),
-        "kafka_version_from": facts.kafka_version.says(),
-        "at_least": facts.kafka_version.exact is None,
-        "cluster_id": facts.cluster_id,
-        "node_id": facts.node_id,
-        "log_dirs": [_log_dir(d) for d in facts.log_dirs],
-        "service": None
-        if s is None
-        else {
-            "unit": s.unit,
-            "known_by": s.known_by,
-            "user": s.user,
-            "file": s.file,
-            "active": s.active,
-            "main_pid": s.main_pid,
-        },
-        "daemon": facts.daemon.state if facts.daemon is not None else "none",
-        "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
-        "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
-        "findings": [_finding(f) for f in findings],
-    }
-
-
-def _log_dir(d: LogDirLook) -> dict[str, Any]:
-    return {
-        "path": d.path,
-        "health": d.health.value,
-        "reason": d.reason,
-        "holder": {
-            "state": d.holder.value,
-            "pid": d.pid,
-            "start_time": rfc3339(d.started_ms) if d.started_ms is not None else None,
-        },
-        "owner": d.owner,
-        "lacks": d.access.lacks if d.access is not None else None,
-        "mount_point": d.mount.point if d.mount is not None else None,
-        "file_system": d.mount.kind if d.mount is not None else None,
-    }
-
-
-def _finding(f: DoctorFinding) -> dict[str, Any]:
-    c = f.change
-    change = None
-    if c is not None:
-        change = {"file": c.file, "number": c.number, "section": c.section, "line": c.line, "then": c.then}
-    return {
-        "area": f.area.value,
-        "state": f.state.value,
-        "code": f.code,
-        "path": f.path,
-        "says": f.says,
-        "hint": f.hint,
-        "change": change,
-    }
-
-
-def _dotted(version: Version | None) -> str | None:
-    return ".".join(map(str, version)) if version is not None else None
-
-
-def _show(call: Call, findings: tuple[DoctorFinding, ...]) -> None:
+def _show(call: Call, findings: tuple[Finding, ...]) -> None:
     rows: list[list[str]] = []
     for f in findings:
         what = f"{f.path}: {f.says}" if f.path and f.path not in f.says else f.says
-        rows.append([f.state.value if f.state is not State.INFO else "", f.area.value, what])
+        rows.append([doctor_word(f.severity) if f.severity is not Severity.INFO else "", f.area or "", what])
         if f.hint:
             rows.append(["", "", f"→ {f.hint}"])
         if f.change is not None:
             rows += [["", "", line] for line in _change(f.change)]
     table("What logagent needs on this host", [("", "left"), ("", "left"), ("", "text")], rows, color=call.color)
-    counts = [(sum(f.state is state for f in findings), words) for state, words in _COUNTED]
+    counts = [(sum(f.severity is severity for f in findings), words) for severity, words in _COUNTED]
     call.say(", ".join(f"{count} {words}" for count, words in counts if count))
 
 

@@ -17,7 +17,7 @@ import click
 
 from logagent.cli.render import dump, human_bytes, visible
 from logagent.errors import ConfigError, LogAgentError, UsageError
-from logagent.settings import parse_duration
+from logagent.fleet.options import OPTIONS, parse_age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def _spark_options(command: Command) -> Command:
         click.option("--conf", "conf", multiple=True, metavar="K=V", help="Spark setting (repeatable)."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
         click.option(
-            "-v", "--verbose", is_flag=True, help="Say every step on stderr, and Spark's own words on errors."
+            "-v", "--verbose", is_flag=True, help="Report every step on stderr, and Spark's own error messages."
         ),
     ]
     for option in reversed(options):
@@ -43,11 +43,31 @@ def _spark_options(command: Command) -> Command:
     return command
 
 
+def _options(name: str) -> Callable[[Command], Command]:
+    """The options that `submit.py` has too, and those of Spark."""
+
+    def add(command: Command) -> Command:
+        command = _spark_options(command)
+        for o in reversed(OPTIONS[name]):
+            command = click.option(
+                o.flag,
+                o.name,
+                metavar=o.metavar,
+                help=o.help,
+                required=o.required,
+                default=o.default,
+                show_default=True,
+            )(command)
+        return command
+
+    return add
+
+
 @click.group()
 def fleet() -> None:
-    """Disk usage and orphaned directories across every host, from what the agents published.
+    """Disk usage and orphaned directories across all hosts, from what the agents published.
 
-    Needs the extra `fleet` (pyspark) and a Java 17 or later. Runs on local[*], or wherever --master says.
+    Needs the extra `fleet` (pyspark) and Java 17 or later. Runs on local[*], or wherever --master says.
     """
 
 
@@ -68,16 +88,11 @@ def init(store: str) -> None:
 
 
 @fleet.command()
-@click.option("--store", required=True, metavar="S", help="The fleet store: a path or URI that Spark reads.")
-@click.option("--date", "day", metavar="YYYY-MM-DD", help="Only this date (default: every date that changed).")
-@click.option(
-    "--keep-landing", metavar="AGE", help="Afterwards remove from landing what was ingested and is older (7d)."
-)
-@_spark_options
+@_options("ingest")
 def ingest(store: str, day: str | None, keep_landing: str | None, **spark: Any) -> None:
     """Check and compact what the agents published: landing to typed Parquet.
 
-    Repeating it for a date gives the same rows. What does not agree with its manifest is set aside with the reason.
+    Ingesting a date again gives the same rows. Files that do not match their manifest are set aside with the reason.
     """
     wanted = None if day is None else _date(day)
     keep = None if keep_landing is None else _age("--keep-landing", keep_landing)
@@ -101,29 +116,19 @@ def ingest(store: str, day: str | None, keep_landing: str | None, **spark: Any) 
     for one in done:
         click.echo(
             f"{one.date}: {one.taken} files taken ({one.rows} rows), {one.superseded} older ones, "
-            f"{one.rejected} set aside, {one.waiting} not complete yet"
+            f"{one.rejected} set aside, {one.waiting} incomplete"
         )
     for gone in trimmed:
         click.echo(f"{gone}: removed from landing")
 
 
 @fleet.command()
-@click.option("--store", required=True, metavar="S", help="The fleet store: a path or URI that Spark reads.")
-@click.option("--out", required=True, metavar="DIR", help="Where to write the report (a path or URI).")
-@click.option("--date", "day", metavar="YYYY-MM-DD", help="The date to report on (default: the newest).")
-@click.option(
-    "--max-snapshot-age",
-    default="26h",
-    show_default=True,
-    metavar="AGE",
-    help="A host that is silent longer is unknown.",
-)
-@_spark_options
+@_options("report")
 def report(store: str, out: str, day: str | None, max_snapshot_age: str, **spark: Any) -> None:
     """Report on the fleet: usage, orphans, missing replicas, leftovers, health, growth, one page.
 
-    Writes index.html, report.json, and per table CSV and Parquet. A host or cluster of which too little is known is
-    listed as unknown, and nothing is concluded from its silence.
+    Writes index.html, report.json, and per table CSV and Parquet. A host or cluster about which too little is known is
+    listed as unknown, and no conclusions are drawn from its silence.
     """
     wanted = None if day is None else _date(day)
     max_age = _age("--max-snapshot-age", max_snapshot_age)
@@ -140,25 +145,27 @@ def report(store: str, out: str, day: str | None, max_snapshot_age: str, **spark
 
 
 @fleet.command()
-@click.option("--dir", "wanted", metavar="DIR", help="Where to make it (absent or empty; default: a temporary one).")
+@click.option(
+    "--dir", "wanted", metavar="DIR", help="Where to create it (a new or empty directory; default: a temporary one)."
+)
 @click.option("--clusters", default=3, show_default=True, type=click.IntRange(1), help="Kafka clusters.")
 @click.option("--hosts", default=24, show_default=True, type=click.IntRange(1), help="Hosts in all.")
 @click.option("--partitions", default=2400, show_default=True, type=click.IntRange(1), help="Partition dirs in all.")
 @click.option("--days", default=3, show_default=True, type=click.IntRange(1), help="Dates with snapshots.")
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same fleet.")
-@click.option("--workers", default=os.cpu_count() or 1, type=click.IntRange(1), help="Processes that make it.")
-@click.option("--disks/--no-disks", default=None, help="Lay out real disks and scan them (default: up to 5000 dirs).")
-@click.option("--only-make", is_flag=True, help="Make the fleet and its truth.json; neither ingest nor report.")
+@click.option("--workers", default=os.cpu_count() or 1, type=click.IntRange(1), help="Processes to use.")
+@click.option("--disks/--no-disks", default=None, help="Create real disks and scan them (default: up to 5000 dirs).")
+@click.option("--only-make", is_flag=True, help="Create the fleet and its truth.json; do not ingest or report.")
 @_spark_options
 def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, days: int, **options: Any) -> None:
-    """Make a fleet with things wrong in it, ingest it, report on it, and say where the page is.
+    """Create a fleet with planted problems, ingest it, report on it, and print where the page is.
 
     Small fleets are disks in Kafka's own format (see disks/), and what is published is what `logagent scan` says of
     them.
     Any size: --hosts 10000 --partitions 40000000. What was planted is written to truth.json.
     """
     if options["hosts"] < options["clusters"]:
-        raise UsageError("there are fewer hosts than clusters")
+        raise UsageError("fewer hosts than clusters")
     spark = {name: options.pop(name) for name in ("master", "conf", "as_json", "verbose")}
     from logagent.broker.exported.file import write_assignments
     from logagent.fleet.demo.generate import generate
@@ -169,7 +176,7 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
     now = datetime.now(UTC).replace(microsecond=0)
     real = options["partitions"] <= LARGEST_ON_DISK if disks is None else disks
     generate(folder, Fleet(at=now, days=days, **options), workers=workers, disks=write_assignments if real else None)
-    _say(f"made {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
+    _say(f"created {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
     if only_make:
         return
     with _job(str(folder), spark) as (opened, say):
@@ -188,7 +195,7 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
 @fleet.command()
 @click.argument("folder", metavar="DIR")
 def archive(folder: str) -> None:
-    """Write the files that plain spark-submit needs (standalone, YARN, Kubernetes) into DIR, and the command line."""
+    """Write the files that plain spark-submit needs (standalone, YARN, Kubernetes) to DIR, and print the commands."""
     _need_pyspark()
     from logagent.fleet.submit import write_archive
 
@@ -228,7 +235,7 @@ def _job(store: str, options: dict[str, Any]) -> Iterator[tuple[Store, Callable[
 def _conf(pairs: tuple[str, ...]) -> dict[str, str]:
     wrong = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
     if wrong:
-        raise ConfigError("--conf is wrong", problems=tuple(f"--conf {pair}: is not K=V" for pair in wrong))
+        raise ConfigError("invalid --conf", problems=tuple(f"--conf {pair}: not K=V" for pair in wrong))
     return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
@@ -236,12 +243,12 @@ def _date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no date", hint="write it as YYYY-MM-DD") from error
+        raise UsageError(f"--date: {text!r} is not a date", hint="write it as YYYY-MM-DD") from error
 
 
 def _age(option: str, text: str) -> timedelta:
     try:
-        return timedelta(milliseconds=parse_duration(text))
+        return parse_age(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
 
@@ -251,7 +258,7 @@ def _empty_folder(wanted: str | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="logagent-fleet-"))
     folder = Path(wanted).absolute()
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty", hint="name a directory that is absent or empty")
+        raise UsageError(f"{folder} is not empty", hint="use a new or empty directory")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -19,12 +19,12 @@ from logagent.settings import parse_duration
 
 @click.command()
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N entries.")
-@click.option("--since", metavar="AGE", help="Only entries younger than this, such as 24h.")
+@click.option("--since", metavar="AGE", help="Only entries younger than this, for example 24h.")
 @click.option("--jsonl", is_flag=True, help="One JSON object per line.")
 @click.option("--undoable", is_flag=True, hidden=True, help="For the system package, before it is purged.")
 @common
 def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoable: bool) -> None:
-    """Show what was done, oldest first: who, what, when, and what came of it."""
+    """Show what was done, oldest first: who, what, when, and the outcome."""
     now = time.time_ns() // 1_000_000
     since_ms = None
     if since is not None:
@@ -50,7 +50,7 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
         columns += [("outcome", "left"), ("by", "left"), ("plan", "left")]
         rows = [
             [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
-             human_bytes(e.intent.bytes), e.outcome.value if e.outcome else "unsettled", e.intent.actor,
+             human_bytes(e.intent.bytes), e.outcome.value if e.outcome else "unfinished", e.intent.actor,
              e.intent.plan_id]
             for e in entries
         ]  # fmt: skip
@@ -58,7 +58,7 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
 
 
 def _show_undoable(journal: Journal, state_dir: str) -> None:
-    """One line each: state dir, device number (or "unknown"), path; the form that the package's postrm reads."""
+    """One line each: state dir, device number (or "unknown"), path, as the package's postrm reads them."""
     from logagent.host.state.undoable import undoable
 
     for path, device in undoable(journal):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from logagent.agent.session.plan_prestart import BudgetSpent, looking_at_most, plan_prestart
 from logagent.agent.session.session import Session
+from logagent.cli.documents import finding_row
 from logagent.cli.options import Call, common
 from logagent.cli.plans import carry_out, set_status, show_plan
 from logagent.cli.render import dump
@@ -19,6 +20,10 @@ from logagent.model.facts import Facts
 from logagent.model.records import PartitionDir
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
+
+if TYPE_CHECKING:
+    from logagent.documents.check import FindingDoc
+    from logagent.documents.plans import PlanDoc
 
 # How long to wait for another logagent to finish acting: a broker is waiting behind us.
 EXECUTOR_WAIT_SECONDS = 1.0
@@ -71,8 +76,8 @@ class _Run:
         self.call = call
         self.deadline = deadline
         self.skipped: str | None = None
-        self.document: dict[str, Any] | None = None
-        self.findings: list[dict[str, Any]] = []
+        self.document: PlanDoc | None = None
+        self.findings: list[FindingDoc] = []
 
     def _left(self) -> float:
         return self.deadline - time.monotonic()
@@ -111,7 +116,6 @@ class _Run:
 
     def _check(self, session: Session) -> None:
         from logagent.agent.check.check import run_check
-        from logagent.cli.commands.check import finding_row
 
         report = run_check(session, timeout=max(0.1, self._left()), deep=False, about_to_start=True)
         self.findings = [finding_row(f) for f in report.findings]

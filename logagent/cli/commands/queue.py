@@ -1,4 +1,4 @@
-"""`logagent queue`: what is marked for deletion, in the order in which it falls due."""
+"""`logagent queue`: what is marked for deletion, in the order in which it is due."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logagent.model.naming.names import DELETE_SUFFIX
 @click.command()
 @common
 def queue(call: Call) -> None:
-    """Show what is marked for deletion and when it falls due (file.delete.delay.ms after it was marked)."""
+    """Show what is marked for deletion and when it is due (file.delete.delay.ms after it was marked)."""
     with session_of(call) as session:
         session.read_delete_delay()
         session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))

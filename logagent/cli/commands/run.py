@@ -25,18 +25,18 @@ DAEMON_LOCK = "daemon.lock"
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Do what is due now, once, and exit.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log lines.")
+@click.option("--once", is_flag=True, help="Do what is due now, then exit.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of the log lines.")
 @common
 def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
-    """Stay up: watch the log dirs, keep the delete queue, clean up at every cleanup.interval.
+    """Watch the log dirs, remove what is due from the delete queue, clean up every cleanup.interval.
 
-    Log lines go to stderr. SIGTERM ends it at the next file, SIGHUP reads the configuration again.
+    Log lines go to stderr. SIGTERM stops it at the next file, SIGHUP reloads the configuration.
     """
     from logagent.agent.daemon.process import Running
 
     share_one_arena()
-    # The configuration is about to be read: there is nothing to reload yet, and no reason to die of it.
+    # The configuration is about to be read: a reload this early has nothing to do, and must not kill the daemon.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     clock = SystemClock()
     config = load(call)
@@ -57,8 +57,8 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
         )
         status = running.once() if once else running.stay(signal.SIGTERM, signal.SIGINT, reload=signal.SIGHUP)
     if status is Exit.HALTED:
-        raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline = stay waits")
-    call.came_to(status)
+        raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline can make it wait")
+    call.record_status(status)
 
 
 def answering(config: RunConfig) -> list[str]:

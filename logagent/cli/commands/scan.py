@@ -15,16 +15,16 @@ from logagent.cli.options import Call, common
 from logagent.cli.render import dump_line, human_bytes, table
 from logagent.cli.session import note_health, read_assignments, session_of, take_inventory
 
-# A person reads so many rows; --all, --json and --jsonl give every one.
+# Enough for a person; --all, --json and --jsonl give every row.
 SHOWN = 40
 
 
 @click.command()
 @click.option("--jsonl", is_flag=True, help="One JSON object per line: the head, then one per directory.")
-@click.option("--all", "show_all", is_flag=True, help="Every directory in the table, not only the largest.")
+@click.option("--all", "show_all", is_flag=True, help="Show every directory, not only the largest.")
 @common
 def scan(call: Call, jsonl: bool, show_all: bool) -> None:
-    """Show every log dir and every directory in it, with the bytes that no tool which asks the broker can see."""
+    """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see."""
     with session_of(call) as session:
         read_assignments(session, call)
         take_inventory(session, call)
@@ -87,7 +87,7 @@ def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
     headings += [("newest write", "left"), ("", "left"), ("verdict", "text")]
     table("Directories", headings, lines, color=call.color)
     if len(lines) < counts.total():
-        call.say(f"the {len(lines)} largest of {counts.total()} are shown; --all shows every one")
+        call.say(f"showing the {len(lines)} largest of {counts.total()}; --all shows all")
 
 
 def _holder(holder: Mapping[str, Any]) -> str:

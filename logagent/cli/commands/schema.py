@@ -11,7 +11,9 @@ from logagent.errors import UsageError
 @click.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
-    """Print the JSON Schema of the document NAME (without it: the names)."""
+    """Print the JSON Schema of the document NAME; without NAME, list the documents."""
+    from pydantic import TypeAdapter
+
     from logagent.documents import SCHEMAS as OF_A_HOST
     from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
 
@@ -20,5 +22,5 @@ def schema(name: str | None) -> None:
         click.echo("\n".join(documents))
         return
     if name not in documents:
-        raise UsageError(f"there is no document {name!r}", hint=f"one of {', '.join(documents)}")
-    dump(documents[name].model_json_schema(by_alias=True))
+        raise UsageError(f"no such document: {name!r}", hint=f"one of {', '.join(documents)}")
+    dump(TypeAdapter(documents[name]).json_schema())

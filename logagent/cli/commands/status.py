@@ -1,7 +1,8 @@
-"""`logagent status`: what the running daemon says of itself."""
+"""`logagent status`: the state of the running daemon."""
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import datetime
 from typing import Any
@@ -18,14 +19,14 @@ from logagent.host.state.state_dir import default_state_dir
 @click.command()
 @common
 def status(call: Call) -> None:
-    """Ask the daemon that uses this state dir: its log dirs, its queue, its last cycles, and what comes next.
+    """Show the state of the daemon that uses this state dir: log dirs, queue, last cycles, what comes next.
 
-    It is given up after five seconds.
+    A daemon that does not answer within five seconds counts as unreachable.
     """
     directory = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
     document = _known_form(ask_status(directory), directory)
     if any(d["health"] == "offline" for d in document["log_dirs"]):
-        call.came_to(Exit.OFFLINE)
+        call.record_status(Exit.OFFLINE)
     if call.json:
         dump(document)
     else:
@@ -33,18 +34,19 @@ def status(call: Call) -> None:
 
 
 def _known_form(document: dict[str, Any], directory: str) -> dict[str, Any]:
-    """The document, if it is one. Who owns the state dir can let anything answer. Raises ServiceUnreachable."""
-    from pydantic import ValidationError
+    """The document, if it is one: whoever owns the state dir can make anything answer. Raises ServiceUnreachable."""
+    from pydantic import TypeAdapter, ValidationError
 
     from logagent.documents.status import StatusDoc
 
     try:
-        StatusDoc.model_validate(document)
+        # A broker's command line may have bytes that are not UTF-8: lone surrogates, which no validator takes.
+        TypeAdapter(StatusDoc).validate_json(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     except ValidationError as e:
         wrong = ".".join(map(str, e.errors()[0]["loc"]))
         raise ServiceUnreachable(
-            f"what answers in {directory} is no daemon of this version: wrong in its answer: {wrong or 'all of it'}",
-            hint="restart the daemon after an upgrade; journalctl -u logagent says how it is",
+            f"what answers in {directory} is not a daemon of this version: wrong in its answer: {wrong or 'all of it'}",
+            hint="restart the daemon after an upgrade; journalctl -u logagent shows its state",
         ) from e
     return document
 
@@ -52,7 +54,7 @@ def _known_form(document: dict[str, Any], directory: str) -> dict[str, Any]:
 def _show(call: Call, s: dict[str, Any]) -> None:
     now = _ms(s["at"])
     up = human_ms(now - _ms(s["started_at"]))
-    call.say(f"logagent {s['agent_version']} runs as process {s['pid']} for {up} (cleanup.mode = {s['mode']})")
+    call.say(f"logagent {s['agent_version']} is running as process {s['pid']}, up {up} (cleanup.mode = {s['mode']})")
     rows = [
         [d["path"], d["health"] or "not probed yet", f"{human_ms(now - _ms(d['since']))}" if d["since"] else "",
          f"{d['probe_ms']:.0f} ms" if d["probe_ms"] is not None else "", d["watch"],
@@ -60,9 +62,9 @@ def _show(call: Call, s: dict[str, Any]) -> None:
         for d in s["log_dirs"]
     ]  # fmt: skip
     columns = [("log dir", "path"), ("health", "left"), ("since", "right"), ("probe", "right"), ("watch", "left")]
-    table("Log dirs", [*columns, ("why", "text")], rows, color=call.color)
+    table("Log dirs", [*columns, ("reason", "text")], rows, color=call.color)
     if s["cycles"]:
-        columns = [("job", "left"), ("began", "left"), ("took", "right"), ("planned", "right"), ("came to", "text")]
+        columns = [("job", "left"), ("started", "left"), ("took", "right"), ("planned", "right"), ("result", "text")]
         columns += [("refused", "right"), ("waiting", "right"), ("freed", "right")]
         table("Last cycles", columns, [_cycle(c) for c in s["cycles"]], color=call.color)
     for line in _lines(s, now):
@@ -86,28 +88,28 @@ def _cycle(c: dict[str, Any]) -> list[str]:
 def _lines(s: dict[str, Any], now: int) -> list[str]:
     lines = [_broker(b, now) for b in s["brokers"]]
     if s["running"]:
-        lines.append(f"at work: {s['running']}")
+        lines.append(f"running now: {s['running']}")
     if s["queue"]:
         due = f"; the next is due {_when(s['queue']['next_due_at'], now)}" if s["queue"]["next_due_at"] else ""
         lines.append(f"delete queue: {s['queue']['entries']} ({human_bytes(s['queue']['bytes'])}){due}")
     if s["assignments"]:
         a = s["assignments"]
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
-        said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none were read'}"
+        said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
         lines.append(f"assignments: {said}")
     approval = next((c["needs_approval"] for c in s["cycles"] if c["job"] == "cleanup" and c["needs_approval"]), None)
     if approval:
-        lines.append(f"a plan waits for approval: logagent cleanup --execute --approve {approval}")
+        lines.append(f"a plan needs approval: logagent cleanup --execute --approve {approval}")
     if s["publish"]:
         p = s["publish"]
-        sent = f"last sent {human_time(_ms(p['last_sent_at']))}" if p["last_sent_at"] else "nothing was sent yet"
+        sent = f"last sent {human_time(_ms(p['last_sent_at']))}" if p["last_sent_at"] else "nothing sent yet"
         lines.append(f"fleet store: {sent}, {p['waiting']} waiting" + (f": {p['error']}" if p["error"] else ""))
     coming = [f"{job} {_when(at, now)}" for job, at in s["next"].items() if at]
     return [*lines, f"next: {', '.join(coming)}"]
 
 
 def _broker(b: dict[str, Any], now: int) -> str:
-    files = f", {b['open_files']} of {b['open_files_limit'] or 'unlimited'} descriptors" if b["open_files"] else ""
+    files = f", {b['open_files']} of {b['open_files_limit'] or 'unlimited'} file descriptors" if b["open_files"] else ""
     io = (
         f", {human_bytes(b['read_bytes'])} read and {human_bytes(b['written_bytes'])} written"
         if b["read_bytes"] is not None and b["written_bytes"] is not None

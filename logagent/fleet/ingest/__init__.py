@@ -1,0 +1,1 @@
+"""From landing to the store's tables."""

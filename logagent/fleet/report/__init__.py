@@ -1,0 +1,1 @@
+"""The report: usage, orphans, missing replicas, leftovers, health, growth."""

@@ -1,0 +1,1 @@
+"""The store's tables: schemas, rows, aggregates, and where they lie."""

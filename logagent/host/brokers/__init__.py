@@ -1,0 +1,1 @@
+"""Brokers on this host: their configurations, processes, units, and the files they have open."""

@@ -1,0 +1,1 @@
+"""Removes one directory: unlink, truncate in steps, within a budget."""

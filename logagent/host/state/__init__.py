@@ -1,0 +1,1 @@
+"""The state dir and the journal in it."""

@@ -1,0 +1,1 @@
+"""Which replicas the cluster has, and what that says about each directory."""

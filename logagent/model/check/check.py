@@ -1,35 +1,35 @@
-"""What would make this broker refuse to start, or take a log dir offline: the start-up linter, without I/O.
+"""What would keep this broker from starting, or make it take a log dir offline: the start-up linter, without I/O.
 
-Every code, and what real brokers did (tests/broker/test_check_real.py). Codes are stable.
+Every code, as observed on real brokers (tests/broker/test_check_real.py). Codes are stable.
 
 ==========================  ========  ===========  ==========================================================
-code                        severity  releases     what is there
+code                        severity  releases     condition
 ==========================  ========  ===========  ==========================================================
-unparsable-name             fatal     all          a directory that is no partition's (`bar`, `.trash`, `-0`)
+unparsable-name             fatal     all          a directory whose name is not a partition's (`bar`, `.trash`, `-0`)
 lost-and-found              fatal     all          `lost+found`: the log dir is the root of a file system
 stray-unsupported           fatal     < 3.6.1      a `-stray` directory
 cache-unsupported           fatal     < 3.5.0      `remote-log-index-cache` (2.5.1 fails, 3.5.2 does not)
 duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
 duplicate-future            fatal     all [1]      two `-future` directories of one partition
 future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one
-delete-through-link         fatal     all          a symlink that ends in `-delete`: segments behind it go
-broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, an empty one too
+delete-through-link         fatal     all          a symlink named `-delete`: the segments it leads to are deleted
+broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, or an empty one
 no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
-no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: made anew, empty (KRaft)
-odd-segment-file            fatal     all          `backup.log`: called like a segment's file, without an offset [4]
+no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: recreated empty (KRaft)
+odd-segment-file            fatal     all          `backup.log`: named like a segment file, but without an offset [4]
 mounted-partition           warning   all          a partition directory that is a mount point
-future-name-too-long        info      all          a name to which `-future` cannot be added
+future-name-too-long        info      all          a name too long for `-future` to be added
 linked-partition            info      all          a partition directory that is a symlink
 undecodable-name            info      all          a name that is not UTF-8
 wrong-directory             info      all          the cluster expects the partition in another log dir
-duplicate-log-dir           fatal     all [2]      one directory twice, by its name or through a symlink
+duplicate-log-dir           fatal     all [2]      one directory listed twice, by name or through a symlink
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
 empty-log-dirs-item         fatal     >= 4.2.0     `log.dirs=/a,,/b`
-no-process-roles            fatal     >= 4.0.0     a configuration of ZooKeeper mode
-relative-log-dir            warning   all          a path that is not absolute
-log-dir-missing             fatal     all          no such directory (ZooKeeper mode: a warning, it is made)
-log-dir-not-a-directory     fatal     all          a file where the log dir should be
-log-dir-failed              fatal     all          errors of the disk, or no answer
+no-process-roles            fatal     >= 4.0.0     a ZooKeeper-mode configuration
+relative-log-dir            warning   all          a relative path
+log-dir-missing             fatal     all          no such directory (ZooKeeper mode: a warning, the broker creates it)
+log-dir-not-a-directory     fatal     all          not a directory
+log-dir-failed              fatal     all          disk errors, or no answer
 read-only                   fatal     all          mounted read-only
 full                        fatal     all          no free block or inode
 low-space, low-inodes       warning   all          less than 2 % free
@@ -37,31 +37,31 @@ unformatted                 fatal     all          no `meta.properties` (ZooKeep
 meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read
 foreign-cluster             fatal     all          log dirs of two clusters
 foreign-node                fatal     all          log dirs of two nodes, or not of the configured one
-duplicate-directory-id      fatal     >= 3.7.0     two log dirs with one `directory.id`
+duplicate-directory-id      fatal     >= 3.7.0     two log dirs with the same `directory.id`
 access-denied               fatal     all          owner or mode keep the broker's user out
-lock-held                   fatal     all          another process has the lock
-hidden-holder               warning   all          a process without the lock has files here open
+lock-held                   fatal     all          another process holds the lock
+hidden-holder               warning   all          a process without the lock has files open here
 given-up                    warning   all          the running broker took this log dir offline
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
-broken-checkpoint           warning   >= 3.5.0     the same with a number out of range [3]
-leftover-temp-file          info      all          a temp file of ours
-version-contradicted        warning   all          `kafka.version` is not what the running broker is
-broker-running              info      all          this broker runs; the rest is about its next start
-not-verified                warning   all          it could not be looked at from here
+broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
+leftover-temp-file          info      all          a temporary file of logagent's
+version-contradicted        warning   all          `kafka.version` differs from the running broker's version
+broker-running              info      all          this broker is running; the rest is about its next start
+not-verified                warning   all          could not be inspected from here
 ==========================  ========  ===========  ==========================================================
 
-[1] A KRaft broker from 3.7.1 on first sets aside what is not its own by topic id; what differs there is info.
-[2] Spelled alike twice in `log.dirs` is fatal before 4.2 only.
+[1] A KRaft broker from 3.7.1 on first sets aside what is not its own by topic id; a difference there is info.
+[2] The same spelling twice in `log.dirs` is fatal before 4.2 only.
 [3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
-[4] `backup.swap` from 2.6.0 on: 2.5.1 passes it over.
+[4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
 
-Where the version is not known, what is fatal for some releases only is a warning.
+Where the version is unknown, what is fatal for some releases only is a warning.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from logagent.model.check.facts import StartFacts
@@ -69,11 +69,11 @@ from logagent.model.check.log_dirs import check_log_dirs
 from logagent.model.check.meta import check_meta
 from logagent.model.check.names import check_names
 from logagent.model.check.paths import check_paths
-from logagent.model.finding import ALL, Finding, Severity, Version, concerning
-from logagent.model.health.kafka_version import version_text
+from logagent.model.finding import Finding, Severity, concerning, warning
+from logagent.model.health.kafka_version import Version, version_text
 
 SHOWN_ALIKE = 20
-"""Of findings with one code in one directory, so many are listed; one more says how many there are."""
+"""So many findings of one code in one directory are listed; one more says how many there are."""
 
 
 def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
@@ -86,15 +86,13 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
 def _check_version(facts: StartFacts) -> Iterator[Finding]:
     known = facts.kafka_version
     if known.version is not None and known.contradicted is not None:
-        says = (
-            f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are {version_text(known.version)}"
+        yield warning(
+            "version-contradicted",
+            facts.server.config or "",
+            f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are"
+            f" {version_text(known.version)}",
+            "the running broker counts; correct kafka.version, which applies once the broker is stopped",
         )
-        hint = "the running broker counts; correct kafka.version, which holds as soon as the broker is stopped"
-        yield Finding(Severity.WARNING, "version-contradicted", facts.server.config or "", ALL, says, hint)
-
-
-def any_fatal(findings: Iterable[Finding]) -> bool:
-    return any(f.severity is Severity.FATAL for f in findings)
 
 
 def _without_repetition(findings: list[Finding]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What was seen of a broker's configuration and log dirs that decides whether it starts."""
+"""What decides whether a broker starts, as seen in its configuration and its log dirs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Mode(StrEnum):
 
 
 class PathProblem(StrEnum):
-    """Why a configured path is no directory that can be opened. MISSING: the last part is not there."""
+    """Why a configured path is not a directory that can be opened. MISSING: its last part does not exist."""
 
     MISSING = "missing"
     DANGLING = "dangling"
@@ -28,7 +28,7 @@ class PathProblem(StrEnum):
 
 
 class MetaState(StrEnum):
-    """State of a `meta.properties`. MALFORMED: it is there, but no broker can make sense of it."""
+    """State of a `meta.properties`. MALFORMED: it exists, but no broker can parse it."""
 
     READ = "read"
     MISSING = "missing"
@@ -72,7 +72,7 @@ NO_META = MetaFile(MetaState.MISSING)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Of a file system, for a user without privileges. `inodes` is 0 where the file system does not count them."""
+    """Room on a file system for an unprivileged user. `inodes` is 0 where the file system does not count them."""
 
     size: int
     free: int
@@ -82,7 +82,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Something that the broker's user may not do: `wants` is `read`, `write`, `search` or several of them."""
+    """Something the broker's user may not do: `wants` is `read`, `write`, `search` or several of them."""
 
     path: str
     wants: str

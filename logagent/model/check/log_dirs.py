@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logagent.model.check.facts import CheckpointFault, Denied, LogDirSeen, PathProblem, StartFacts
-from logagent.model.finding import ALL, Finding, Releases, Severity
+from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.records import Health, HolderState
 
 LOW_FRACTION = 0.02
-"""Free blocks or inodes below this part of all are worth a warning."""
+"""A smaller fraction of free blocks or inodes is worth a warning."""
 
 REPLICATION = "replication-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 _SHOWN_DENIED = 3
-# Seen: 2.5.1 takes a log dir offline for a number out of range in a checkpoint, 3.5.2 does not.
+# Observed: 2.5.1 takes a log dir offline for an out-of-range number in a checkpoint, 3.5.2 does not.
 NUMBERS_PASSED_OVER = (3, 5, 0)
 
 
@@ -34,25 +34,21 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
         yield from _not_seen(s)
         yield from _checkpoints(s)
         for name in s.leftovers:
-            yield Finding(
-                Severity.INFO,
+            yield info(
                 "leftover-temp-file",
                 f"{s.path}/{name}",
-                ALL,
-                "logagent was ended while it rewrote a checkpoint; the checkpoint itself is whole",
-                "nothing to do: the broker ignores it, and the next rewrite removes it",
+                "logagent was killed while rewriting a checkpoint; the checkpoint itself is intact",
+                "nothing to do: the broker ignores it and the next rewrite removes it",
             )
 
 
 def _failed(s: LogDirSeen) -> Finding:
-    return Finding(
-        Severity.FATAL,
+    return fatal(
         "log-dir-failed",
         s.path,
-        ALL,
         f"{s.detail or 'it cannot be read'}: the broker takes the log dir offline, or does not start",
-        "look at the kernel's log (dmesg), repair or replace the disk; the broker starts without it if it is taken"
-        " out of log.dirs",
+        "check the kernel log (dmesg) and repair or replace the disk; the broker starts without it once it is removed"
+        " from log.dirs",
     )
 
 
@@ -61,23 +57,19 @@ def _disk(s: LogDirSeen) -> Iterator[Finding]:
         case Health.OFFLINE if s.given_up_by is None:
             yield _failed(s)
         case Health.READ_ONLY:
-            yield Finding(
-                Severity.FATAL,
+            yield fatal(
                 "read-only",
                 s.path,
-                ALL,
                 f"{s.detail or 'its file system is read-only'}: the broker takes the log dir offline",
-                "find out why (dmesg: file systems are made read-only after errors), then remount it",
+                "find out why (check dmesg: the kernel remounts a damaged file system read-only), then remount it",
             )
         case Health.FULL:
-            yield Finding(
-                Severity.FATAL,
+            yield fatal(
                 "full",
                 s.path,
-                ALL,
-                f"{s.detail or 'its file system is full'}: the broker takes the log dir offline at its first write, or"
+                f"{s.detail or 'its file system is full'}: the broker takes the log dir offline on its first write, or"
                 " does not start",
-                "free some room: logagent cleanup shows what may go",
+                "free some space: logagent cleanup shows what can be removed",
             )
         case _:
             yield from _low_room(s)
@@ -92,26 +84,22 @@ def _low_room(s: LogDirSeen) -> Iterator[Finding]:
     ):
         if total > 0 and free < total * LOW_FRACTION:
             unit = "bytes" if what == "space" else "inodes"
-            yield Finding(
-                Severity.WARNING,
+            yield warning(
                 f"low-{what}",
                 s.path,
-                ALL,
-                f"{free} of {total} {unit} are free; at none the broker takes the log dir offline",
-                "free some room: logagent cleanup shows what may go",
+                f"{free} of {total} {unit} free; when none are left, the broker takes the log dir offline",
+                "free some space: logagent cleanup shows what can be removed",
             )
 
 
 def _running(facts: StartFacts) -> Iterator[Finding]:
-    """One line for the broker that runs, where it is the one that is meant."""
+    """One line for the running broker, if it is the one in question."""
     held = [s for s in facts.log_dirs if s.holder_is_broker]
     if held and not facts.about_to_start:
-        yield Finding(
-            Severity.INFO,
+        yield info(
             "broker-running",
             held[0].path,
-            ALL,
-            f"this broker runs (process {held[0].holder.pid}) and holds its log dirs; what is said here is about"
+            f"this broker is running (process {held[0].holder.pid}) and holds its log dirs; these findings are about"
             " its next start",
             "nothing to do",
         )
@@ -120,70 +108,58 @@ def _running(facts: StartFacts) -> Iterator[Finding]:
 def _lock(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
     holder = s.holder
     if s.given_up_by is not None:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             "given-up",
             s.path,
-            ALL,
-            f"the running broker (process {s.given_up_by}) has no lock here: it took this log dir offline",
-            "look for the reason in its server.log; only a restart brings the log dir back",
+            f"the running broker (process {s.given_up_by}) does not hold the lock: it took this log dir offline",
+            "see its server.log for the reason; only a restart brings the log dir back",
         )
     elif holder.state in (HolderState.HELD, HolderState.STARTING):
         if facts.about_to_start or not s.holder_is_broker:
-            who = f"process {holder.pid}" if holder.pid is not None else "a process that cannot be named from here"
-            yield Finding(
-                Severity.FATAL,
+            who = f"process {holder.pid}" if holder.pid is not None else "a process that cannot be identified from here"
+            yield fatal(
                 "lock-held",
                 f"{s.path}/.lock",
-                ALL,
-                f"{who} holds the lock: a broker that starts now ends at once",
-                "end that process, or wait until it has ended",
+                f"{who} holds the lock: a broker started now exits at once",
+                "stop that process, or wait for it to exit",
             )
     elif holder.state is HolderState.HIDDEN:
         yield Finding(
             Severity.FATAL if facts.about_to_start else Severity.WARNING,
             "hidden-holder",
             s.path,
-            ALL,
-            f"{holder.detail or 'a process has files here open'}: a broker that starts now would share its files"
-            " with it",
-            "end that process before the broker starts",
+            f"{holder.detail or 'a process has files open here'}: a broker started now would share its files with it",
+            "stop that process before the broker starts",
         )
     elif holder.state is HolderState.UNREADABLE:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             "not-verified",
             f"{s.path}/.lock",
-            ALL,
-            f"it cannot be told who holds the log dir: {holder.detail or 'unreadable'}",
+            f"cannot determine who holds the log dir: {holder.detail or 'unreadable'}",
             "run check as root or as the broker's user",
         )
 
 
 def _access(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
-    """One finding per log dir: a wrong owner is rarely wrong for one file alone."""
+    """One finding per log dir: an owner is rarely wrong for one file alone."""
     if not s.denied:
         return
     shown = "; ".join(_in_words(d) for d in s.denied[:_SHOWN_DENIED])
     more = f"; and {len(s.denied) - _SHOWN_DENIED} more" if len(s.denied) > _SHOWN_DENIED else ""
-    yield Finding(
-        Severity.FATAL,
+    yield fatal(
         "access-denied",
         s.denied[0].path,
-        ALL,
         f"{facts.user} lacks access: {shown}{more}: the broker takes the log dir offline, or does not start",
-        f"give it back its owner (chown -R to {facts.user} of what is named)",
+        f"give the files named back to their owner (chown -R to {facts.user})",
     )
 
 
 def _not_seen(s: LogDirSeen) -> Iterator[Finding]:
     if s.not_seen:
-        yield Finding(
-            Severity.WARNING,
+        yield warning(
             "not-verified",
             f"{s.path}/{s.not_seen[0]}",
-            ALL,
-            f"{len(s.not_seen)} partition directories could not be looked into from here",
+            f"{len(s.not_seen)} partition directories could not be inspected from here",
             "run check as root or as the broker's user",
         )
 
@@ -202,25 +178,25 @@ def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
 
 
 def _unreadable_checkpoint(s: LogDirSeen, name: str, error: str, releases: Releases) -> Finding:
-    hint = "move the file away; the broker makes it anew (logs are then recovered from their start)"
+    hint = "move the file away; the broker recreates it (logs are then recovered from their start)"
     if name == LOG_START_OFFSET:
-        hint = "move the file away; records that were deleted by deleteRecords come back then"
+        hint = "move the file away; records deleted by deleteRecords then come back"
     says = f"{error}: the broker takes the log dir offline"
-    return Finding(Severity.FATAL, "broken-checkpoint", f"{s.path}/{name}", releases, says, hint)
+    return fatal("broken-checkpoint", f"{s.path}/{name}", says, hint, releases=releases)
 
 
 def _number_out_of_range(s: LogDirSeen, name: str, error: str) -> Finding:
     severity = Severity.WARNING
-    consequence = "the broker starts as if it were empty, recovers every log and may bring deleted records back"
+    consequence = "the broker treats it as empty, recovers every log and may bring deleted records back"
     if name == CLEANER:
-        consequence = "the log cleaner ends, and nothing is compacted until the next start"
+        consequence = "the log cleaner stops, and nothing is compacted until the next start"
     elif name == REPLICATION:
         severity, consequence = Severity.FATAL, "the broker does not serve the partitions of this log dir"
     return Finding(
         severity,
         "broken-checkpoint",
         f"{s.path}/{name}",
-        Releases(since=NUMBERS_PASSED_OVER),
         f"{error}: {consequence}",
-        "move the file away while the broker is stopped; the broker makes it anew",
+        "move the file away while the broker is stopped; the broker recreates it",
+        releases=Releases(since=NUMBERS_PASSED_OVER),
     )

@@ -1,4 +1,4 @@
-"""`meta.properties`: are the log dirs formatted, and of one node? (`MetaPropertiesEnsemble`.)"""
+"""`meta.properties`: are the log dirs formatted, and do they belong to one node? (`MetaPropertiesEnsemble`.)"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from logagent.model.check.facts import LogDirSeen, MetaState, Mode, StartFacts
-from logagent.model.finding import ALL, Finding, Releases, Severity
+from logagent.model.finding import Finding, Releases, Severity, fatal, warning
 
 _FILE = "meta.properties"
 # KIP-858.
@@ -30,34 +30,28 @@ def _state(s: LogDirSeen, facts: StartFacts, present: list[LogDirSeen]) -> Itera
         case MetaState.MISSING:
             yield _unformatted(s, facts, present)
         case MetaState.MALFORMED:
-            yield Finding(
-                Severity.FATAL,
+            yield fatal(
                 "meta-properties-malformed",
                 path,
-                ALL,
                 f"{s.meta.error}: the broker does not start, or takes the log dir offline",
-                "put it back from another log dir of this broker, with a directory.id of its own",
+                "restore it from another log dir of this broker, with a directory.id of its own",
             )
         case MetaState.UNREADABLE:
-            yield Finding(
-                Severity.WARNING,
+            yield warning(
                 "not-verified",
                 path,
-                ALL,
-                f"it could not be read from here: {s.meta.error}",
+                f"could not be read from here: {s.meta.error}",
                 "run check as root or as the broker's user",
             )
         case MetaState.READ if facts.server.mode is Mode.KRAFT and (
             s.meta.cluster_id is None or s.meta.node_id is None
         ):
             what = "cluster.id" if s.meta.cluster_id is None else "node.id"
-            yield Finding(
-                Severity.FATAL,
+            yield fatal(
                 "meta-properties-malformed",
                 path,
-                ALL,
                 f"it has no {what}: a KRaft broker does not start",
-                "put it back from another log dir of this broker, with a directory.id of its own",
+                "restore it from another log dir of this broker, with a directory.id of its own",
             )
         case _:
             return
@@ -71,17 +65,15 @@ def _unformatted(s: LogDirSeen, facts: StartFacts, present: list[LogDirSeen]) ->
             Severity.WARNING if others else Severity.INFO,
             "unformatted",
             s.path,
-            ALL,
-            f"there is no {_FILE}: the broker takes it for a new, empty log dir.{unmounted}",
-            "make sure that the right disk is mounted there",
+            f"no {_FILE}: the broker treats it as a new, empty log dir.{unmounted}",
+            "make sure the right disk is mounted there",
         )
     return Finding(
         Severity.FATAL if facts.server.mode is Mode.KRAFT else Severity.WARNING,
         "unformatted",
         s.path,
-        ALL,
-        f"there is no {_FILE}: a KRaft broker does not start with an unformatted log dir.{unmounted}",
-        "mount its disk; a new log dir is made usable with kafka-storage.sh format --ignore-formatted",
+        f"no {_FILE}: a KRaft broker does not start with an unformatted log dir.{unmounted}",
+        "mount its disk; format a new log dir with kafka-storage.sh format --ignore-formatted",
     )
 
 
@@ -98,19 +90,17 @@ def _differing(read: list[LogDirSeen]) -> Iterator[Finding]:
                 values[value].append(s.path)
         if len(values) < 2:
             continue
-        # The one that most log dirs have is taken for the right one; where there is none, the first.
+        # The value most log dirs have is taken as the right one; in a tie, the first.
         usual = max(values, key=lambda v: len(values[v]))
         for value, paths in values.items():
             if value == usual:
                 continue
             for path in paths:
-                yield Finding(
-                    Severity.FATAL,
+                yield fatal(
                     code,
                     f"{path}/{_FILE}",
-                    ALL,
-                    f"its {key} is {value}, that of {values[usual][0]} is {usual}: the broker does not start",
-                    "find out whose disk this is; never edit the id to make it fit",
+                    f"its {key} is {value}, but {values[usual][0]} has {usual}: the broker does not start",
+                    "find out which broker this disk belongs to; never edit the id to make it fit",
                 )
 
 
@@ -121,13 +111,11 @@ def _configured(read: list[LogDirSeen], facts: StartFacts) -> Iterator[Finding]:
     others = [s for s in read if s.meta.node_id is not None and s.meta.node_id != node_id]
     if others and len({s.meta.node_id for s in others}) == 1 and len(others) == len(read):
         s = others[0]
-        yield Finding(
-            Severity.FATAL,
+        yield fatal(
             "foreign-node",
             f"{s.path}/{_FILE}",
-            ALL,
-            f"it is of node {s.meta.node_id}, the configuration is of node {node_id}: the broker does not start",
-            "use the configuration of the broker whose disks these are",
+            f"it belongs to node {s.meta.node_id}, the configuration to node {node_id}: the broker does not start",
+            "use the configuration of the broker that owns these disks",
         )
 
 
@@ -140,11 +128,10 @@ def _same_directory_id(read: list[LogDirSeen], facts: StartFacts) -> Iterator[Fi
             continue
         other = first.setdefault(s.meta.directory_id, s)
         if other is not s and other.canonical != s.canonical:
-            yield Finding(
-                Severity.FATAL,
+            yield fatal(
                 "duplicate-directory-id",
                 f"{s.path}/{_FILE}",
-                Releases(since=DIRECTORY_IDS),
-                f"its directory.id {s.meta.directory_id} is that of {other.path} too: the broker does not start",
-                "if the log dir was copied: remove the directory.id line from the copy, a new one is drawn",
+                f"{other.path} has the same directory.id, {s.meta.directory_id}: the broker does not start",
+                "if the log dir was copied, remove the directory.id line from the copy; the broker generates a new one",
+                releases=Releases(since=DIRECTORY_IDS),
             )

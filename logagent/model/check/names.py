@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from logagent.model.check.facts import LogDirSeen, Mode, StartFacts
-from logagent.model.finding import ALL, Finding, Releases, Severity
+from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.naming.names import FUTURE_SUFFIX, MAX_NAME
 from logagent.model.records import Kind, PartitionDir, TopicPartition
 
@@ -16,12 +16,12 @@ MOUNT_POINT = "mount point"
 _BROKEN_METADATA = "partition.metadata: "
 
 STRAY_KNOWN: tuple[int, ...] = (3, 6, 1)
-# 2.5.1 was seen to stumble over it and 3.5.2 not to; the releases between were not tried.
+# Observed: 2.5.1 fails on it and 3.5.2 does not; the releases between were not tried.
 CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
-# Seen: 2.5.1 passes over a swap file without an offset, 3.5.2 does not start with it.
+# Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
 SWAP_NEEDS_OFFSET: tuple[int, ...] = (2, 6, 0)
 TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
-# KRaft brokers set logs aside that are not theirs, by topic id, from here on.
+# From this release on, KRaft brokers set aside logs that are not theirs, by topic id.
 SETS_ASIDE: tuple[int, ...] = (3, 7, 0)
 SETS_ASIDE_WITHOUT_ID: tuple[int, ...] = (3, 7, 1)
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
@@ -29,15 +29,15 @@ _MARK_LENGTH = 1 + 32 + len(FUTURE_SUFFIX)
 
 
 def check_names(facts: StartFacts) -> Iterator[Finding]:
-    """Findings about every directory that the broker would load, or would stumble over."""
-    # A log dir that is there twice is a finding of its own; its directories are not.
+    """Findings about every directory that the broker would load, or fail on."""
+    # A duplicate log dir is one finding; its directories are not reported twice.
     first = {s.canonical or s.path: s for s in reversed(facts.log_dirs)}
     seen = {s.path: s for s in first.values()}
     loaded: list[PartitionDir] = []
     for d in facts.dirs:
         where = seen.get(d.log_dir)
         if where is None or (d.error == SYMLINK and d.name not in where.dir_links):
-            continue  # a symlink that leads to no directory is ignored, as plain files are
+            continue  # a symlink that does not lead to a directory is ignored, as regular files are
         if not _is_utf8(d.name):
             yield _undecodable(d)
             continue
@@ -58,138 +58,128 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
 
 def _one(d: PartitionDir, where: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
     if d.kind is Kind.STRAY:
-        yield _finding(
-            d,
-            Severity.FATAL,
+        yield fatal(
             "stray-unsupported",
-            "releases before 3.6.1 do not know -stray: they read its end as a partition number and do not start",
+            _path(d),
+            "releases before 3.6.1 do not know -stray: they parse the suffix as a partition number and do not start",
             "upgrade the broker, or move the directory out of the log dir before an older broker starts",
-            Releases(before=STRAY_KNOWN),
+            releases=Releases(before=STRAY_KNOWN),
         )
     if d.error == SYMLINK:
         yield _linked(d, where.dir_links[d.name])
     elif d.error == MOUNT_POINT:
-        yield _finding(
-            d,
-            Severity.WARNING,
+        yield warning(
             "mounted-partition",
-            "it is a mount point: the broker cannot rename it, and deleting its topic takes the log dir offline",
-            "move its content into a plain directory of the log dir",
+            _path(d),
+            "a mount point: the broker cannot rename it, and deleting its topic takes the log dir offline",
+            "move its content into a regular directory of the log dir",
         )
     elif d.error is not None and d.error.startswith(_BROKEN_METADATA):
-        yield _finding(
-            d,
-            Severity.FATAL,
+        yield fatal(
             "broken-partition-metadata",
+            _path(d),
             f"{d.error}: the broker takes the log dir offline or does not start",
-            "put the file back from another replica of the partition, or move the directory out of the log dir"
+            "restore the file from another replica of the partition, or move the directory out of the log dir"
             " if other replicas have its records",
-            Releases(since=TOPIC_IDS),
+            releases=Releases(since=TOPIC_IDS),
         )
     elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
         yield from _without_topic_id(d, facts)
     wrong = facts.wrong_directory.get((d.log_dir, d.name))
     if wrong is not None:
-        yield _finding(
-            d,
-            Severity.INFO,
+        yield info(
             "wrong-directory",
+            _path(d),
             f"the cluster expects this partition in another log dir ({wrong})",
-            "nothing to do: the broker reports where the log lies when it starts; logagent never acts on it",
+            "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
         )
 
 
 def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:
-    """Seen: 3.7.0 stops with an exception, later ones rename it and make an assigned one anew, empty."""
-    hint = "if it is a living partition, put partition.metadata back from another replica; else move it away"
-    yield _finding(
-        d,
-        Severity.FATAL,
+    """Observed: 3.7.0 stops with an exception; later releases rename it and recreate an assigned partition empty."""
+    hint = (
+        "if the partition is live, restore partition.metadata from another replica; otherwise move the directory away"
+    )
+    yield fatal(
         "no-topic-id",
-        "it has no partition.metadata: a KRaft broker of this release does not start",
+        _path(d),
+        "no partition.metadata: a KRaft broker of this release does not start",
         hint,
-        Releases(SETS_ASIDE, SETS_ASIDE_WITHOUT_ID),
+        releases=Releases(SETS_ASIDE, SETS_ASIDE_WITHOUT_ID),
     )
     assigned = TopicPartition(d.topic or "", -1 if d.partition is None else d.partition) in facts.assigned
-    what = "it has no partition.metadata: a KRaft broker renames it to -stray when it starts"
+    what = "no partition.metadata: a KRaft broker renames it to -stray when it starts"
     if assigned:
-        what += ", and makes the partition, which is assigned to it, anew and EMPTY"
-    yield _finding(
-        d,
+        what += ", and recreates the partition, which is assigned to it, EMPTY"
+    yield Finding(
         Severity.FATAL if assigned else Severity.WARNING,
         "no-topic-id",
+        _path(d),
         what,
         hint,
-        Releases(since=SETS_ASIDE_WITHOUT_ID),
+        releases=Releases(since=SETS_ASIDE_WITHOUT_ID),
     )
 
 
 def _linked(d: PartitionDir, target: str) -> Finding:
     if d.kind is Kind.DELETE:
-        return _finding(
-            d,
-            Severity.FATAL,
+        return fatal(
             "delete-through-link",
-            f"it is a symlink to {target}: the broker deletes the segments in there, then the link",
-            "remove the symlink (rm, without a slash at its end) before the broker starts",
+            _path(d),
+            f"a symlink to {target}: the broker deletes the segments there, then the link",
+            "remove the symlink (rm, without a trailing slash) before the broker starts",
         )
-    return _finding(
-        d,
-        Severity.INFO,
+    return info(
         "linked-partition",
-        f"it is a symlink to {target}: the broker follows it, logagent never touches it",
-        "nothing to do; a log dir of its own on that disk is the supported way",
+        _path(d),
+        f"a symlink to {target}: the broker follows it, logagent never touches it",
+        "nothing to do; the supported way is a separate log dir on that disk",
     )
 
 
 def _unparsable(d: PartitionDir) -> Finding:
     if d.name == "lost+found":
-        return _finding(
-            d,
-            Severity.FATAL,
+        return fatal(
             "lost-and-found",
+            _path(d),
             "the log dir is the root of a file system: no broker starts with lost+found in a log dir",
-            "use a subdirectory of the mount point as log dir, or remove lost+found (rmdir; fsck makes it again)",
+            "use a subdirectory of the mount point as the log dir, or remove lost+found (rmdir; fsck recreates it)",
         )
-    return _finding(
-        d,
-        Severity.FATAL,
+    return fatal(
         "unparsable-name",
-        f"{d.error or 'it is no name of a partition directory'}: no broker starts with it in a log dir",
+        _path(d),
+        f"{d.error or 'not the name of a partition directory'}: no broker starts with it in a log dir",
         "find out what it is (logagent explain NAME) and move it out of the log dir",
     )
 
 
 def _cache(d: PartitionDir) -> Finding:
-    return _finding(
-        d,
-        Severity.FATAL,
+    return fatal(
         "cache-unsupported",
-        "old releases do not know the cache of tiered storage: they take it for a partition and do not start",
-        "remove it before an older broker starts; a newer one makes it anew",
-        Releases(before=CACHE_KNOWN),
+        _path(d),
+        "old releases do not know the index cache of tiered storage: they take it for a partition and do not start",
+        "remove it before an older broker starts; a newer one recreates it",
+        releases=Releases(before=CACHE_KNOWN),
     )
 
 
 def _undecodable(d: PartitionDir) -> Finding:
-    return _finding(
-        d,
-        Severity.INFO,
+    return info(
         "undecodable-name",
-        "its name is no UTF-8: Java cannot reach it, so the broker passes it over",
-        "find out what it is; it takes up space that no broker will free",
+        _path(d),
+        "its name is not UTF-8: Java cannot open it, so the broker ignores it",
+        "find out what it is; no broker will ever free its space",
     )
 
 
 def _odd_file(log_dir: str, name: str) -> Finding:
-    return Finding(
-        Severity.FATAL,
+    return fatal(
         "odd-segment-file",
         f"{log_dir}/{name}",
-        Releases(since=SWAP_NEEDS_OFFSET) if name.endswith(".swap") else ALL,
-        "it is called like a file of a segment, but no offset stands before the first dot: no broker starts with it"
+        "named like a segment file, but without an offset before the first dot: no broker starts with it"
         " in a partition directory",
         "move it out of the partition directory",
+        releases=Releases(since=SWAP_NEEDS_OFFSET) if name.endswith(".swap") else ALL,
     )
 
 
@@ -208,21 +198,20 @@ def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[F
         code = "duplicate-partition" if kind is Kind.CURRENT else "duplicate-future"
         places = " and ".join(f"{d.log_dir}/{d.name}" for d in dirs)
         hint = (
-            "find out which of them is the living one (topic id, newest records), and move the others out of the"
+            "find out which one is live (topic id, newest records), and move the others out of the"
             " log dirs before the broker starts"
         )
         says = f"{places} are all partition {partition} of {topic}: the broker does not start"
         fatal_for = ALL if _some_survive_together(dirs, facts) else Releases(before=SETS_ASIDE_WITHOUT_ID)
-        yield Finding(Severity.FATAL, code, f"{dirs[0].log_dir}/{dirs[0].name}", fatal_for, says, hint)
+        yield fatal(code, f"{dirs[0].log_dir}/{dirs[0].name}", says, hint, releases=fatal_for)
         if fatal_for is not ALL:
-            yield Finding(
-                Severity.INFO,
+            yield info(
                 code,
                 f"{dirs[0].log_dir}/{dirs[0].name}",
-                Releases(since=SETS_ASIDE_WITHOUT_ID),
                 f"{places} are all partition {partition} of {topic}, with different topic ids or none: the broker"
                 " renames those that are not its own to -stray",
                 "nothing to do",
+                releases=Releases(since=SETS_ASIDE_WITHOUT_ID),
             )
 
 
@@ -244,11 +233,10 @@ def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) 
     for d in loaded:
         beside = current.get((d.log_dir, d.topic, d.partition)) if d.kind is Kind.FUTURE else None
         if beside is not None and beside.topic_id == d.topic_id and (d.log_dir, d.name) not in facts.gone:
-            yield _finding(
-                d,
-                Severity.FATAL,
+            yield fatal(
                 "future-beside-current",
-                f"{beside.name} lies in the same log dir: the broker tries to give this one its name, and fails",
+                _path(d),
+                f"{beside.name} is in the same log dir: the broker tries to rename this one to it, and fails",
                 "move the -future directory out of the log dir",
             )
 
@@ -260,10 +248,9 @@ def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator
         return
     for d in loaded:
         if d.kind is Kind.CURRENT and len(d.name) + _MARK_LENGTH > MAX_NAME:
-            yield _finding(
-                d,
-                Severity.INFO,
+            yield info(
                 "future-name-too-long",
+                _path(d),
                 f"with -future its name would have {len(d.name) + _MARK_LENGTH} characters: the broker refuses to move"
                 " it to another log dir (InvalidTopicException)",
                 "nothing to do; to move it, reassign it to another broker",
@@ -271,7 +258,7 @@ def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator
 
 
 def _is_or_holds_log_dir(d: PartitionDir, where: LogDirSeen, log_dirs: Iterable[LogDirSeen]) -> bool:
-    """Such a directory is a finding of its own (nested-log-dir)."""
+    """Such a directory is reported as nested-log-dir."""
     path = f"{where.canonical or where.path}/{d.name}"
     others = (s.canonical or s.path for s in log_dirs if s is not where)
     return any(other == path or other.startswith(f"{path}/") for other in others)
@@ -281,5 +268,5 @@ def _is_utf8(name: str) -> bool:
     return name.isascii() or not any("\udc80" <= c <= "\udcff" for c in name)
 
 
-def _finding(d: PartitionDir, severity: Severity, code: str, says: str, hint: str, releases: Releases = ALL) -> Finding:
-    return Finding(severity, code, f"{d.log_dir}/{d.name}", releases, says, hint)
+def _path(d: PartitionDir) -> str:
+    return f"{d.log_dir}/{d.name}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
+from logagent.model.assignments.image import Source
+from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
 from logagent.model.records import Health, HolderState
 
-Version = tuple[int, ...]
+DaemonState = Literal["running", "none", "dead", "refused", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class ServiceLook:
     """
 
     unit: str
-    known_by: str
+    known_by: Literal["systemd", "files"]
     user: str | None
     file: str
     user_place: Place | None = None
@@ -169,7 +171,7 @@ class DaemonLook:
     """What answers at the status socket: "running", "none", "refused" (we may not ask), "silent", "dead"."""
 
     socket: str
-    state: str
+    state: DaemonState
     pid: int | None = None
     version: str | None = None
     log_dirs: tuple[str, ...] | None = None
@@ -214,7 +216,7 @@ class AssignmentsLook:
     empty: it was read, and names no topic."""
 
     usable: bool
-    source: str = "none"
+    source: Source | Literal["none"] = "none"
     age_seconds: float | None = None
     max_age_seconds: float = 0.0
     partitions: int = 0

@@ -1,26 +1,26 @@
-"""Whether the agent's user is the one that it has to be, and sees what the broker has open."""
+"""Whether the agent runs as the right user and can see the broker's open files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from logagent.model.doctor.changes import unit_change
 from logagent.model.doctor.facts import DoctorFacts, HolderLook, ProcLook, ServiceLook
-from logagent.model.doctor.finding import Area, Change, DoctorFinding, fails, unit_change, warning, works
+from logagent.model.finding import Change, Finding, fatal, warning, works
 
-_USELESS = "so it can only report: nothing is renamed or removed while it cannot be seen what the broker has open"
+_USELESS = "so it can only report: nothing is renamed or removed while the broker's open files cannot be seen"
 
 
-def rights(f: DoctorFacts) -> Iterator[DoctorFinding]:
+def rights(f: DoctorFacts) -> Iterator[Finding]:
     s = f.subject
     if not f.log_dirs:
         return
-    yield works(Area.RIGHTS, "user", s.name, f"looked at as user {s.name} ({s.how})")
+    yield works("user", s.name, f"checked as user {s.name} ({s.how})")
     if f.service is not None and not s.service and f.service.user not in (None, s.name):
         yield warning(
-            Area.RIGHTS,
             "not-the-service",
             s.name,
-            f"{f.service.unit} runs as user {f.service.user}: what it may do was not looked at",
+            f"{f.service.unit} runs as user {f.service.user}, whose rights were not checked",
             f"run `logagent doctor` as root, or as {f.service.user}",
         )
     for holder in f.holders:
@@ -31,87 +31,84 @@ def rights(f: DoctorFacts) -> Iterator[DoctorFinding]:
     yield from _hidepid(f.proc, f)
 
 
-def _descriptors(f: DoctorFacts, h: HolderLook) -> DoctorFinding:
+def _descriptors(f: DoctorFacts, h: HolderLook) -> Finding:
     s = f.subject
     path = f"/proc/{h.pid}/fd"
     who = f"the broker (process {h.pid})"
     if h.uid is not None and h.uid != s.uid and s.uid != 0:
-        return fails(
-            Area.RIGHTS,
+        return fatal(
             "other-user",
             path,
-            f"{who} runs as user {h.user or h.uid}, the agent as {s.name}, {_USELESS}",
-            "let both run as one user",
-            _user_change(f.service, h.user or str(h.uid)),
+            f"{who} runs as user {h.user or h.uid} and the agent as {s.name}, {_USELESS}",
+            "run both as the same user",
+            change=_user_change(f.service, h.user or str(h.uid)),
         )
     if h.proc == "readable":
-        return works(Area.RIGHTS, "descriptors", path, f"what {who} has open can be read")
+        return works("descriptors", path, f"the open files of {who} can be read")
     if h.proc == "hidden":
-        return fails(
-            Area.RIGHTS,
+        return fatal(
             "proc-hidden",
             path,
-            f"{who} is not shown to user {s.name} in /proc, {_USELESS}",
-            "see below how /proc is mounted; ProtectProc= and PrivatePIDs= of a unit hide processes too",
-            _show_processes(f.proc, f.service),
+            f"{who} is hidden from user {s.name} in /proc, {_USELESS}",
+            "see below how /proc is mounted; ProtectProc= and PrivatePIDs= in a unit also hide processes",
+            change=_show_processes(f.proc, f.service),
         )
     if h.gid is not None and h.gid != s.gid:
-        return fails(
-            Area.RIGHTS,
+        return fatal(
             "other-group",
             path,
-            f"{who} runs with group {h.gid}, the agent with group {s.gid}, {_USELESS}",
-            "the kernel wants the same primary group too",
-            _service_change(f.service, f"Group={h.gid}"),
+            f"{who} runs with group {h.gid} and the agent with group {s.gid}, {_USELESS}",
+            "the kernel requires the same primary group too",
+            change=_service_change(f.service, f"Group={h.gid}"),
         )
     if h.capabilities:
-        return fails(
-            Area.RIGHTS,
+        return fatal(
             "broker-capabilities",
             path,
-            f"{who} has capabilities (0x{h.capabilities:x}), so the kernel hides what it has open from an agent without"
+            f"{who} has capabilities (0x{h.capabilities:x}), so the kernel hides its open files from an agent without"
             f" them, {_USELESS}",
-            "take them from the broker (AmbientCapabilities= of its unit), or give the agent one that sees past that",
-            _service_change(f.service, "AmbientCapabilities=CAP_SYS_PTRACE\nCapabilityBoundingSet=CAP_SYS_PTRACE"),
+            "remove them from the broker (AmbientCapabilities= in its unit), or give the agent CAP_SYS_PTRACE",
+            change=_service_change(
+                f.service, "AmbientCapabilities=CAP_SYS_PTRACE\nCapabilityBoundingSet=CAP_SYS_PTRACE"
+            ),
         )
-    why = "its program may not be read, or was made undumpable" if not h.dumpable else "the kernel or a policy refuses"
-    return fails(
-        Area.RIGHTS,
+    why = (
+        "its executable is not readable, or it is not dumpable" if not h.dumpable else "the kernel or a policy refuses"
+    )
+    return fatal(
         "descriptors-refused",
         path,
-        f"what {who} has open cannot be read ({why}), {_USELESS}",
-        "make its java readable to all; look for SELinux or AppArmor denials",
+        f"the open files of {who} cannot be read ({why}), {_USELESS}",
+        "make its java executable readable for all; look for SELinux or AppArmor denials",
     )
 
 
-def _owner(f: DoctorFacts) -> Iterator[DoctorFinding]:
+def _owner(f: DoctorFacts) -> Iterator[Finding]:
     """While the broker is stopped, the owner of the log dirs is who it will run as."""
     s = f.subject
     owned = [d for d in f.log_dirs if d.owner_uid is not None]
     # Where some are the agent's, the others have the wrong owner, not the agent the wrong user.
     if owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
         d = owned[0]
-        yield fails(
-            Area.RIGHTS,
+        yield fatal(
             "other-owner",
             d.path,
-            f"it belongs to user {d.owner}, the agent runs as {s.name}",
+            f"it belongs to user {d.owner}, but the agent runs as {s.name}",
             "run the agent as the broker's user; if the broker runs as "
             f"{s.name} too, its log dir should belong to that user",
-            _user_change(f.service, d.owner or str(d.owner_uid)),
+            change=_user_change(f.service, d.owner or str(d.owner_uid)),
         )
 
 
-def _hidepid(proc: ProcLook, f: DoctorFacts) -> Iterator[DoctorFinding]:
+def _hidepid(proc: ProcLook, f: DoctorFacts) -> Iterator[Finding]:
     if proc.hidepid is None or proc.exempt or f.subject.uid == 0:
         return
     yield warning(
-        Area.RIGHTS,
         "hidepid",
         "/proc",
-        f"it is mounted with hidepid={proc.hidepid}: another user's process that holds files of a log dir is not seen",
+        f"mounted with hidepid={proc.hidepid}: files held open by other users' processes are not seen",
         "let the agent's user see all processes",
-        _show_processes(proc, f.service),
+        change=_show_processes(proc, f.service),
     )
 
 

@@ -1,29 +1,21 @@
-"""What doctor finds of the daemon's unit: whether it would block what the daemon has to see and to write."""
+"""The daemon's unit: whether it hides what the daemon has to see, or blocks what it has to write."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from logagent.model.doctor.changes import unit_change, unit_word
 from logagent.model.doctor.facts import DoctorFacts, ServiceLook
-from logagent.model.doctor.finding import (
-    Area,
-    Change,
-    DoctorFinding,
-    fails,
-    info,
-    unit_change,
-    unit_word,
-    works,
-)
+from logagent.model.finding import Change, Finding, fatal, info, works
 
 _SYSTEM = {"yes": ("/usr", "/boot", "/efi"), "full": ("/usr", "/boot", "/efi", "/etc"), "strict": ("/",)}
-# What `ProtectSystem=strict` leaves as it is.
+# What `ProtectSystem=strict` leaves writable.
 _API = ("/dev", "/proc", "/sys")
 _HOMES = ("/home", "/root", "/run/user")
 _TMP = ("/tmp", "/var/tmp")
-# Unit settings with which the broker or the rest of /proc is out of sight: key, value that works, values that do not
-# (None: every other one).
+# Unit settings that hide the broker or parts of /proc: key, value that works, values that do not
+# (None: all others).
 _BLINDING: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("ProtectProc", "default", None),
     ("ProcSubset", "all", None),
@@ -35,72 +27,67 @@ _BLINDING: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
 )
 
 
-def service(f: DoctorFacts) -> Iterator[DoctorFinding]:
+def service(f: DoctorFacts) -> Iterator[Finding]:
     s = f.service
     if s is None:
-        hint = "the commands work without one; the packages bring logagent.service"
-        yield info(Area.SERVICE, "no-service", "", "no unit of the daemon is installed", hint)
+        hint = "the commands work without it; the packages install logagent.service"
+        yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
     found = [*_blind(s), *_paths(f, s), *_failed(s)]
     if not found:
-        state = s.active or "state unknown: no systemd answers"
-        yield works(
-            Area.SERVICE, "service", s.unit, f"{state}; user {s.user or 'root'}; nothing in it blocks the agent"
-        )
+        state = s.active or "state unknown: systemd does not answer"
+        yield works("service", s.unit, f"{state}; user {s.user or 'root'}; nothing in the unit blocks the agent")
     yield from found
 
 
-def _blind(s: ServiceLook) -> Iterator[DoctorFinding]:
+def _blind(s: ServiceLook) -> Iterator[Finding]:
     for key, good, bad in _BLINDING:
         value = s.properties.get(key, good)
         if value and value != good and (bad is None or value in bad):
-            yield fails(
-                Area.SERVICE,
+            yield fatal(
                 "unit-blinds",
                 s.unit,
-                f"{key}={value}: the daemon would not see the broker's processes, users or files as they are",
-                "without seeing them it does nothing",
-                unit_change(s, f"{key}={good}"),
+                f"{key}={value}: the daemon would not see the broker's real processes, users or files",
+                "it does nothing without seeing them",
+                change=unit_change(s, f"{key}={good}"),
             )
 
 
-def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[DoctorFinding]:
+def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
     written = [d.path for d in f.log_dirs] + [a.path for a in f.files if a.write]
-    # A log dir that is opened by itself is bound into the service's own namespace, and keeps an unmounted disk busy.
+    # A log dir listed by itself is bind-mounted into the service's namespace and keeps an unmounted disk busy.
     points = {d.path: d.mount.point for d in f.log_dirs if d.mount is not None and d.mount.point != "/"}
     if f.state is not None and f.state.service_path is not None:
         written.append(f.state.service_path)
     for path in dict.fromkeys(written):
         reason, line = _blocked(s, path, points.get(path, path))
         if reason is not None:
-            yield fails(
-                Area.SERVICE,
+            yield fatal(
                 "unit-blocks",
                 path,
-                f"{reason}: {s.unit} could not write there",
+                f"{reason}: {s.unit} cannot write there",
                 "`systemctl daemon-reload` makes logagent's generator open what server.properties names now; what it"
                 " leaves out (places of the system), open yourself",
-                unit_change(s, line),
+                change=unit_change(s, line),
             )
             continue
         seen = s.sandbox.get(path)
         if seen is not None and (seen.read_only or seen.device_read_only):
-            yield fails(
-                Area.SERVICE,
+            yield fatal(
                 "service-read-only",
                 path,
-                f"the running daemon (process {s.main_pid}) sees it read-only, mounted at {seen.point}",
-                "it was started before the path was opened, or before its disk was mounted",
-                Change(line=f"systemctl restart {s.unit}"),
+                f"read-only for the running daemon (process {s.main_pid}), mounted at {seen.point}",
+                "it was started before the path was made writable, or before its disk was mounted",
+                change=Change(line=f"systemctl restart {s.unit}"),
             )
     if s.properties.get("PrivateTmp") in ("yes", "connected", "disconnected"):
         for path in [p for p in (f.config.kafka_config,) if p and _below(p, _TMP)]:
             says = f"PrivateTmp={s.properties['PrivateTmp']}: the daemon would not find {path}"
-            yield fails(Area.SERVICE, "unit-blocks", path, says, "", unit_change(s, "PrivateTmp=no"))
+            yield fatal("unit-blocks", path, says, change=unit_change(s, "PrivateTmp=no"))
 
 
 def _blocked(s: ServiceLook, path: str, point: str) -> tuple[str | None, str]:
-    """Why the unit would keep `path` (on the mount `point`) from being written to, and the line that opens it."""
+    """Why the unit makes `path` (on the mount `point`) unwritable, and the line that makes it writable."""
     p = s.properties
     open_line = f"ReadWritePaths={unit_word(f'-{point}')}"
     if p.get("PrivateTmp") in ("yes", "connected", "disconnected") and _below(path, _TMP):
@@ -122,12 +109,12 @@ def _blocked(s: ServiceLook, path: str, point: str) -> tuple[str | None, str]:
         return f"ProtectHome={home}", open_line
     system = p.get("ProtectSystem", "no")
     if _below(path, _SYSTEM.get(system, ())) and not (system == "strict" and _below(path, _API)):
-        return f"ProtectSystem={system}, and no ReadWritePaths= names it", open_line
+        return f"ProtectSystem={system}, and no ReadWritePaths= covers it", open_line
     return None, ""
 
 
 def _listed(text: str) -> list[str]:
-    """Paths of a unit's list, without what systemd permits before each and after a colon."""
+    """The paths in a unit's list, without the prefixes systemd permits and what follows a colon."""
     words = re.findall(r'"((?:[^"\\]|\\.)*)"|(\S+)', text)
     return [(quoted or plain).lstrip("-+").split(":")[0] for quoted, plain in words]
 
@@ -136,10 +123,10 @@ def _below(path: str, places: tuple[str, ...] | list[str]) -> bool:
     return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in places)
 
 
-def _failed(s: ServiceLook) -> Iterator[DoctorFinding]:
+def _failed(s: ServiceLook) -> Iterator[Finding]:
     if s.active == "failed":
         result = s.properties.get("Result", "unknown")
         status = s.properties.get("ExecMainStatus", "unknown")
         says = f"the service failed (result {result}, exit status {status})"
         change = Change(line=f"systemctl restart {s.unit}")
-        yield fails(Area.SERVICE, "service-failed", s.unit, says, f"journalctl --unit {s.unit} says why", change)
+        yield fatal("service-failed", s.unit, says, f"journalctl --unit {s.unit} says why", change=change)

@@ -1,0 +1,1 @@
+"""The names of directories and topics, as Kafka reads and writes them."""

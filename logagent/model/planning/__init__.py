@@ -1,0 +1,1 @@
+"""What to do with which directory: proposals, guards, plans, the delete queue, the blast radius."""

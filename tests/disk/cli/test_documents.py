@@ -11,6 +11,7 @@ import pytest
 
 from logagent.documents import SCHEMAS
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, run_here
+from tests.documents import assert_promised
 from tests.kafka_disks import expected
 
 DISKS = [
@@ -28,7 +29,7 @@ def host(tmp_path: Path) -> CliHost:
 
 def valid(document: Any, name: str) -> Any:
     """`document`, after both the model and the published schema have taken it."""
-    SCHEMAS[name].model_validate_json(json.dumps(document))
+    assert_promised(document, name)
     schema = run_here("schema", name).json
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)

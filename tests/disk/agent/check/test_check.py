@@ -22,13 +22,13 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.target import resolve_target
 from logagent.cli.main import run as logagent
-from logagent.documents import CheckDoc
 from logagent.host.linux.access import User, user_named
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.start_facts import PartitionDirs, denied_in_log_dir
 from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
+from tests.documents import assert_promised
 from tests.kafka_answers import rows
 from tests.needs import need_command, need_root
 
@@ -69,7 +69,7 @@ class Host:
         self.capsys.readouterr()
         status = logagent(["check", "--json", *options, *more])
         document: dict[str, Any] = json.loads(self.capsys.readouterr().out)
-        CheckDoc.model_validate(document)
+        assert_promised(document, "check")
         return status, document
 
     def report(self, ahead_ms: int = 0, *, about_to_start: bool = False) -> CheckReport:

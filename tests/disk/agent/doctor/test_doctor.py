@@ -13,11 +13,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from logagent.documents import SCHEMAS
-from logagent.model.doctor.finding import shell_word
+from logagent.model.doctor.changes import shell_word
 from tests.cli_host import Ran, run_here
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
 from tests.disk.failing import format_log_dir, hanging_fs
+from tests.documents import assert_promised
 from tests.private_host import KAFKA_UID, OTHER_UID
 
 OVERRIDE = "/etc/systemd/system/logagent.service.d/override.conf"
@@ -48,7 +48,7 @@ def test_where_all_is_well_it_says_so_and_changes_nothing(host: DoctorHost) -> N
     for said in (as_root, as_kafka):
         # The fixture is old and its broker stopped: what it says of assignments holds no longer.
         assert (said.status, said.codes("fails"), said.codes("warning")) == (0, set(), {"assignments-stopped"})
-        SCHEMAS["doctor"].model_validate_json(json.dumps(said.document))
+        assert_promised(said.document, "doctor")
         schema = run_here("schema", "doctor").json
         jsonschema.validate(said.document, schema, cls=jsonschema.Draft202012Validator)
         assert said.document["user"]["name"] == "kafka"

@@ -125,7 +125,7 @@ def test_a_daemon_that_runs_hangs_and_was_killed(host: DoctorHost, tmp_path: Pat
         said = host.diagnose()
         assert (said.status, said.document["daemon"]) == (0, "running"), (tmp_path / "daemon.log").read_text()
         assert f"process {pid} " in said.of("daemon")["says"]
-        assert said.of("metrics")["says"] == "the daemon offers its metrics there"
+        assert said.of("metrics")["says"] == "the daemon serves its metrics there"
         # Only its user and root may ask it.
         assert "daemon-closed" in host.diagnose("--state-dir", STATE, user="mallory").codes("info")
         # Asked on behalf of another broker, it is not the daemon that is meant.

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.publish.publish import Publisher, Stopped
-from logagent.documents import SCHEMAS
 from logagent.errors import LogAgentError
 from logagent.model.assignments.cluster import ClusterView
 from logagent.store import files as landing
 from logagent.store.tree import init_store
 from tests.disk.conftest import LoopFs, run, unmount
+from tests.documents import assert_promised
 from tests.publish_host import HOUR_MS, Publishing, TurnedClock, data_files, landed, looked_at, rows_of
 
 
@@ -70,7 +70,7 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     assert first.pop("row") == "snapshot"
     assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
     document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": dirs}
-    SCHEMAS["scan"].model_validate(document)
+    assert_promised(document, "scan")
     for row in (*log_dirs, *scan["log_dirs"]):
         # The file system is shared with whoever else writes to it.
         row["ledger"] = {k: v for k, v in row["ledger"].items() if k not in ("used", "free", "unexplained")}

@@ -23,7 +23,6 @@ from logagent.broker.exported.file import (
     write_assignments,
 )
 from logagent.broker.metadata_log.log import read_metadata_log
-from logagent.documents import AssignmentsDoc
 from logagent.errors import UnreadableError
 from logagent.model.assignments.image import (
     AssignmentImage,
@@ -35,6 +34,7 @@ from logagent.model.assignments.image import (
 )
 from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, Verdict
+from tests.documents import assert_promised
 from tests.hosts import directory
 from tests.kafka_disks import expected, extract, metadata_dir, partition_dirs
 from tests.metadata_writer import id_of
@@ -105,7 +105,7 @@ def test_a_list_from_the_admin_api_stays_incomplete() -> None:
 
 def test_the_document_is_the_documented_one() -> None:
     data = exported(sample())
-    AssignmentsDoc.model_validate_json(data)
+    assert_promised(data, "assignments")
     document = json.loads(data)
     assert document["at"] == "2026-09-21T14:13:20.123Z"
     body, _, told = data.rpartition(b',"sha256":"')

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from logagent.documents import StatusDoc
 from logagent.host.brokers.process import look_at_process
 from logagent.host.linux.proc import process_start_time_ms
 from tests.cli_host import LOCKER, CliHost, process
 from tests.daemon_process import DaemonProcess, status_of, wait_until
+from tests.documents import assert_promised
 from tests.needs import need_root
 
 # Opens what it is told to, writes a MiB to disk, burns some CPU, and waits.
@@ -129,7 +129,7 @@ def test_a_running_daemon_tells_of_the_broker(tmp_path: Path) -> None:
     ):
         wait_until(lambda: status_of(host.state)["brokers"], "the broker in the status")
         document = status_of(host.state)
-        StatusDoc.model_validate(document)
+        assert_promised(document, "status")
         (broker,) = document["brokers"]
         assert (broker["pid"], broker["open_files"]) == (pid, len(os.listdir(f"/proc/{pid}/fd")))
         assert f"broker: process {pid} of {broker['user']}, up " in host.run("status").err

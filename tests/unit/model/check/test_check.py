@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.check import check as check_module
-from logagent.model.check.check import SHOWN_ALIKE, any_fatal, check
+from logagent.model.check.check import SHOWN_ALIKE, check
 from logagent.model.check.facts import (
     CheckpointFault,
     Denied,
@@ -24,15 +24,15 @@ from logagent.model.check.facts import (
     ServerSeen,
     StartFacts,
 )
-from logagent.model.finding import ALL, Finding, Releases, Severity, Version, concerning
-from logagent.model.health.kafka_version import VersionLook, which_version
+from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
+from logagent.model.health.kafka_version import Version, VersionLook, which_version
 from logagent.model.naming.names import classify
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 
 UUID = "0123456789abcdef0123456789abcdef"
 OTHER_UUID = "f123456789abcdef0123456789abcdef"
 ID, OTHER_ID = "Xs6gS0pIR5yNqcAe2bBqwQ", "Ys6gS0pIR5yNqcAe2bBqwQ"
-FATAL, WARNING, INFO = Severity
+FATAL, WARNING, INFO = Severity.FATAL, Severity.WARNING, Severity.INFO
 NEW: Version = (4, 3, 1)
 
 
@@ -375,7 +375,7 @@ def test_the_text_of_log_dirs(text: str, version: Version, expected: list[tuple[
 def test_an_unknown_version_is_warned_for_every_release() -> None:
     found = facts(dirs=(directory(f"z-0.{UUID}-stray"), directory("bar")))
     findings = check(found, None)
-    assert [(f.severity, f.code, f.kafka_versions) for f in findings] == [
+    assert [(f.severity, f.code, str(f.releases)) for f in findings] == [
         (FATAL, "unparsable-name", "all"),
         (WARNING, "stray-unsupported", "< 3.6.1"),
     ]
@@ -414,7 +414,7 @@ VERSIONS = st.tuples(st.integers(2, 4), st.integers(0, 9), st.integers(0, 3))
 def test_what_concerns_a_version_concerns_it_from_there_on_too(
     since: Version | None, before: Version | None, version: Version
 ) -> None:
-    finding = Finding(FATAL, "x", "/p", Releases(since, before), "says", "hint")
+    finding = Finding(FATAL, "x", "/p", "says", "hint", Releases(since, before))
     if concerning([finding], version):
         assert concerning([finding], None, at_least=version)
 

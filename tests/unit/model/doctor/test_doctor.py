@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.doctor.diagnose import any_fails, diagnose, exit_config
+from logagent.model.assignments.image import Source
+from logagent.model.doctor.changes import shell_word, toml_change, unit_word
+from logagent.model.doctor.diagnose import diagnose, exit_config
 from logagent.model.doctor.facts import (
     AccessLook,
     AssignmentsLook,
     BrokerLook,
     ConfigLook,
     DaemonLook,
+    DaemonState,
     DoctorFacts,
     HolderLook,
     LogDirLook,
@@ -30,7 +33,7 @@ from logagent.model.doctor.facts import (
     StateLook,
     SubjectLook,
 )
-from logagent.model.doctor.finding import DoctorFinding, State, shell_word, toml_change, unit_word
+from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.health.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState
 
@@ -53,23 +56,23 @@ FACTS = DoctorFacts(
     daemon=DaemonLook(socket="/var/lib/logagent/status.sock", state="running", pid=7, log_dirs=("/d1",)),
     port=PortLook(listen="127.0.0.1:9640", problem="taken", ours=True, next_free=9641),
     state=StateLook(path="/var/lib/logagent", exists=True, service_path="/var/lib/logagent"),
-    assignments=AssignmentsLook(usable=True, source="kraft-log", age_seconds=1.0, partitions=3),
+    assignments=AssignmentsLook(usable=True, source=Source.KRAFT_LOG, age_seconds=1.0, partitions=3),
 )
 
 
-def codes(facts: DoctorFacts, state: State = State.FAILS) -> list[str]:
-    return [f.code for f in diagnose(facts) if f.state is state]
+def codes(facts: DoctorFacts, severity: Severity = Severity.FATAL) -> list[str]:
+    return [f.code for f in diagnose(facts) if f.severity is severity]
 
 
-def of(facts: DoctorFacts, code: str) -> DoctorFinding:
+def of(facts: DoctorFacts, code: str) -> Finding:
     (finding,) = (f for f in diagnose(facts) if f.code == code)
     return finding
 
 
 def test_a_host_where_all_is_well() -> None:
     found = diagnose(FACTS)
-    assert {f.state for f in found} == {State.WORKS}
-    assert not any_fails(found) and not exit_config(FACTS)
+    assert {f.severity for f in found} == {Severity.WORKS}
+    assert not any_fatal(found) and not exit_config(FACTS)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_what_a_unit_lets_be_written(properties: dict[str, str], blocked: bool) 
 def test_ports(problem: str, listen: str, line: str) -> None:
     port = PortLook(listen=listen, problem=problem, next_free=9641)
     (finding,) = (f for f in diagnose(replace(FACTS, port=port)) if f.area == "metrics")
-    assert finding.state is State.FAILS and finding.change is not None and finding.change.line == line
+    assert finding.severity is Severity.FATAL and finding.change is not None and finding.change.line == line
 
 
 def test_which_line_of_the_configuration_and_what_makes_it_effective() -> None:
@@ -197,7 +200,12 @@ LOOKS = st.fixed_dictionaries(
     st.booleans(),
 )
 def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
-    look: dict[str, Any], service: ServiceLook | None, daemon: str, uid: int, proc: ProcLook, held: bool
+    look: dict[str, Any],
+    service: ServiceLook | None,
+    daemon: DaemonState,
+    uid: int,
+    proc: ProcLook,
+    held: bool,
 ) -> None:
     facts = replace(
         FACTS,
@@ -212,9 +220,9 @@ def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
     found = diagnose(facts)
     assert any(f.area == "log dirs" for f in found)
     for f in found:
-        assert f.says and (f.hint or f.state in (State.WORKS, State.INFO)), f
-        assert f.state is not State.WORKS or (not f.hint and f.change is None)
-    assert any_fails(found)  # the instances do
+        assert f.says and (f.hint or f.severity in (Severity.WORKS, Severity.INFO)), f
+        assert f.severity is not Severity.WORKS or (not f.hint and f.change is None)
+    assert any_fatal(found)  # the instances do
 
 
 def test_a_line_of_fstab_keeps_its_other_options() -> None:

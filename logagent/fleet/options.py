@@ -1,0 +1,50 @@
+"""The options of `ingest` and `report`, written once: `logagent fleet` reads them with click, `submit.py` with argparse
+(the machine that submits may have nothing but Spark)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from logagent.settings import parse_duration
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option with a value. `default` is as an operator would write it."""
+
+    flag: str
+    name: str
+    metavar: str
+    help: str
+    required: bool = False
+    default: str | None = None
+
+
+STORE = Option("--store", "store", "STORE", "The fleet store: a path or URI that Spark can read.", required=True)
+OUT = Option("--out", "out", "DIR", "Where to write the report: a path or URI.", required=True)
+MAX_AGE = Option(
+    "--max-snapshot-age", "max_snapshot_age", "AGE", "A host not heard from for longer is unknown.", default="26h"
+)
+KEEP_LANDING = Option(
+    "--keep-landing", "keep_landing", "AGE", "Then remove ingested files older than AGE from landing, for example 7d."
+)
+
+OPTIONS: dict[str, tuple[Option, ...]] = {
+    "ingest": (
+        STORE,
+        Option("--date", "day", "YYYY-MM-DD", "Only this date (default: every date that changed)."),
+        KEEP_LANDING,
+    ),
+    "report": (
+        STORE,
+        OUT,
+        Option("--date", "day", "YYYY-MM-DD", "The date to report on (default: the newest one)."),
+        MAX_AGE,
+    ),
+}
+
+
+def parse_age(text: str) -> timedelta:
+    """`26h`, `7d`. Raises ValueError."""
+    return timedelta(milliseconds=parse_duration(text))
