@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 
@@ -9,8 +11,30 @@ from hypothesis import settings
 settings.register_profile("logagent", deadline=None, print_blob=True)
 settings.load_profile("logagent")
 
+# Seconds: a shorter run needs no report of where they went.
+WORTH_A_REPORT = 20
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the time of a run went, by folder: what CI has to keep within its limit."""
+    seconds: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder = report.nodeid.partition("::")[0].rpartition("/")[0]
+                seconds[folder] += report.duration
+                tests[folder] += report.when == "call"
+    if seconds.total() < WORTH_A_REPORT:
+        return
+    terminalreporter.section("seconds by folder")
+    for folder, spent in seconds.most_common():
+        if spent >= 1:
+            terminalreporter.write_line(f"{spent:8.0f}  {tests[folder]:5d} tests  {folder}")
+    terminalreporter.write_line(f"{seconds.total():8.0f}  {tests.total():5d} tests  in all")
