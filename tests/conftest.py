@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import settings
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Where the time of a run went, by folder: what CI has to keep within its limit."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     tests: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -31,10 +31,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 folder = report.nodeid.partition("::")[0].rpartition("/")[0]
                 seconds[folder] += report.duration
                 tests[folder] += report.when == "call"
-    if seconds.total() < WORTH_A_REPORT:
+    total = sum(seconds.values())
+    if total < WORTH_A_REPORT:
         return
     terminalreporter.section("seconds by folder")
-    for folder, spent in seconds.most_common():
+    for folder, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         if spent >= 1:
             terminalreporter.write_line(f"{spent:8.0f}  {tests[folder]:5d} tests  {folder}")
-    terminalreporter.write_line(f"{seconds.total():8.0f}  {tests.total():5d} tests  in all")
+    terminalreporter.write_line(f"{total:8.0f}  {tests.total():5d} tests  in all")
