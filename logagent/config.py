@@ -13,7 +13,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from logagent.errors import ConfigError
+from logagent.errors import ConfigError, UnreadableError
+from logagent.files.limits import CONFIG
+from logagent.files.safe_open import read_regular
 from logagent.settings import DAY_MS, Settings
 
 DEFAULT_CONFIG = Path("/etc/logagent/logagent.toml")
@@ -70,10 +72,14 @@ def load_what_holds(
 def _read_toml(file: Path) -> dict[str, Any]:
     hint = "logagent config check --config FILE shows every problem of a file"
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(file, CONFIG, follow=True).decode("utf-8"))
     except OSError as e:
         problem = f"{file}: {e.strerror}"
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except UnreadableError as e:
+        problem = str(e)
+    except RecursionError:
+        problem = f"{file}: it is nested too deeply"
+    except ValueError as e:  # malformed TOML, bytes that are not UTF-8, numbers with thousands of digits
         problem = f"{file}: {e}"
     raise ConfigError(f"cannot read the configuration: {problem}", problems=(problem,), hint=hint)
 
@@ -223,8 +229,8 @@ def key_lines(path: str | os.PathLike[str]) -> dict[str, int]:
     commented: dict[str, int] = {}
     section = ""
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        lines = read_regular(path, CONFIG, follow=True).decode("utf-8", "replace").splitlines()
+    except (OSError, UnreadableError):
         return {}
     for number, line in enumerate(lines, 1):
         if header := re.match(r"\s*\[\s*(\w+)\s*\]", line):
