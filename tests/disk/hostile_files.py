@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from tests.cli_host import CliHost
@@ -60,7 +63,13 @@ def _braces(path: Path) -> None:
     path.write_bytes(b'{"a":' * 30_000)
 
 
+def _unreadable(path: Path) -> None:
+    path.write_bytes(b"a=b\n")
+    path.chmod(0)  # root reads it all the same
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
+    "unreadable": _unreadable,
     "fifo": _fifo,
     "directory": _directory,
     "dangling": _dangling,
@@ -72,6 +81,28 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "deep": _deep,
     "braces": _braces,
 }
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Somebody rewrites the file all the time, in place and by renames."""
+    ending = threading.Event()
+
+    def rewrite() -> None:
+        sizes = cycle((0, 1, 10, 5_000, 70_000))
+        while not ending.is_set():
+            path.write_bytes(b"0\n" * next(sizes))
+            aside = path.with_name(path.name + ".new")
+            aside.write_bytes(b"1\n" * next(sizes))
+            aside.replace(path)
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        writer.join()
 
 
 @dataclass(frozen=True)
@@ -87,10 +118,10 @@ def _metadata(host: CliHost, pattern: str) -> Path:
     return sorted(log.glob(pattern))[-1]
 
 
-LOOKS = ("scan", "check", "cleanup", "prestart")
+LOOKS = ("check", "cleanup")
 FILES: dict[str, Opened] = {
     "logagent.toml": Opened(lambda h: h.toml, ("scan", "doctor")),
-    "server.properties": Opened(lambda h: h.properties, ("scan", "doctor", "prestart")),
+    "server.properties": Opened(lambda h: h.properties, ("scan", "doctor")),
     "assignments.json": Opened(lambda h: h.root / "assignments.json", ("assignments show", "cleanup")),
     "client.properties": Opened(lambda h: h.root / "client.properties", ("assignments show",)),
     "truststore.pem": Opened(lambda h: h.root / "trust.pem", ("assignments show",)),
@@ -103,7 +134,7 @@ FILES: dict[str, Opened] = {
     "quorum-state": Opened(lambda h: _metadata(h, "quorum-state"), ("assignments show", "cleanup")),
     "metadata segment": Opened(lambda h: _metadata(h, "*.log"), ("assignments show", "cleanup")),
     "metadata index": Opened(lambda h: _metadata(h, "*.index"), ("assignments show",)),
-    "journal.db": Opened(lambda h: h.state / "journal.db", ("history", "queue", "scan", "cleanup --execute", "doctor")),
+    "journal.db": Opened(lambda h: h.state / "journal.db", ("history", "cleanup --execute", "doctor")),
     "journal.db-wal": Opened(lambda h: h.state / "journal.db-wal", ("history", "cleanup --execute")),
     "journal.db-shm": Opened(lambda h: h.state / "journal.db-shm", ("history", "cleanup --execute")),
     "executor.lock": Opened(lambda h: h.state / "executor.lock", ("cleanup --execute",)),

@@ -2,7 +2,8 @@
 
 One unlink of a large, cached or fragmented file keeps the file system's journal and the page cache busy for so long
 that a broker next to it feels it (the idea is RocksDB's `DeleteScheduler`). Never done to a file with another hard
-link, to anything but a regular file of this very mount, or to one that a process may have mapped.
+link (a backup made by `cp -l` would lose its bytes; asked again before every step), to one below `LEAST_BYTES`, to
+anything but a regular file of this very mount, or to one that a process may have mapped.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from collections.abc import Callable
 
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.budget import MAX_CHUNK
 from logagent.host.removal.control import WorkControl
 
 # Without O_NONBLOCK the open of a name that was swapped for a FIFO would wait for its reader.
 _OPEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+# Smaller files are unlinked whole: that is quick, and a link made at the last moment costs nobody anything.
+LEAST_BYTES = MAX_CHUNK
 # The file is gone, was swapped for something else, or is in use in a way that makes unlinking it cheap anyway.
 _LEAVE_IT_TO_UNLINK = frozenset(
     {
@@ -77,13 +81,16 @@ class Shortener:
         )
 
     def _steps(self, fd: int, size: int, keep: int) -> int:
-        while size > keep:
+        while size > keep and size >= LEAST_BYTES:
             self._control.check()
-            target = _next_size(fd, size, self.chunk)
-            self._control.wait_for_budget(min(size - target, self.chunk))
+            # It stops at the least that may be shortened; from there one step goes all the way.
+            target = max(_next_size(fd, size, self.chunk), LEAST_BYTES) if size > LEAST_BYTES else keep
+            self._control.wait_for_budget(min(size - target, MAX_CHUNK))
             # Pages leave the cache in a call of their own: the truncate is several times shorter then.
             os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)
             self._before()
+            if os.fstat(fd).st_nlink != 1:
+                return size
             os.ftruncate(fd, target)
             if self._control.on_progress is not None:
                 self._control.on_progress(0, size - target)

@@ -9,7 +9,7 @@ from logagent.broker.process.lock import Watch
 from logagent.errors import ItemFailed
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.control import WorkControl
-from logagent.host.removal.truncate import Shortener
+from logagent.host.removal.truncate import LEAST_BYTES, Shortener
 
 # How often a directory may turn out not to be empty, or not to be what it was a moment ago, before we give up.
 MAX_SURPRISES = 100
@@ -105,10 +105,11 @@ class FileRemover:
             frees = 0
         elif self._held:
             # The holder of a stray may have it open (`.log`) or mapped (indexes): only the former may be shortened.
-            if self._truncate_held and size and name.endswith((".log", ".log.deleted")):
+            # A small one is unlinked whole; its space comes back when the broker closes it.
+            if self._truncate_held and size >= LEAST_BYTES and name.endswith((".log", ".log.deleted")):
                 size = self._shortener.shorten(fd, name, found, keep=0)
             frees = frees if size == 0 else 0
-        elif frees > self._shortener.chunk:
+        elif frees > self._shortener.chunk and size > LEAST_BYTES:
             size = self._shortener.shorten(fd, name, found, keep=self._shortener.chunk)
         self._control.wait_for_budget(min(size, frees))
         return size, frees

@@ -10,6 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from logagent.errors import UnreadableError
+from logagent.files.limits import DATABASE
+from logagent.files.safe_open import opened_regular
+from logagent.host.state.damage import check_files
 from logagent.host.state.schema import FILE_NAME, SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
@@ -28,11 +32,12 @@ def glance(state_dir: str) -> JournalGlance:
     """What can be told of the journal in `state_dir`. Raises nothing."""
     path = os.path.join(state_dir, FILE_NAME)
     try:
-        with open(path, "rb") as file:
-            head = file.read(100)
+        check_files(path)
+        with opened_regular(path, DATABASE) as fd:
+            head = os.read(fd, 100)
     except FileNotFoundError:
         return JournalGlance(False)
-    except OSError:
+    except (OSError, UnreadableError):
         return JournalGlance(True)
     if len(head) < 100 or not head.startswith(_MAGIC):
         return JournalGlance(True)

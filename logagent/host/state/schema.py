@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
 
-from logagent.errors import JournalError
+from logagent.errors import JournalError, UnreadableError
 
 FILE_NAME = "journal.db"
 SCHEMA_VERSION = 1
@@ -147,7 +147,7 @@ def version_of(db: sqlite3.Connection, path: str) -> int:
 def as_journal_error(path: str) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as e:
+    except (sqlite3.Error, OSError, UnreadableError, OverflowError, UnicodeError) as e:
         raise JournalError(
             f"the journal {path} cannot be used: {e}",
             hint="check owner, mode and free space of the state dir (--state-dir); nothing is done without the journal",

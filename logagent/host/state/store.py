@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from logagent.errors import JournalError
+from logagent.host.state.damage import check_files, check_rows, create
 from logagent.host.state.rows import Failure, identity_of, put, signed, text_of
 from logagent.host.state.schema import (
     FILE_NAME,
@@ -42,12 +43,14 @@ class JournalStore:
         """Open for writing, creating it (mode 0640) where it is not there. Raises JournalError."""
         path = os.path.join(state_dir, FILE_NAME)
         with as_journal_error(path):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640))
+            create(path)
+            check_files(path)
             db = connect(path)
             try:
                 if version_of(db, path) == 0:
                     db.execute("PRAGMA journal_mode=WAL")
                     db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+                check_rows(db, path)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("PRAGMA foreign_keys=ON")
             except BaseException:
@@ -64,13 +67,18 @@ class JournalStore:
         path = os.path.join(state_dir, FILE_NAME)
         with as_journal_error(path):
             try:
-                os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+                check_files(path)
             except FileNotFoundError:
                 return cls.empty()
             db = open_to_read(path)
-            if version_of(db, path) == 0:
+            try:
+                if version_of(db, path) == 0:
+                    db.close()
+                    return cls.empty()
+                check_rows(db, path)
+            except BaseException:
                 db.close()
-                return cls.empty()
+                raise
         return cls(db, path, read_only=True)
 
     @classmethod

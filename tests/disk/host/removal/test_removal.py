@@ -267,7 +267,7 @@ def test_big_files_go_in_steps(log_dir_path: Path, open_log_dir: Open, identity_
 
     removed = remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(record))
     # The first call is the mark.
-    assert sizes[1:5] == [150 << 20, (150 - 64) << 20, (150 - 128) << 20, 0]
+    assert sizes[1:5] == [150 << 20, (150 - 64) << 20, 64 << 20, 0]
     assert removed.bytes == (150 << 20) + 1 + 4 + 44
     assert removed.freed_bytes >= 150 << 20
 
@@ -301,17 +301,38 @@ def test_a_hard_linked_file_is_only_unlinked(log_dir_path: Path, open_log_dir: O
     other.unlink()
 
 
+@pytest.mark.parametrize(("size", "kept"), [(60 << 20, 60 << 20), (200 << 20, 136 << 20)])
+def test_a_link_made_while_it_is_removed_loses_no_more_than_the_steps_before_it(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any, size: int, kept: int
+) -> None:
+    """`cp -al` of a backup beside us: it keeps what was there when its link was made."""
+    path = partition(log_dir_path, segments=0)
+    big, backup = path / f"{0:020d}.log", log_dir_path / "backup"
+    big_file(big, size)
+
+    def link(_: int) -> None:
+        # As late as can be: in the last look before the second step (of the small file: before it is unlinked).
+        if big.exists() and not backup.exists() and big.stat().st_size == kept:
+            os.link(big, backup)
+
+    remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(link))
+    assert (backup.stat().st_size, backup.stat().st_nlink) == (kept, 1)
+    backup.unlink()
+
+
 def test_a_stray_is_removed_under_its_holder(
     log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, spawn: Callable[..., Any]
 ) -> None:
-    """`.log` gives its space back at once; a mapped index is never truncated; a linked `.log` neither."""
-    path = partition(log_dir_path, STRAY, segments=2, size=8192)
+    """A big `.log` gives its space back at once; no mapped index is truncated, no linked `.log`, and no small one."""
+    path = partition(log_dir_path, STRAY, segments=3, size=8192)
+    big_file(path / f"{0:020d}.log", 150 << 20)
     linked = log_dir_path / "linked"
     os.link(path / f"{100:020d}.log", linked)
     holder = spawn(LOCK, log_dir_path / ".lock")
     log_dir = open_log_dir(log_dir_path)
     with (
         (path / f"{0:020d}.log").open("rb") as log,
+        (path / f"{200:020d}.log").open("rb") as small,
         (path / f"{0:020d}.index").open("r+b") as index,
         mmap.mmap(index.fileno(), 0) as mapped,
     ):
@@ -323,11 +344,12 @@ def test_a_stray_is_removed_under_its_holder(
             held_by_holder=True,
         )
         assert os.fstat(log.fileno()).st_size == 0
+        assert os.fstat(small.fileno()).st_size == 8192
         assert os.fstat(index.fileno()).st_size == 8192
         assert mapped[:4] == b"xxxx"
     assert linked.stat().st_size == 8192
-    assert removed.files == 9
-    assert removed.freed_bytes == 8192  # the one .log without another link
+    assert removed.files == 12
+    assert 150 << 20 <= removed.freed_bytes < 151 << 20  # the one big .log
     linked.unlink()
     assert os.listdir(log_dir_path) == [".lock"]
 

@@ -1,0 +1,89 @@
+"""What a journal must be before SQLite opens it and before anybody reads its rows.
+
+The state dir belongs to the broker's user, and root's `logagent history` reads it too: a FIFO would make that wait, a
+row with words for a number would end it with a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import cache
+
+from logagent.errors import JournalError
+from logagent.files.limits import DATABASE
+from logagent.files.safe_open import opened_regular
+from logagent.host.state.schema import SCHEMA, connect
+from logagent.model.records import ActionKind, Outcome
+
+_VALUES = {
+    ("actions", "action"): tuple(kind.value for kind in ActionKind),
+    ("actions", "outcome"): tuple(outcome.value for outcome in Outcome),
+}
+# What SQLite opens beside the database, on its own and by name.
+_BESIDE = ("-wal", "-shm", "-journal")
+_TIMES = ("at_ms", "finished_at_ms", "last_at_ms", "first_ms", "last_ms", "started_ms", "since_ms", "wall_ms")
+_PATHS = ("log_dir", "name", "new_name", "new_dir", "file")
+_HINT = "move the journal away: what it knows of undo is lost with it; the directories stay as they are"
+_LATEST_MS = 253_402_300_799_999  # the last moment of the year 9999
+
+
+def check_files(path: str) -> None:
+    """Raise UnreadableError unless the journal and what SQLite keeps beside it are regular files of a sensible size,
+    and FileNotFoundError if there is no journal. SQLite itself would wait for the other end of a FIFO."""
+    with opened_regular(path, DATABASE):
+        pass
+    for suffix in _BESIDE:
+        with suppress(FileNotFoundError), opened_regular(path + suffix, DATABASE):
+            pass
+
+
+def create(path: str) -> None:
+    """Make an empty file for a journal; one that is there stays."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640))
+
+
+def check_rows(db: sqlite3.Connection, path: str) -> None:
+    """Raise JournalError if a row holds what we never write: SQLite keeps any type in any column, and whoever can write
+    the file can have put it there. Everything that reads rows may then take them at their word."""
+    db.execute("PRAGMA trusted_schema=OFF")
+    if db.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()[0]:
+        raise JournalError(f"{path} has views or triggers, which are not ours", hint=_HINT)
+    for table, columns in _columns().items():
+        wrong = " OR ".join(condition for column in columns for condition in _wrong(table, *column))
+        bad = db.execute(f"SELECT count(*) FROM {table} WHERE {wrong}").fetchone()[0]
+        if bad:
+            said = f"{bad} row{'s' if bad != 1 else ''} of {table} cannot be read"
+            raise JournalError(f"{path} is damaged: {said}", hint=_HINT)
+
+
+@cache
+def _columns() -> dict[str, list[tuple[str, str, bool]]]:
+    """By table of ours, as we make it and whatever the file says: (column, type, required)."""
+    with closing(connect(":memory:")) as ours:
+        ours.executescript(SCHEMA)
+        tables = [
+            t for (t,) in ours.execute("SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sq%'")
+        ]
+        return {
+            table: [(name, kind, bool(required or key)) for _, name, kind, required, _, key in
+                    ours.execute(f"PRAGMA table_info({table})")]
+            for table in tables
+        }  # fmt: skip
+
+
+def _wrong(table: str, name: str, kind: str, required: bool) -> Iterator[str]:
+    """SQL conditions that no row of ours meets."""
+    # Text that is not UTF-8 is kept as a blob. (Comparisons, because `typeof(…) NOT IN` is six times slower.)
+    wrong = [f"typeof({name})<>'{kind}'" for kind in (("integer",) if kind == "INTEGER" else ("text", "blob"))]
+    yield " AND ".join([*wrong, *([] if required else [f"{name} IS NOT NULL"])])
+    if name in _TIMES:
+        yield f"{name} NOT BETWEEN 0 AND {_LATEST_MS}"
+    elif name in _PATHS:
+        yield f"instr(CAST({name} AS BLOB), x'00')"
+    elif (table, name) in _VALUES:
+        known = ",".join(f"'{value}'" for value in _VALUES[table, name])
+        yield f"{name} NOT IN ({known})"
