@@ -90,7 +90,7 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path"), ("why", "left"), ("size", "right")]
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "left"), ("size", "right")]
         rows = [
             [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
              human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
@@ -132,7 +132,8 @@ def _say_totals(call: Call, document: PlanDoc, *, executed: bool) -> None:
     elif executed and totals["actions"] + totals["refusals"]:
         done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
         freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
-        call.say(f"{done} of {totals['actions']} done{freed}; {totals['refusals']} refused")
+        what = f"{done} of {totals['actions']} done" if totals["actions"] else "nothing was done"
+        call.say(f"{what}{freed}; {totals['refusals']} refused")
     elif totals["actions"]:
         what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
         how = "add --execute" if document["mode"] == "dry-run" else "it needs approval, see above"

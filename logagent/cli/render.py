@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, zip_longest
+from typing import IO, TYPE_CHECKING, Any
 
 from logagent.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -60,70 +66,136 @@ def short_name(name: str, width: int = 60) -> str:
     return shown if len(shown) <= width else f"{shown[: width - tail - 1]}…{shown[len(shown) - tail :]}"
 
 
-def short_path(path: str, width: int) -> str:
-    """A path of at most `width` characters: first its folder loses its front, then its name its middle."""
-    shown = visible(path)
-    folder, slash, name = shown.rpartition("/")
-    if len(shown) <= width or not slash:
-        return short_name(shown, width)
-    room = max(width - len(name) - 2, min(len(folder), 4))
-    if room < len(folder):
-        folder = folder[len(folder) - room :]
-        folder = "…" + folder[max(folder.find("/"), 0) :]
-    return f"{folder}/{short_name(name, width - len(folder) - 1)}"
+def shortened(cells: Sequence[str], width: int) -> list[str]:
+    """The cells, each at most `width` characters. One that is too long loses the folder that all long ones have in
+    common, then the stretch in which it differs least from the others ("/disk1…orders-3", "/disk2…orders-3"), never its
+    end."""
+    common = _folder_of([cell for cell in cells if len(cell) > width])
+    if len(common) > 1:
+        cells = [f"…{cell.removeprefix(common)}" if len(cell) > width else cell for cell in cells]
+    long = [cell for cell in cells if len(cell) > width]
+    alike = [Counter(letters) for letters in zip_longest(*long[:_COMPARED])]
+
+    def short(cell: str) -> str:
+        away = len(cell) - width + 1
+        if away <= 1:
+            return cell
+        weights = [alike[i][letter] if i < len(alike) else 0 for i, letter in enumerate(cell)]
+        for uuid in _UUID.finditer(cell):
+            for i in range(*uuid.span()):
+                weights[i] = len(long)  # it tells a person nothing
+        sums = [0, *accumulate(weights)]
+        last = max(1, len(cell) - away - min(_END, width // 3))
+        start = max(range(1, last + 1), key=lambda i: (sums[i + away] - sums[i], -abs(2 * i + away - len(cell))))
+        return f"{cell[:start]}…{cell[start + away :]}"
+
+    return [short(cell) for cell in cells]
+
+
+def _folder_of(paths: Sequence[str]) -> str:
+    """The folder that all of `paths` lie in: compared as text, some of them may be relative."""
+    first, last = min(paths, default=""), max(paths, default="")
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:same].rpartition("/")[0]
 
 
 def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, color: bool) -> None:
     """A table on stdout. `columns` are (heading, kind); cells are plain text, never markup.
 
-    Where the terminal is too narrow a "text" column is folded at words and a "path" loses its middle; "left" and
-    "right" stay whole. Into a pipe or a file every row is one line with nothing left out, for `grep` and `awk` (but
-    for a width in the environment variable COLUMNS). A column without a single word in it is not drawn.
+    It fits the terminal, COLUMNS, or 200 columns in a pipe: a "text" column is folded at words, a "path" is shortened
+    (`shortened`), "left" and "right" stay whole. Where that is not enough, columns whose kind ends in "?" are left out,
+    the last one first, and the title says so; where even that is not enough, a terminal gets one block per row. A
+    column without a single cell in it is not drawn.
     """
-    from rich import box
     from rich.console import Console
+
+    cells = [[visible(cell) for cell in row] for row in rows]
+    shown = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
+    console = Console(no_color=not color, highlight=False, emoji=False)
+    room = console.width if console.is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
+    left_out: list[str] = []
+    least = _COMFORTABLE
+    while True:
+        widths = _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in cells], room, least)
+        spare = next((i for i in reversed(shown) if columns[i][1].endswith("?")), None)
+        if widths is not None or (spare is None and least is _LEAST):
+            break
+        if spare is None:
+            least = _LEAST
+            continue
+        shown.remove(spare)
+        left_out.insert(0, columns[spare][0])
+    if left_out:
+        title = f"{title} (no room for {', '.join(left_out)})"
+    columns, cells = [columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
+    if widths is None and console.is_terminal:
+        drawn = _blocks(title, columns, cells)
+    else:
+        drawn = _drawn(console, title, columns, cells, widths or _natural(columns, cells))
+    sys.stdout.write(drawn)
+    sys.stdout.flush()
+
+
+PIPE_WIDTH = 200
+# What rich puts between columns, and around the table.
+_BETWEEN, _EDGES = 3, 2
+# Widths below which optional columns go first, and below which there is no table.
+_COMFORTABLE = {"text": 20, "path": 32}
+_LEAST = {"text": 16, "path": 20}
+# `shortened`: rows that are compared, characters at the end that stay, and what need not.
+_COMPARED, _END = 500, 12
+_UUID = re.compile(r"[0-9a-f]{32}")
+
+
+def _natural(columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
+
+
+def _widths(
+    columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]], room: int, at_least: Mapping[str, int]
+) -> list[int] | None:
+    """Column widths with which the table fits into `room`, taken from the widest that may shrink; None if none do."""
+    fit = _natural(columns, cells)
+    least = [at_least.get(kind.rstrip("?"), width) for (_, kind), width in zip(columns, fit, strict=True)]
+    excess = sum(fit) + _BETWEEN * (len(fit) - 1) + _EDGES - room
+    while excess > 0:
+        spare = [i for i in range(len(fit)) if fit[i] > least[i]]
+        if not spare:
+            return None
+        fit[max(spare, key=lambda i: fit[i])] -= 1
+        excess -= 1
+    return fit
+
+
+def _drawn(
+    console: Console, title: str, columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]], widths: list[int]
+) -> str:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[visible(cell) for cell in row] for row in rows]
-    told = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
-    columns, cells = [columns[i] for i in told], [[row[i] for i in told] for row in cells]
-    widths = [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
-    console = Console(no_color=not color, highlight=False, emoji=False)
-    terminal = console.is_terminal
-    space = _BETWEEN * (len(columns) - 1) + _EDGES
-    if terminal or "COLUMNS" in os.environ:
-        widths = fitted(widths, [kind for _, kind in columns], console.width - space)
-    if not terminal or sum(widths) + space > console.width:
-        console.width = sum(widths) + space
+    console.width = max(sum(widths) + _BETWEEN * (len(widths) - 1) + _EDGES, console.width)
     drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for (heading, kind), width in zip(columns, widths, strict=True):
-        drawn.add_column(heading, justify="right" if kind == "right" else "left", overflow="fold", width=width)
-    for row in cells:
-        fit = (short_path(c, w) if k == "path" else c for c, w, (_, k) in zip(row, widths, columns, strict=True))
-        drawn.add_row(*map(Text, fit))
+        drawn.add_column(heading, justify="right" if kind.startswith("right") else "left", overflow="fold", width=width)
+    by_column = [
+        shortened([row[i] for row in cells], width) if columns[i][1].startswith("path") else [row[i] for row in cells]
+        for i, width in enumerate(widths)
+    ]
+    for row in zip(*by_column, strict=True):
+        drawn.add_row(*map(Text, row))
     # Not printed by rich: it exits with status 1 when the reader of a pipe has gone.
     with console.capture() as captured:
         console.print(drawn, crop=False)
     text = captured.get()
-    sys.stdout.write(text if terminal else "".join(f"{line.rstrip()}\n" for line in text.splitlines()))
-    sys.stdout.flush()
+    return text if console.is_terminal else "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-# What rich puts between columns, and around the table.
-_BETWEEN, _EDGES = 3, 2
-_LEAST = {"text": 18, "path": 24}
-
-
-def fitted(widths: Sequence[int], kinds: Sequence[str], room: int) -> list[int]:
-    """Column widths that fit into `room`, by shrinking the widest that may shrink; too wide if none may."""
-    fit = list(widths)
-    excess = sum(fit) - room
-    while excess > 0:
-        spare = [w - _LEAST.get(kind, w) for w, kind in zip(fit, kinds, strict=True)]
-        widest = max(range(len(fit)), key=lambda i: (spare[i] > 0, fit[i]), default=None)
-        if widest is None or spare[widest] <= 0:
-            break
-        fit[widest] -= 1
-        excess -= 1
-    return fit
+def _blocks(title: str, columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> str:
+    """One line per cell, for a terminal that is too narrow for a table."""
+    wide = max(len(heading) for heading, _ in columns)
+    blocks = (
+        "".join(f" {heading:<{wide}}  {cell}\n" for (heading, _), cell in zip(columns, row, strict=True) if cell)
+        for row in cells
+    )
+    return f"{title}\n\n" + "\n".join(blocks) + "\n"

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.session.assignments import ADMIN_NOT_CONFIGURED
 from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target, resolve_target
@@ -22,11 +23,11 @@ from logagent.model.records import Health
 
 
 def target_of(call: Call) -> Target:
-    """The broker this invocation is about; says which configuration was found where none was named."""
+    """The broker of this invocation. Which configuration was found, where none is named, is for `doctor` and -v."""
     settings = call.settings()
     target = resolve_target(settings, call.log_dirs)
     if target.config is not None and settings.kafka.config is None:
-        call.say(f"using {target.config}")
+        call.detail(f"using {target.config}")
     return target
 
 
@@ -60,10 +61,16 @@ def take_inventory(session: Session, call: Call) -> None:
 
 
 def read_assignments(session: Session, call: Call) -> None:
-    """Read the sources; why one cannot be used is said where it leaves us without verdicts, else only with -v."""
+    """Read the sources; why one cannot be used is said where it leaves us without verdicts, else only with -v.
+
+    That the Admin API is not configured is the operator's choice: `doctor` says it, commands only where they have no
+    other reason to give.
+    """
     session.read_assignments()
-    for problem in session.assignments.problems:
-        (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
+    read = session.assignments
+    for problem in read.problems:
+        chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
+        (call.detail if read.usable or chosen else call.say)(f"assignments: {problem}")
 
 
 def note_health(call: Call, facts: Facts) -> None:
@@ -112,13 +119,21 @@ class Progress:
         self._shown_from = time.monotonic() + _PATIENCE_SECONDS
         if call.progress:
             from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
             from rich.progress import Progress as Bar
 
             amount = MofNCompleteColumn() if total is None else DownloadColumn()
+            rate = () if total is None else (TransferSpeedColumn(),)
             console = Console(stderr=True, no_color=not call.color)
             self._bar = Bar(
-                TextColumn(what), BarColumn(), amount, TimeRemainingColumn(), console=console, transient=True
+                TextColumn(what), BarColumn(), amount, *rate, TimeRemainingColumn(), console=console, transient=True
             )
             self._task = self._bar.add_task(what, total=total)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from logagent.documents.inventory import AssignmentsUsed
 
 METADATA_DIR = "__cluster_metadata-0"
+ADMIN_NOT_CONFIGURED = "admin: kafka.bootstrap_servers is not set"
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ def _read(
         assert settings.assignments.file is not None
         return read_assignments(settings.assignments.file)
     if settings.kafka.bootstrap_servers is None:
-        found.problems.append("admin: kafka.bootstrap_servers is not set")
+        found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
     found.reader = open_reader(settings)
     return found.reader.image(now_ms)

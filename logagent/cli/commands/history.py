@@ -46,8 +46,8 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
     elif not entries:
         call.say(f"the journal in {directory} has no entries")
     else:
-        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path"), ("size", "right")]
-        columns += [("outcome", "left"), ("by", "left"), ("plan", "left")]
+        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path"), ("size", "right?")]
+        columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")]
         rows = [
             [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
              human_bytes(e.intent.bytes), e.outcome.value if e.outcome else "unfinished", e.intent.actor,

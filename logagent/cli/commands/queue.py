@@ -42,6 +42,6 @@ def queue(call: Call) -> None:
         ]
         for e in entries
     ]
-    columns = [("directory", "path"), ("topic", "path"), ("size", "right"), ("marked at", "left"), ("due", "left")]
-    columns += [("marked by", "left"), ("failed attempts", "text")]
+    columns = [("directory", "path"), ("topic", "path?"), ("size", "right"), ("marked at", "left?"), ("due", "left")]
+    columns += [("marked by", "left?"), ("failed attempts", "text")]
     table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)

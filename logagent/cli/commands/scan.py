@@ -83,8 +83,8 @@ def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
         ]
         for row in rows
     ]
-    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("segments", "right")]
-    headings += [("newest write", "left"), ("", "left"), ("verdict", "text")]
+    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("segments", "right?")]
+    headings += [("newest write", "left?"), ("", "left"), ("verdict", "text")]
     table("Directories", headings, lines, color=call.color)
     if len(lines) < counts.total():
         call.say(f"showing the {len(lines)} largest of {counts.total()}; --all shows all")

@@ -61,11 +61,11 @@ def _show(call: Call, s: dict[str, Any]) -> None:
          d["reason"] or d["watch_problem"] or ""]
         for d in s["log_dirs"]
     ]  # fmt: skip
-    columns = [("log dir", "path"), ("health", "left"), ("since", "right"), ("probe", "right"), ("watch", "left")]
+    columns = [("log dir", "path"), ("health", "left"), ("since", "right"), ("probe", "right?"), ("watch", "left?")]
     table("Log dirs", [*columns, ("reason", "text")], rows, color=call.color)
     if s["cycles"]:
-        columns = [("job", "left"), ("started", "left"), ("took", "right"), ("planned", "right"), ("result", "text")]
-        columns += [("refused", "right"), ("waiting", "right"), ("freed", "right")]
+        columns = [("job", "left"), ("started", "left"), ("took", "right?"), ("planned", "right?"), ("result", "text")]
+        columns += [("refused", "right"), ("waiting", "right?"), ("freed", "right")]
         table("Last cycles", columns, [_cycle(c) for c in s["cycles"]], color=call.color)
     for line in _lines(s, now):
         call.say(line)

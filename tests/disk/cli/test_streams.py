@@ -109,7 +109,7 @@ def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
     assert "\x1b" not in host.spawn("scan", COLUMNS="").out
 
 
-def test_into_a_pipe_names_are_whole(host: CliHost) -> None:
+def test_into_a_pipe_a_table_keeps_within_200_columns(host: CliHost) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
         [sys.executable, "-m", "logagent", *host.arguments("scan", "--all")],
@@ -120,7 +120,9 @@ def test_into_a_pipe_names_are_whole(host: CliHost) -> None:
     )
     names = [entry.name for d in (host.d1, host.d2) for entry in d.iterdir() if entry.is_dir()]
     lines = done.stdout.splitlines()
-    assert all(sum(name in line for line in lines) >= 1 for name in names)
+    assert max(map(len, lines)) <= 200 < max(map(len, names)) + len(str(host.d1))
+    short = [name for name in names if len(name) < 50]
+    assert len(short) > 30 and all(any(f"{name} " in line for line in lines) for name in short)
 
 
 HEAVY = {"pydantic", "apscheduler", "psutil", "watchdog", "prometheus_client", "pyspark"}
