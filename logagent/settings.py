@@ -58,6 +58,15 @@ def parse_words(text: object) -> list[str]:
     raise ValueError("must be a list of strings")
 
 
+def parse_keys(text: object) -> list[str]:
+    """Public keys as `KEY_ID:BASE64` or `KEY_ID:BASE64@CLUSTER_ID`; as `parse_words`."""
+    words = parse_words(text)
+    for number, word in enumerate(words, 1):
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,32}:[A-Za-z0-9+/]{43}=(@[A-Za-z0-9_-][A-Za-z0-9._-]{0,63})?", word) is None:
+            raise ValueError(f"key {number} is not KEY_ID:BASE64 or KEY_ID:BASE64@CLUSTER_ID (logagent topics keygen)")
+    return words
+
+
 def parse_number(value: object) -> object:
     """`value` unless it is a truth value, which pydantic would take for 0 or 1 (`max_fraction = true`)."""
     if isinstance(value, bool):
@@ -101,6 +110,7 @@ class _Within:
 Duration = Annotated[int, _Reads(parse_duration)]
 Size = Annotated[int, _Reads(parse_size)]
 Words = Annotated[tuple[str, ...], _Reads(parse_words)]
+Keys = Annotated[tuple[str, ...], _Reads(parse_keys)]
 Fraction = Annotated[float, _Within(0.0, 1.0), _Reads(parse_number)]
 Count = Annotated[int, _Within(1, 1_000_000), _Reads(parse_number)]
 Workers = Annotated[int, _Within(1, 16), _Reads(parse_number)]
@@ -171,6 +181,21 @@ class PublishSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrdersSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    accept: bool = False
+    keys: Keys = ()
+    interval: Duration = MINUTE_MS
+    silent_after: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    trust_exclusive_create: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
     __pydantic_config__: ClassVar[Any] = _STRICT
     listen: str | None = "127.0.0.1:9640"
@@ -189,4 +214,6 @@ class Settings:
     delete: DeleteSettings = field(default_factory=DeleteSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
+    orders: OrdersSettings = field(default_factory=OrdersSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

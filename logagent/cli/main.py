@@ -32,6 +32,7 @@ COMMANDS = {
     "config": ("config", "config", "Check or show the configuration."),
     "schema": ("schema", "schema", "Print the JSON Schema of a document."),
     "demo": ("demo", "demo", "Run a demo on a temporary host made from real broker disks."),
+    "topics": ("topics", "topics", "Delete topics and leftovers across the fleet."),
     "fleet": ("fleet", "fleet", "Disk usage and orphans across all hosts (needs logagent[fleet])."),
 }
 

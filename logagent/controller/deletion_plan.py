@@ -155,11 +155,12 @@ def plan_directories(
     include_internal: bool = False,
     no_retention: bool = False,
     limits: Limits | None = None,
+    unusable: Sequence[Dropped] = (),
 ) -> DeletionPlan:
     """Directories of a report. `copies`: what the newest snapshots of heard hosts show as current."""
     limits = limits or Limits()
     queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
-    kept, dropped = list[RequestedDirectory](), list[Dropped]()
+    kept, dropped = list[RequestedDirectory](), list(unusable)
     for d in sorted(chosen, key=lambda d: (d.node_id, d.log_dir, d.name)):
         where = f"{d.log_dir}/{d.name} of node {d.node_id}"
         why = _refused_name(d.topic, include_internal=include_internal)

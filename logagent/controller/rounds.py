@@ -9,45 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from logagent.controller import only_copies
 from logagent.controller.controller_context import ControllerContext, Reason, Replica, Topic
 from logagent.controller.deletion_client import TopicOutcome
+from logagent.controller.exchange import LIFETIME, Exchange
 from logagent.controller.topic_deletion_manager import Pauses, TopicDeletionManager
-from logagent.errors import LogAgentError, UnreadableError
+from logagent.errors import LogAgentError
 from logagent.store import epochs as epoch_store
 from logagent.store.control import Control
-from logagent.store.deletion import (
-    Action,
-    Answer,
-    Closed,
-    ControllerEpoch,
-    Order,
-    OrderedPartition,
-    Request,
-    RequestedTopic,
-    Result,
-)
+from logagent.store.deletion import Closed, ControllerEpoch, Request, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.heard import FleetHeard
-from logagent.store.orders import (
-    PARTITIONS_PER_ORDER,
-    Requests,
-    answer_names,
-    answers_folder,
-    instant,
-    moment,
-    order_id,
-    read_answer,
-    write_closed,
-    write_order,
-)
-from logagent.store.signing import NotSigned, PrivateKey, PublicKey
+from logagent.store.orders import Requests, instant, moment, write_closed
+from logagent.store.signing import PrivateKey, PublicKey
 
-LIFETIME = timedelta(days=7)
 # An answer may name any epoch; one so far ahead of the store's was not given by a controller.
 MAX_EPOCHS_FORGOTTEN = 1_000_000
+Outcome = Literal["done", "cancelled", "resumed"]
 
 
 class ClusterAdmin(Protocol):
@@ -93,7 +73,7 @@ class StoreDeletionClient:
     def delete_topic_deletions(self, topics: Collection[Topic]) -> None:
         rounds = self._rounds
         remaining = {t.request_id for t in rounds.context.topics_to_be_deleted if t not in topics}
-        for request_id in {topic.request_id for topic in topics} - remaining:
+        for request_id in sorted({topic.request_id for topic in topics} - remaining):
             rounds.close(request_id, "done")
 
     def mute_partition_modifications(self, topic: Topic) -> None:
@@ -104,7 +84,7 @@ class StoreDeletionClient:
 
 
 class DeletionRounds:
-    """One controller. `start()` once, then `round()` as often as wanted."""
+    """One controller: `start()` once, then `round()` as often as wanted. Or a mere `look()`, which has no effect."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -116,13 +96,10 @@ class DeletionRounds:
         self.manager = TopicDeletionManager(
             self.context, StoreDeletionClient(self), gate=self._gate, warn=setting.warn, pauses=setting.pauses
         )
+        self.exchange = Exchange(setting.control, self.context, self.manager, setting.warn)
         self._epochs = Epochs(setting.control, setting.keys)
         self._ours: ControllerEpoch | None = None
-        self._seq = 0
         self._enqueued: set[str] = set()
-        self._answers: dict[tuple[int, str, str], int] = {}
-        self._agents: dict[int, dict[str, datetime]] = {}
-        self._answered_epochs: set[int] = set()
         self._looked_at: dict[int, str] = {}
         self._reopened: set[str] = set()
 
@@ -130,19 +107,25 @@ class DeletionRounds:
         """Take an epoch above every one that the store or an answer knows. Raises ConfigError, EpochLost,
         ServiceUnreachable."""
         control, setting = self.setting.control, self.setting
-        highest = self._epochs.highest()
-        while not self._epochs.certain:
-            highest = self._epochs.highest()
+        highest = self.highest_epoch()
         if highest is None:
             epoch_store.probe(control)
         self.requests.refresh()
-        self._read_all_answers(deliver=False)
+        self.exchange.note_epochs(self._asked_nodes())
         known = highest.epoch if highest is not None else 0
-        answered = max((e for e in self._answered_epochs if e <= known + MAX_EPOCHS_FORGOTTEN), default=0)
+        answered = max((e for e in self.exchange.answered_epochs if e <= known + MAX_EPOCHS_FORGOTTEN), default=0)
         self._ours = epoch_store.take(
             control, self._epochs, setting.key, above=answered, by=setting.by, host=setting.host, now=setting.clock
         )
+        self.exchange.collect_garbage(self._asked_nodes(), self._ours.epoch)
         return self._ours
+
+    def highest_epoch(self) -> ControllerEpoch | None:
+        """The epoch that counts now, whoever has it."""
+        highest = self._epochs.highest()
+        while not self._epochs.certain:
+            highest = self._epochs.highest()
+        return highest
 
     @property
     def epoch(self) -> int:
@@ -160,50 +143,71 @@ class DeletionRounds:
         """Everything once. Raises EpochLost; ServiceUnreachable leaves the rest to the next round."""
         now = self.setting.clock()
         self.check_epoch()
-        self.requests.refresh()
-        self._notice_hosts(now)
-        self._notice_requests(now)
-        self._read_all_answers(deliver=True)
-        if any(self.epoch < e <= self.epoch + MAX_EPOCHS_FORGOTTEN for e in self._answered_epochs):
+        self._take_in(now)
+        if any(self.epoch < e <= self.epoch + MAX_EPOCHS_FORGOTTEN for e in self.exchange.answered_epochs):
             self.start()  # agents obeyed an epoch that the store has forgotten: only a higher one is obeyed
         self._notice_copies(now)
         self._notice_reassignments(now)
         self.manager.resume_deletions(now)
-        self._write_orders(now)
+        taken = self.exchange.write_orders(
+            self.epoch, self.requests.requests, self.valid_until, self.setting.key, now, self.check_epoch
+        )
+        if taken is not None:
+            raise EpochLost(f"order {taken} is there already: another controller has this epoch")
+
+    def look(self) -> None:
+        """Take in what there is, as far as it can be told without an epoch: for `topics status`."""
+        now = self.setting.clock()
+        self.requests.refresh()
+        self._notice_hosts(now)
+        self._notice_requests(now)
+        self.exchange.replay(self.context.nodes(), self.setting.keys)
+        self._take_in(now)
+
+    def _take_in(self, now: datetime) -> None:
+        self.requests.refresh()
+        self._notice_hosts(now)
+        self._notice_requests(now)
+        self.exchange.read_answers(self.context.nodes(), now)
+        self._notice_hosts(now)
 
     def _notice_requests(self, now: datetime) -> None:
         for request_id, request in self.requests.requests.items():
             closed = self.requests.closed.get(request_id, {})
-            if ("done" in closed and request_id not in self._reopened) or "cancelled" in closed:
-                if request_id in self._enqueued:
-                    self._enqueued.discard(request_id)
-                    self.manager.dequeue(request_id)
-                continue
-            hold = self.hold(request, now)
+            over = ("done" in closed and request_id not in self._reopened) or "cancelled" in closed
+            hold = None if over else self._hold(request, now)
+            self.on_hold.pop(request_id, None)
             if hold is not None:
                 self.on_hold[request_id] = hold
+            if over or hold is not None:
                 if request_id in self._enqueued:
                     self._enqueued.discard(request_id)
                     self.manager.dequeue(request_id)
-                continue
-            self.on_hold.pop(request_id, None)
-            if request_id not in self._enqueued:
+            elif request_id not in self._enqueued:
                 self._enqueued.add(request_id)
                 self.manager.enqueue_topics_for_deletion(request, now)
-                self._answers.clear()  # what was answered before we knew it counts for it, too
+                self.exchange.forget_answers()
 
-    def hold(self, request: Request, now: datetime) -> str | None:
+    def _hold(self, request: Request, now: datetime) -> str | None:
         """Why a request goes on only after `topics resume`; None if it goes on."""
         if now > self.valid_until(request):
-            return f"it has expired at {instant(self.valid_until(request))}"
+            return f"it expired at {instant(self.valid_until(request))}"
         resumed = self.requests.closed.get(request.request_id, {}).get("resumed")
         known = max(request.epoch, resumed.epoch if resumed is not None else 0)
-        forgotten = [e for e in self._answered_epochs if e < self.epoch and not self._epochs.knows(e)]
-        if forgotten and known < max(forgotten):
-            return (
-                f"answers mention epoch {max(forgotten)}, which the store has lost: it was put back to an older state"
-            )
+        below = self._ours.epoch if self._ours is not None else MAX_EPOCHS_FORGOTTEN << 16
+        lost = [e for e in self.exchange.answered_epochs if known < e < below and not self._epochs.knows(e)]
+        if lost:
+            return f"answers mention epoch {max(lost)}, which the store has lost: it was put back to an older state"
         return None
+
+    def state_of(self, request_id: str) -> str:
+        """`open`, `on-hold`, `done` or `cancelled`."""
+        closed = self.requests.closed.get(request_id, {})
+        if "cancelled" in closed:
+            return "cancelled"
+        if "done" in closed and request_id not in self._reopened:
+            return "done"
+        return "on-hold" if request_id in self.on_hold else "open"
 
     def valid_until(self, request: Request) -> datetime:
         """When a request ends: 7 days after it was made or resumed, at the latest."""
@@ -214,11 +218,11 @@ class DeletionRounds:
     def _notice_hosts(self, now: datetime) -> None:
         self.heard.look(now)
         since = now - self.setting.silent_after
-        nodes = set(self.heard.nodes) | set(self._agents) | set(self.context.nodes())
-        for node in nodes:
+        for node in set(self.heard.nodes) | set(self.exchange.agents) | set(self.context.nodes()):
             snapshot = self.heard.nodes.get(node)
             hosts = [h for h, at in snapshot.hosts.items() if at >= since] if snapshot is not None else []
-            agents = [a for a, at in self._agents.get(node, {}).items() if at >= since]
+            answered = self.exchange.agents.get(node, {})
+            agents = [agent for agent, at in answered.items() if at >= since]
             if len(hosts) > 1:
                 self._fails(node, f"two hosts claim node id {node}: {' and '.join(sorted(hosts)[:2])}", now)
             elif len(agents) > 1:
@@ -226,55 +230,18 @@ class DeletionRounds:
             elif hosts or agents:
                 self.manager.on_broker_startup(node, now)
             else:
-                last = max([snapshot.at] if snapshot else [], default=None)
-                self._fails(node, f"nothing heard since {instant(last)}" if last else "never heard", now)
+                heard = [*answered.values(), *([snapshot.at] if snapshot is not None else [])]
+                self._fails(node, f"nothing heard since {instant(max(heard))}" if heard else "never heard", now)
 
     def _fails(self, node: int, why: str, now: datetime) -> None:
         if self.context.silent_nodes.get(node) != why:
             self.manager.on_broker_failure(node, why, now)
 
-    def _read_all_answers(self, *, deliver: bool) -> None:
-        nodes = self.context.nodes() if deliver else self._asked_nodes()
-        for node in nodes:
-            for (order, agent), (seq, name) in sorted(answer_names(self.setting.control, node).items()):
-                self._answered_epochs.add(int(order.partition("-")[0]))
-                if deliver and self._answers.get((node, order, agent), -1) < seq:
-                    self._answers[node, order, agent] = seq
-                    self._read_answer(node, name)
-
-    def _asked_nodes(self) -> Collection[int]:
+    def _asked_nodes(self) -> set[int]:
         nodes = {d.node_id for r in self.requests.requests.values() for d in r.directories}
         for request in self.requests.requests.values():
             nodes |= {n for t in request.topics for p in t.partitions for n in p.replicas}
         return nodes
-
-    def _read_answer(self, node: int, name: str) -> None:
-        try:
-            content = self.setting.control.read(answers_folder(node), name)
-            if content is None:
-                return
-            answer = read_answer(content, name, node, self.setting.control.cluster_id)
-        except (NotSigned, UnreadableError) as error:
-            self.setting.warn(f"the answer {name} of node {node} is not believed: {error}")
-            return
-        self._answered_epochs.add(answer.highest_epoch)
-        self._deliver(answer)
-
-    def _deliver(self, answer: Answer) -> None:
-        """Give an answer to the manager, replica by replica."""
-        now = self.setting.clock()
-        said = min(now, moment(answer.at))
-        agents = self._agents.setdefault(answer.node_id, {})
-        agents[answer.agent] = max(said, agents.get(answer.agent, said))
-        if said >= now - self.setting.silent_after and answer.node_id not in self.context.silent_nodes:
-            self.manager.on_broker_startup(answer.node_id, now)
-        grouped: dict[Replica, list[Result]] = {}
-        for result in answer.results:
-            topic = Topic(result.request_id, result.topic_id)
-            replica = Replica(topic, result.partition, answer.node_id, result.asked_log_dir, result.asked_name)
-            grouped.setdefault(replica, []).append(result)
-        for replica, results in grouped.items():
-            self.manager.receive_answer(replica, answer.action, results, now)
 
     def _notice_reassignments(self, now: datetime) -> None:
         waiting = {t: k.name for t, k in self.context.topics_to_be_deleted.items() if not k.started}
@@ -291,15 +258,14 @@ class DeletionRounds:
     def _gate(self, replicas: Collection[Replica]) -> Mapping[Replica, Reason]:
         """Right before orders `delete`: whose partition would be left without any copy."""
         open_requests = {i: self.requests.requests[i] for i in self._enqueued}
-        asked = {r.topic.request_id for r in replicas}
-        if all(open_requests[request_id].kind == "topics" for request_id in asked):
+        if all(open_requests[r.topic.request_id].kind == "topics" for r in replicas):
             return {}
         keys = {(r.topic.topic_id, r.partition) for r in replicas}
-        rows = self._rows({topic_id for topic_id, _ in keys})
+        rows = self.rows({topic_id for topic_id, _ in keys})
         alone = only_copies.without_other_copy(keys, only_copies.copies_in(rows), list(open_requests.values()))
         return only_copies.refused(replicas, alone, open_requests)
 
-    def _rows(self, topic_ids: Collection[str]) -> dict[int, list[dict[str, Any]]]:
+    def rows(self, topic_ids: Collection[str]) -> dict[int, list[dict[str, Any]]]:
         """The snapshot rows of these topics, of every host that is heard. An unreadable one counts as having none."""
         rows = {}
         for node in self.context.live_nodes & set(self.heard.nodes):
@@ -338,73 +304,20 @@ class DeletionRounds:
         self, request_id: str, asked: RequestedTopic, partition: int, node: int, at: datetime, now: datetime
     ) -> None:
         topic = Topic(request_id, asked.topic_id)
-        known = self.context.topics_to_be_deleted.get(topic)
-        if known is None:
+        if topic not in self.context.topics_to_be_deleted:
             done = self.requests.closed.get(request_id, {}).get("done")
-            if done is not None and at <= moment(done.at):
+            if done is None or at <= moment(done.at):
                 return  # that snapshot is older than the end
             self.context.add_topic(topic, asked.topic, "topics", [partition], now)
             self._reopened.add(request_id)
             self._enqueued.add(request_id)
         self.manager.add_replica(topic, partition, node, now)
 
-    def _write_orders(self, now: datetime) -> None:
-        batch = self.manager.replica_state_machine.take_batch()
-        told: tuple[tuple[Action, dict[int, list[Replica]]], ...] = (("delete", batch.delete), ("stop", batch.stop))
-        for action, nodes in told:
-            for node, replicas in nodes.items():
-                for start in range(0, len(replicas), PARTITIONS_PER_ORDER):
-                    self._write_order(node, action, replicas[start : start + PARTITIONS_PER_ORDER], now)
-
-    def _write_order(self, node: int, action: Action, replicas: list[Replica], now: datetime) -> None:
-        self._seq += 1
-        until = min(self.valid_until(self.requests.requests[r.topic.request_id]) for r in replicas)
-        partitions = tuple(p for replica in replicas for p in self._ordered(replica, action))
-        order = Order(
-            order_id(self.epoch, self._seq),
-            self.epoch,
-            self.setting.control.cluster_id,
-            node,
-            action,
-            instant(now),
-            instant(min(until, now + LIFETIME - timedelta(minutes=1))),
-            partitions,
-        )
-        self.check_epoch()
-        if not write_order(self.setting.control, order, self.setting.key):
-            raise EpochLost(f"order {order.order_id} is there already: another controller has this epoch")
-
-    def _ordered(self, replica: Replica, action: Action) -> list[OrderedPartition]:
-        request = self.requests.requests[replica.topic.request_id]
-        known = self.context.topics_to_be_deleted[replica.topic]
-        held = self.context.replicas[replica].held or () if action == "delete" else (None,)
-        return [
-            OrderedPartition(
-                request.request_id,
-                known.name,
-                replica.topic.topic_id,
-                replica.partition,
-                request.plan_id if request.approved else None,
-                request.no_retention,
-                request.kind,
-                replica.log_dir,
-                replica.name,
-                directory,
-            )
-            for directory in held
-        ]
-
-    def close(self, request_id: str, outcome: str) -> None:
+    def close(self, request_id: str, outcome: Outcome) -> None:
         """Write a request's closing entry in our epoch."""
         self.check_epoch()
-        if outcome not in ("done", "cancelled", "resumed"):
-            raise ValueError(outcome)
-        closed = Closed(
-            request_id,
-            self.setting.control.cluster_id,
-            self.epoch,
-            outcome,  # type: ignore[arg-type]
-            self.setting.by,
-            instant(self.setting.clock()),
-        )
+        at = instant(self.setting.clock())
+        closed = Closed(request_id, self.setting.control.cluster_id, self.epoch, outcome, self.setting.by, at)
         write_closed(self.setting.control, closed, self.setting.key)
+        if outcome == "done":
+            self._reopened.discard(request_id)

@@ -13,6 +13,7 @@ from logagent.documents.doctor import DoctorDoc
 from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, Scan
 from logagent.documents.plans import HistoryDoc, PlanDoc, QueueDoc
 from logagent.documents.status import StatusDoc
+from logagent.documents.topics import SCHEMAS as TOPICS
 
 __all__ = ["SCHEMAS", "AssignmentsDoc", "CheckDoc", "ExplainDoc", "StatusDoc"]
 
@@ -27,4 +28,5 @@ SCHEMAS: dict[str, Any] = {
     "status": StatusDoc,
     "explain": ExplainDoc,
     "assignments": AssignmentsDoc,
+    **TOPICS,
 }

@@ -19,6 +19,7 @@ from logagent.settings import Settings, parse_duration, parse_size
 SAMPLE = Path(__file__).parents[2] / "config" / "logagent.toml"
 # No default, or one that the broker's own configuration gives: the sample shows how it is written.
 EXAMPLES = {
+    "orders.silent_after",
     "kafka.config", "kafka.bootstrap_servers", "kafka.client", "kafka.version", "assignments.file",
     "delete.file_delete_delay_ms", "delete.bytes_per_second", "publish.store", "metrics.textfile",
 }  # fmt: skip

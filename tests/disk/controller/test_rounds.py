@@ -13,7 +13,7 @@ from logagent.store.deletion import Identity
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import REQUESTS, Requests, encode, write_request
 from logagent.store.signing import PrivateKey
-from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
+from tests.disk.controller.small_fleet import CLUSTER, KEY, TOPIC_ID, SmallFleet
 
 DIRECTORY = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
 
@@ -151,14 +151,17 @@ def test_what_a_stopped_controller_writes_afterwards_is_obeyed_by_nobody(fleet: 
     zombie, second = fleet.controller(), fleet.controller()
     zombie.start()
     zombie.round()
-    zombie.check_epoch = lambda: None  # type: ignore[method-assign]  # stopped between its check and its write
+    # It is stopped between its check and its write.
+    zombie.check_epoch = lambda: None  # type: ignore[method-assign]
     second.start()
     fleet.rounds(second)
     before = {node: fleet.orders(node) for node in fleet.hosts}
     zombie.manager.on_broker_failure(1, "x", fleet.now)
     zombie.manager.on_broker_startup(1, fleet.now)
     zombie.manager.resume_deletions(fleet.now)
-    zombie._write_orders(fleet.now)
+    zombie.exchange.write_orders(
+        zombie.epoch, zombie.requests.requests, zombie.valid_until, KEY, fleet.now, lambda: None
+    )
     added = [o for o in fleet.orders(1) if o not in before[1]]
     assert [o.epoch for o in added] == [1]
     fleet.agent(1)

@@ -1,0 +1,1 @@
+"""What the `topics` commands share: opening store, key and cluster; reading a report; showing requests."""

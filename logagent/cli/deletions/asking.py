@@ -1,0 +1,218 @@
+"""From a plan to a request, and from there to its end or the end of the patience."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from logagent.cli.deletions.opening import Place, now, who
+from logagent.cli.deletions.progress import progress_document, show_progress
+from logagent.cli.options import Call
+from logagent.cli.render import dump, human_bytes, table
+from logagent.controller.controller_context import ReplicaState
+from logagent.controller.deletion_plan import DeletionPlan, LivingTopic
+from logagent.controller.exchange import LIFETIME
+from logagent.controller.rounds import DeletionRounds, Outcome
+from logagent.errors import Exit, LogAgentError, UsageError
+from logagent.store.deletion import Request, RequestedPartition, RequestedTopic
+from logagent.store.epochs import EpochLost
+from logagent.store.orders import decode, encode, instant, write_request
+
+SCHEMA = "logagent.topics-plan/1"
+ROUND_SECONDS = 2.0
+
+
+def open_requests(rounds: DeletionRounds) -> list[Request]:
+    """Requests that are neither done nor cancelled, on hold or not."""
+    requests = rounds.requests.requests.values()
+    return [r for r in requests if rounds.state_of(r.request_id) in ("open", "on-hold")]
+
+
+def living_topics(place: Place, rounds: DeletionRounds) -> list[LivingTopic]:
+    """Every topic that the cluster shows, with its replicas now and (where snapshots say it) its bytes."""
+    from logagent.broker.admin.reader import AdminReader
+
+    servers, config = place._connection()
+    with AdminReader(servers, config) as reader:
+        image = reader.image(int(now().timestamp() * 1000))
+    if image.cluster_id != rounds.setting.control.cluster_id:
+        raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {rounds.setting.control.cluster_id}")
+    living = []
+    for name, topic in image.by_name.items():
+        if topic.topic_id is None:
+            continue  # before 2.8: never deleted by name
+        partitions = tuple(
+            RequestedPartition(number, tuple(sorted({*p.replicas, *p.adding, *p.removing})))
+            for number, p in sorted(topic.partitions.items())
+        )
+        living.append(LivingTopic(RequestedTopic(name, topic.topic_id, partitions)))
+    sizes: dict[str, int] = {}
+    for rows in rounds.rows({t.requested.topic_id for t in living}).values():
+        for row in rows:
+            if row.get("row") == "dir":
+                sizes[row["topic_id"]] = sizes.get(row["topic_id"], 0) + int(row.get("bytes") or 0)
+    return [LivingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
+
+
+def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve: str | None, timeout: float) -> None:
+    """Show the plan; with `execute` (and the approval it wants) make the request and see it through."""
+    at = now()
+    plan_id = approve if approve is not None and plan.is_approved(approve, at) is None else plan.plan_id(at)
+    refused = plan.is_approved(approve, at) if plan.approval or approve is not None else None
+    nothing = not plan.topics and not plan.directories
+    going = execute and refused is None and not nothing
+    document = plan_document(plan, plan_id, at, refused if plan.approval or approve else None, execute=going)
+    if refused is not None and not nothing:
+        call.came_to(Exit.APPROVAL)
+    for left_out in plan.dropped:
+        hint = f" ({left_out.hint})" if left_out.hint else ""
+        call.say(f"topics: {left_out.what} is left out: {left_out.why}{hint}")
+    if not going:
+        _show_plan(call, document)
+        return
+    if plan.dropped:
+        call.came_to(Exit.REFUSED)
+    request = _make_request(place, plan, plan_id, at, approved=approve is not None)
+    document["request_id"] = request.request_id
+    rounds = place.rounds(signing=True)
+    left = _see_through(call, rounds, request.request_id, timeout)
+    document["progress"] = progress_document(rounds)
+    if left and timeout > 0:
+        call.came_to(Exit.REFUSED)
+    if call.json:
+        dump(document)
+        return
+    _show_plan(call, document)
+    show_progress(call, document["progress"])
+    if left:
+        call.say(
+            f"asked, not done: request {request.request_id}; logagent topics run sees it through,"
+            " logagent topics status --watch shows it"
+        )
+
+
+def _make_request(place: Place, plan: DeletionPlan, plan_id: str, at: datetime, *, approved: bool) -> Request:
+    rounds = place.rounds(signing=True)
+    highest = rounds.highest_epoch()
+    request = Request(
+        f"{at:%Y%m%dt%H%M%S}-{secrets.token_hex(4)}",
+        plan.cluster_id,
+        plan.kind,
+        plan_id,
+        who(),
+        instant(at),
+        instant(at + LIFETIME),
+        highest.epoch if highest is not None else 0,
+        approved,
+        plan.no_retention,
+        plan.topics,
+        plan.directories,
+    )
+    # What every reader will ask is asked here first: a report can hold anything.
+    decode(Request, encode(request))
+    if not write_request(rounds.setting.control, request, rounds.setting.key):
+        raise LogAgentError(f"request {request.request_id} is there already", hint="ask again")
+    return request
+
+
+def _see_through(call: Call, rounds: DeletionRounds, request_id: str, timeout: float) -> bool:
+    """Rounds until the request is done or the time is over (at least one); whether something is left."""
+    deadline = time.monotonic() + timeout
+    try:
+        rounds.start()
+        while True:
+            rounds.round()
+            if rounds.requests.closed.get(request_id) is None:
+                rounds.requests.refresh()
+            if rounds.state_of(request_id) == "done":
+                return False
+            if time.monotonic() + ROUND_SECONDS > deadline:
+                return True
+            time.sleep(ROUND_SECONDS)
+    except EpochLost as error:
+        call.say(f"topics: {error}: that controller sees the request through")
+        return True
+
+
+def plan_document(
+    plan: DeletionPlan, plan_id: str, at: datetime, refused: str | None, *, execute: bool
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "at": instant(at),
+        "cluster_id": plan.cluster_id,
+        "kind": plan.kind,
+        "plan_id": plan_id,
+        "mode": "execute" if execute else "dry-run",
+        "topics": [
+            {"topic": t.topic, "topic_id": t.topic_id, "partitions": len(t.partitions),
+             "replicas": sum(len(p.replicas) for p in t.partitions)}
+            for t in plan.topics
+        ],
+        "directories": [asdict(d) for d in plan.directories],
+        "dropped": [asdict(d) for d in plan.dropped],
+        "approval": {"needed": list(plan.approval), "refused": refused},
+        "bytes": plan.bytes,
+        "request_id": None,
+        "progress": None,
+    }  # fmt: skip
+
+
+def _show_plan(call: Call, document: Mapping[str, Any]) -> None:
+    if call.json:
+        dump(document)
+        return
+    asked = "asked for" if document["mode"] == "execute" else "nothing was asked for"
+    title = f"Plan {document['plan_id']} ({asked})"
+    if document["topics"]:
+        rows = [[t["topic"], t["topic_id"], str(t["partitions"]), str(t["replicas"])] for t in document["topics"]]
+        columns = [("topic", "left"), ("topic id", "left"), ("partitions", "right"), ("replicas", "right")]
+        table(title, columns, rows, color=call.color)
+    if document["directories"]:
+        rows = [
+            [str(d["node_id"]), f"{d['log_dir']}/{d['name']}", d["kind"], "only copy" if d["only_copy"] else "",
+             human_bytes(d["bytes"])]
+            for d in document["directories"]
+        ]  # fmt: skip
+        columns = [("node", "right"), ("directory", "path"), ("kind", "left"), ("", "left"), ("size", "right")]
+        table(title, columns, rows, color=call.color)
+    if not document["topics"] and not document["directories"]:
+        call.say("nothing to do")
+        return
+    for why in document["approval"]["needed"]:
+        call.say(f"it needs an approval: {why}")
+    if document["approval"]["refused"] is not None:
+        call.say(f"{document['approval']['refused']}; read the plan, then: --execute --approve {document['plan_id']}")
+    elif document["mode"] == "dry-run":
+        call.say("add --execute to ask for it")
+
+
+def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, Any]) -> None:
+    """`topics cancel` and `topics resume`."""
+    rounds = Place(call, **options).rounds(signing=True)
+    rounds.look()
+    if request_id not in rounds.requests.requests:
+        known = ", ".join(r.request_id for r in open_requests(rounds)) or "none is open"
+        raise UsageError(f"there is no request {request_id}", hint=f"open requests: {known}")
+    state = rounds.state_of(request_id)
+    if state in ("done", "cancelled"):
+        raise UsageError(f"request {request_id} is {state} already")
+    done = [r for r, p in rounds.context.replicas.items()
+            if r.topic.request_id == request_id and p.state is ReplicaState.SUCCESSFUL]  # fmt: skip
+    rounds.start()
+    rounds.close(request_id, outcome)
+    if call.json:
+        rounds.requests.refresh()
+        dump(progress_document(rounds))
+    else:
+        call.say(f"request {request_id} is {outcome}")
+        if outcome == "cancelled" and done:
+            nodes = ", ".join(str(node) for node in sorted({r.node_id for r in done}))
+            call.say(
+                f"{len(done)} replicas were set aside or removed before; on nodes {nodes}"
+                " `logagent restore` gives back what is still there"
+            )

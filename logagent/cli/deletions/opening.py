@@ -1,0 +1,169 @@
+"""Store, keys, cluster and Admin API of one `topics` command, from options and configuration."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from logagent.cli.options import Call
+from logagent.controller.deletion_client import TopicOutcome
+from logagent.controller.rounds import DeletionRounds, Setting
+from logagent.errors import ConfigError
+from logagent.store.control import Control
+from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key
+from logagent.store.tree import check_store
+
+F = TypeVar("F", bound=Callable[..., Any])
+KEY_VARIABLE = "LOGAGENT_ORDERS_KEY_FILE"
+
+
+def place_options(command: F) -> F:
+    """Where the deletions of a cluster are kept, and how the cluster is reached."""
+    for option in reversed(
+        [
+            click.option("--store", metavar="DIR", help="The fleet store (default: publish.store)."),
+            click.option("--cluster", "cluster_id", metavar="ID", help="The cluster's id (default: asked of it)."),
+            click.option("--bootstrap-server", metavar="HOST:PORT", help="Default: kafka.bootstrap_servers."),
+            click.option("--key", "key_file", metavar="FILE", help=f"The private key (default: ${KEY_VARIABLE})."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(slots=True)
+class Place:
+    """What the options of `place_options` come to. What a command does not need is not asked for."""
+
+    call: Call
+    store: str | None
+    cluster_id: str | None
+    bootstrap_server: str | None
+    key_file: str | None
+
+    def control(self) -> Control:
+        """The control folder. Raises ConfigError where store or cluster are not known."""
+        store = self.store or self.call.settings().publish.store
+        if store is None:
+            raise ConfigError("no fleet store is named", hint="set publish.store, or add --store DIR")
+        check_store(store)
+        self._check_create_if_absent(store)
+        return Control(Path(store), self.cluster())
+
+    def _check_create_if_absent(self, store: str) -> None:
+        from logagent.host.linux.mounts import mount_of, mounts
+
+        found = mount_of(os.path.realpath(store), mounts())
+        kind = found.kind if found is not None else ""
+        if kind.startswith("fuse") and not self.call.settings().store.trust_exclusive_create:
+            raise ConfigError(
+                f"the store {store} is a FUSE mount ({kind}), which may create a file that is there already",
+                hint="if it is known to, set store.trust_exclusive_create = true",
+            )
+
+    def cluster(self) -> str:
+        if self.cluster_id is None:
+            from logagent.broker.admin.reader import AdminReader
+
+            servers, config = self._connection()
+            with AdminReader(servers, config) as reader:
+                self.cluster_id = reader.cluster_id()
+        return self.cluster_id
+
+    def servers(self) -> str | None:
+        return self.bootstrap_server or self.call.settings().kafka.bootstrap_servers
+
+    def _connection(self) -> tuple[str, dict[str, Any]]:
+        servers = self.servers()
+        if servers is None:
+            raise ConfigError(
+                "the cluster's address is not known", hint="set kafka.bootstrap_servers, or add --bootstrap-server"
+            )
+        client = self.call.settings().kafka.client
+        if client is None:
+            return servers, {}
+        from logagent.broker.admin.client_properties import read_client_properties
+
+        return servers, read_client_properties(client)
+
+    def admin(self) -> Admin:
+        return Admin(self)
+
+    def key(self) -> PrivateKey:
+        """The key that signs. Raises ConfigError."""
+        name = self.key_file or os.environ.get(KEY_VARIABLE)
+        if name is None:
+            raise ConfigError(
+                "no private key is named", hint=f"--key FILE or {KEY_VARIABLE}; make one with logagent topics keygen"
+            )
+        return load_private_key(Path(name))
+
+    def keys(self, own: PrivateKey | None = None) -> tuple[PublicKey, ...]:
+        """The public keys that count here: `orders.keys`, and the own one's."""
+        texts = list(self.call.settings().orders.keys)
+        if own is not None:
+            texts.append(own.public())
+        elif self.key_file is not None or KEY_VARIABLE in os.environ:
+            texts.append(self.key().public())
+        if not texts:
+            raise ConfigError("no key of orders is known", hint="set orders.keys, or name the private key with --key")
+        return tuple(public_key(text) for text in dict.fromkeys(texts))
+
+    def rounds(self, *, signing: bool) -> DeletionRounds:
+        """A controller; without `signing` one that only looks."""
+        settings = self.call.settings()
+        key = self.key() if signing else PrivateKey("none", b"\0" * 32)
+        silent = settings.orders.silent_after
+        return DeletionRounds(
+            Setting(
+                self.control(),
+                key,
+                self.keys(key if signing else None),
+                self.admin(),
+                now,
+                who(),
+                self.call.host,
+                timedelta(milliseconds=silent if silent is not None else 2 * settings.publish.interval),
+                warn=lambda line: self.call.say(f"topics: {line}"),
+            )
+        )
+
+
+@dataclass(slots=True)
+class Admin:
+    """The cluster, for the controller: a connection per question, as what it knows of brokers does not heal."""
+
+    place: Place
+
+    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
+        answers = self._deletions().delete(list(topics))
+        return {topic_id: TopicOutcome(answer.said, answer.why) for topic_id, answer in answers.items()}
+
+    def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
+        moving: frozenset[str] = self._deletions().reassigning(topics)
+        return moving
+
+    def _deletions(self) -> Any:
+        from logagent.broker.admin.client import AdminClient
+        from logagent.broker.admin.topic_deletion import TopicDeletions
+
+        servers, config = self.place._connection()
+        return TopicDeletions(lambda: AdminClient(servers, config), self.place.cluster())
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

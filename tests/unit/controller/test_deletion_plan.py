@@ -1,0 +1,129 @@
+"""What a plan lists, what it leaves out, and what it wants an approval for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from logagent.controller.deletion_plan import DeletionPlan, LivingTopic, plan_directories, plan_topics
+from logagent.controller.only_copies import Copies
+from logagent.store.deletion import Request, RequestedDirectory, RequestedPartition, RequestedTopic
+
+NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
+CLUSTER = "c"
+
+
+def living(*names: str, size: int = 1) -> list[LivingTopic]:
+    partitions = (RequestedPartition(0, (1, 2, 3)),)
+    return [LivingTopic(RequestedTopic(name, f"{n:022d}", partitions), size) for n, name in enumerate(names)]
+
+
+def topics(pattern: str, *names: str, include_internal: bool = False) -> DeletionPlan:
+    return plan_topics(re.compile(pattern), living(*names), CLUSTER, include_internal=include_internal, named=pattern)
+
+
+def directory(node: int, partition: int = 0, topic: str = "clicks", size: int = 10) -> RequestedDirectory:
+    return RequestedDirectory(node, "/d1", f"{topic}-{partition}", topic, "A" * 22, partition, "orphan", size)
+
+
+def copies(*nodes: int, partition: int = 0) -> Copies:
+    return {("A" * 22, partition): frozenset((node, "/d1", f"clicks-{partition}") for node in nodes)}
+
+
+def request(*directories: RequestedDirectory) -> Request:
+    return Request("request-1", CLUSTER, "directories", "", "", "", "", 0, directories=directories)
+
+
+MANY = {1: 1000, 2: 1000, 3: 1000}
+
+
+def test_whole_names_match() -> None:
+    plan = topics("click.*", "clicks", "my-clicks", "other", *[f"t{n}" for n in range(20)])
+    assert [t.topic for t in plan.topics] == ["clicks"] and plan.approval == () and plan.dropped == ()
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__remote_log_metadata",
+                                  "__cluster_metadata", "__share_group_state"])  # fmt: skip
+def test_internal_topics_never_go(name: str) -> None:
+    plan = topics(".*", name, include_internal=True)
+    assert plan.topics == () and [d.what for d in plan.dropped] == [name]
+
+
+def test_names_with_an_underscore_are_asked_for_twice() -> None:
+    assert topics("_schemas", "_schemas").topics == ()
+    assert [t.topic for t in topics("_schemas", "_schemas", include_internal=True).topics] == ["_schemas"]
+
+
+def test_an_unknown_name_is_dropped_with_a_warning() -> None:
+    plan = topics("nobody", "clicks")
+    assert plan.topics == () and plan.dropped[0].what == "nobody" and "no topic" in plan.dropped[0].why
+
+
+def test_all_topics_want_an_approval() -> None:
+    plan = topics(".*", *[f"t{n}" for n in range(30)])
+    assert len(plan.topics) == 30 and any("more than 20" in why for why in plan.approval)
+    assert any("10%" in why for why in plan.approval)
+
+
+def test_a_tenth_of_the_bytes_wants_an_approval() -> None:
+    known = [*living(*[f"t{n}" for n in range(40)]), LivingTopic(replace(living("big")[0].requested), 100)]
+    plan = plan_topics(re.compile("big"), known, CLUSTER)
+    assert len(plan.topics) == 1 and any("bytes" in why for why in plan.approval)
+
+
+def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
+    open_request = replace(request(), topics=(living("clicks")[0].requested,))
+    plan = plan_topics(re.compile("clicks"), living("clicks"), CLUSTER, open_requests=[open_request])
+    assert plan.topics == () and "queued" in plan.dropped[0].why
+
+
+def test_all_copies_of_a_partition_in_one_plan_are_only_copies() -> None:
+    chosen = [directory(node) for node in (1, 2, 3)]
+    plan = plan_directories(chosen, CLUSTER, copies(1, 2, 3), dirs_on_host=MANY)
+    assert all(d.only_copy for d in plan.directories) and any("only copy" in why for why in plan.approval)
+    plan = plan_directories(chosen[:2], CLUSTER, copies(1, 2, 3), dirs_on_host=MANY)
+    assert not any(d.only_copy for d in plan.directories) and plan.approval == ()
+
+
+def test_a_copy_that_another_open_request_takes_does_not_count() -> None:
+    plan = plan_directories(
+        [directory(1)], CLUSTER, copies(1, 2), dirs_on_host=MANY, open_requests=[request(directory(2))]
+    )
+    assert plan.directories[0].only_copy
+
+
+def test_a_copy_on_a_host_that_is_not_heard_does_not_count() -> None:
+    assert plan_directories([directory(1)], CLUSTER, copies(1), dirs_on_host=MANY).directories[0].only_copy
+    assert plan_directories([directory(1)], CLUSTER, {}, dirs_on_host=MANY).directories[0].only_copy
+
+
+def test_a_hosts_blast_radius_wants_an_approval() -> None:
+    chosen = [directory(1, n) for n in range(25)]
+    known = {k: v for n in range(25) for k, v in copies(1, 2, partition=n).items()}
+    plan = plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY)
+    assert plan.approval == ("25 directories of node 1 are more than 20",)
+    plan = plan_directories(chosen[:5], CLUSTER, known, dirs_on_host={1: 20})
+    assert plan.approval == ("5 of node 1's 20 directories are more than 10%",)
+
+
+def test_only_copies_never_go_without_retention() -> None:
+    plan = plan_directories([directory(1)], CLUSTER, copies(1), dirs_on_host=MANY, no_retention=True)
+    assert plan.directories == () and "never without retention" in plan.dropped[0].why
+
+
+def test_an_approval_is_for_exactly_that_list_and_for_a_day() -> None:
+    plan = plan_directories([directory(1)], CLUSTER, copies(1), dirs_on_host=MANY)
+    approval = plan.plan_id(NOW)
+    assert plan.is_approved(approval, NOW) is None
+    assert plan.is_approved(approval, NOW + timedelta(hours=23, minutes=59)) is None
+    assert "24 h" in (plan.is_approved(approval, NOW + timedelta(hours=24, minutes=1)) or "")
+    assert "24 h" in (plan.is_approved(plan.plan_id(NOW + timedelta(hours=1)), NOW) or "")
+    later = f"{approval[:16]}{int((NOW + timedelta(hours=20)).timestamp() // 60):08x}"
+    assert "another plan" in (plan.is_approved(later, NOW + timedelta(hours=30)) or "")
+    other = plan_directories([directory(1), directory(2)], CLUSTER, copies(1, 2), dirs_on_host=MANY)
+    assert "another plan" in (other.is_approved(approval, NOW) or "")
+    for wrong in (None, "", "yes", "z" * 24, "0" * 24):
+        assert plan.is_approved(wrong, NOW) is not None
