@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "files": frozenset(),
     "model": frozenset(),
     "store": frozenset({"files", "model"}),
-    "documents": frozenset({"model"}),
+    "documents": frozenset({"model", "store"}),
     "broker": frozenset({"files", "model"}),
     "host": frozenset({"files", "model", "broker"}),
     "agent": frozenset({"files", "model", "store", "documents", "broker", "host", *CONFIGURATION}),
