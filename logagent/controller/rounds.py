@@ -200,7 +200,7 @@ class DeletionRounds:
             return f"answers mention epoch {max(lost)}, which the store has lost: it was put back to an older state"
         return None
 
-    def state_of(self, request_id: str) -> str:
+    def state_of(self, request_id: str) -> Literal["open", "on-hold", "done", "cancelled"]:
         """`open`, `on-hold`, `done` or `cancelled`."""
         closed = self.requests.closed.get(request_id, {})
         if "cancelled" in closed:

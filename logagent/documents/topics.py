@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, RootModel
-
-from logagent.documents.base import Document, Size, Time
+from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.store.deletion import Answer, ControllerEpoch, Order, Request
 
 
-class MissingReplica(Document):
+@strict
+class MissingReplica(TypedDict):
     partition: int
     node_id: int
     log_dir: str | None
@@ -22,7 +21,8 @@ class MissingReplica(Document):
     hint: str | None
 
 
-class TopicProgressDoc(Document):
+@strict
+class TopicProgressDoc(TypedDict):
     topic: str
     topic_id: str
     since: Time
@@ -31,7 +31,8 @@ class TopicProgressDoc(Document):
     missing: list[MissingReplica]
 
 
-class RequestProgress(Document):
+@strict
+class RequestProgress(TypedDict):
     request_id: str
     kind: Literal["topics", "directories"]
     plan_id: str
@@ -47,26 +48,30 @@ class RequestProgress(Document):
     bytes_removed: Size
 
 
-class SilentHost(Document):
+@strict
+class SilentHost(TypedDict):
     node_id: int
     why: str
 
 
-class EpochHolder(Document):
+@strict
+class EpochHolder(TypedDict):
     by: str
     host: str
     at: Time
 
 
-class IgnoredFiles(Document):
+@strict
+class IgnoredFiles(TypedDict):
     files: int
     example: str | None
 
 
-class TopicsDoc(Document):
+@strict
+class TopicsDoc(TypedDict):
     """`topics status`: requests, replicas by state, what is missing and why."""
 
-    schema_: Literal["logagent.topics/1"] = Field(alias="schema")
+    schema: Literal["logagent.topics/1"]
     at: Time
     cluster_id: str
     epoch: int | None
@@ -76,14 +81,16 @@ class TopicsDoc(Document):
     ignored: IgnoredFiles
 
 
-class PlannedTopic(Document):
+@strict
+class PlannedTopic(TypedDict):
     topic: str
     topic_id: str
     partitions: int
     replicas: int
 
 
-class PlannedDirectory(Document):
+@strict
+class PlannedDirectory(TypedDict):
     node_id: int
     log_dir: str
     name: str
@@ -95,21 +102,24 @@ class PlannedDirectory(Document):
     only_copy: bool
 
 
-class LeftOut(Document):
+@strict
+class LeftOut(TypedDict):
     what: str
     why: str
     hint: str | None
 
 
-class ApprovalDoc(Document):
+@strict
+class ApprovalDoc(TypedDict):
     needed: list[str]
     refused: str | None
 
 
-class TopicsPlanDoc(Document):
+@strict
+class TopicsPlanDoc(TypedDict):
     """`topics delete` and `topics purge`: what was, or would be, asked for."""
 
-    schema_: Literal["logagent.topics-plan/1"] = Field(alias="schema")
+    schema: Literal["logagent.topics-plan/1"]
     at: Time
     cluster_id: str
     kind: Literal["topics", "directories"]
@@ -124,37 +134,22 @@ class TopicsPlanDoc(Document):
     progress: TopicsDoc | None
 
 
-class SignedDoc(Document):
+@strict
+class SignedDoc(TypedDict):
     """A file of the control folder that a controller signed; `payload` and `signature` are base64."""
 
-    schema_: str = Field(alias="schema")
+    schema: str
     key_id: str
     payload: str
     signature: str
-
-
-class EpochDoc(RootModel[ControllerEpoch]):
-    """The payload of a `logagent.epoch/1`."""
-
-
-class RequestDoc(RootModel[Request]):
-    """The payload of a `logagent.request/1`."""
-
-
-class OrderDoc(RootModel[Order]):
-    """The payload of a `logagent.order/1`."""
-
-
-class AnswerDoc(RootModel[Answer]):
-    """A `logagent.answer/1` (not signed; the file also has `schema`)."""
 
 
 SCHEMAS: dict[str, Any] = {
     "topics": TopicsDoc,
     "topics-plan": TopicsPlanDoc,
     "signed": SignedDoc,
-    "epoch": EpochDoc,
-    "request": RequestDoc,
-    "order": OrderDoc,
-    "answer": AnswerDoc,
+    "epoch": ControllerEpoch,
+    "request": Request,
+    "order": Order,
+    "answer": Answer,
 }

@@ -161,9 +161,24 @@ def write_request(control: Control, request: Request, key: PrivateKey) -> bool:
     return control.create(REQUESTS, f"{request.request_id}.json", key.sign(REQUEST_SCHEMA, encode(request)))
 
 
+def closings_folder(request_id: str) -> str:
+    return f"{REQUESTS}/{request_id}"
+
+
+def believed_closed(content: bytes, request_id: str, keys: tuple[PublicKey, ...], cluster_id: str) -> Closed:
+    """A closing entry of this request. Raises NotSigned for anything else."""
+    try:
+        closed = believed(content, Closed, CLOSED_SCHEMA, keys, cluster_id)
+    except UnknownSchema as error:
+        raise NotSigned(str(error)) from error
+    if (closed.request_id, closed.cluster_id) != (request_id, cluster_id):
+        raise NotSigned("it is another request's")
+    return closed
+
+
 def write_closed(control: Control, closed: Closed, key: PrivateKey) -> bool:
     """Say that a request is done, cancelled or resumed; False if it was said in this epoch already."""
-    folder, name = f"{REQUESTS}/{closed.request_id}", f"{closed.epoch:010d}-{closed.outcome}.json"
+    folder, name = closings_folder(closed.request_id), f"{closed.epoch:010d}-{closed.outcome}.json"
     return control.create(folder, name, key.sign(CLOSED_SCHEMA, encode(closed)))
 
 

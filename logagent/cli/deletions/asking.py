@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from logagent.cli.deletions.opening import Place, now, who
 from logagent.cli.deletions.progress import progress_document, show_progress
@@ -17,12 +17,12 @@ from logagent.controller.controller_context import ReplicaState
 from logagent.controller.deletion_plan import DeletionPlan, LivingTopic
 from logagent.controller.exchange import LIFETIME
 from logagent.controller.rounds import DeletionRounds, Outcome
+from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.store.deletion import Request, RequestedPartition, RequestedTopic
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import decode, encode, instant, write_request
 
-SCHEMA = "logagent.topics-plan/1"
 ROUND_SECONDS = 2.0
 
 
@@ -65,7 +65,9 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     refused = plan.is_approved(approve, at) if plan.approval or approve is not None else None
     nothing = not plan.topics and not plan.directories
     going = execute and refused is None and not nothing
-    document = plan_document(plan, plan_id, at, refused if plan.approval or approve else None, execute=going)
+    document: TopicsPlanDoc = plan_document(
+        plan, plan_id, at, refused if plan.approval or approve else None, execute=going
+    )
     if refused is not None and not nothing:
         call.came_to(Exit.APPROVAL)
     for left_out in plan.dropped:
@@ -80,14 +82,14 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     document["request_id"] = request.request_id
     rounds = place.rounds(signing=True)
     left = _see_through(call, rounds, request.request_id, timeout)
-    document["progress"] = progress_document(rounds)
+    progress = document["progress"] = progress_document(rounds)
     if left and timeout > 0:
         call.came_to(Exit.REFUSED)
     if call.json:
         dump(document)
         return
     _show_plan(call, document)
-    show_progress(call, document["progress"])
+    show_progress(call, progress)
     if left:
         call.say(
             f"asked, not done: request {request.request_id}; logagent topics run sees it through,"
@@ -140,9 +142,9 @@ def _see_through(call: Call, rounds: DeletionRounds, request_id: str, timeout: f
 
 def plan_document(
     plan: DeletionPlan, plan_id: str, at: datetime, refused: str | None, *, execute: bool
-) -> dict[str, Any]:
+) -> TopicsPlanDoc:
     return {
-        "schema": SCHEMA,
+        "schema": "logagent.topics-plan/1",
         "at": instant(at),
         "cluster_id": plan.cluster_id,
         "kind": plan.kind,
@@ -153,8 +155,8 @@ def plan_document(
              "replicas": sum(len(p.replicas) for p in t.partitions)}
             for t in plan.topics
         ],
-        "directories": [asdict(d) for d in plan.directories],
-        "dropped": [asdict(d) for d in plan.dropped],
+        "directories": [cast(PlannedDirectory, asdict(d)) for d in plan.directories],
+        "dropped": [cast(LeftOut, asdict(d)) for d in plan.dropped],
         "approval": {"needed": list(plan.approval), "refused": refused},
         "bytes": plan.bytes,
         "request_id": None,
@@ -162,7 +164,7 @@ def plan_document(
     }  # fmt: skip
 
 
-def _show_plan(call: Call, document: Mapping[str, Any]) -> None:
+def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     if call.json:
         dump(document)
         return

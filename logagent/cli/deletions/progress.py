@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, table
 from logagent.controller.controller_context import Replica, ReplicaProgress, ReplicaState, Topic, TopicProgress
 from logagent.controller.rounds import DeletionRounds
+from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.store.deletion import Request
 from logagent.store.orders import instant
 
-SCHEMA = "logagent.topics/1"
 
-
-def progress_document(rounds: DeletionRounds, topic: str | None = None) -> dict[str, Any]:
+def progress_document(rounds: DeletionRounds, topic: str | None = None) -> TopicsDoc:
     """Everything that was asked for, with the replicas that are not done; `topic`: of this name only."""
     highest = rounds.highest_epoch()
+    asked = sorted(rounds.requests.requests.values(), key=lambda r: (r.at, r.request_id))
+    requests = [row for request in asked if (row := _request(rounds, request, topic)) is not None]
     return {
-        "schema": SCHEMA,
+        "schema": "logagent.topics/1",
         "at": instant(rounds.setting.clock()),
         "cluster_id": rounds.setting.control.cluster_id,
         "epoch": highest.epoch if highest is not None else None,
         "controller": None if highest is None else {"by": highest.by, "host": highest.host, "at": highest.at},
-        "requests": [
-            row
-            for request in sorted(rounds.requests.requests.values(), key=lambda r: (r.at, r.request_id))
-            if (row := _request(rounds, request, topic)) is not None
-        ],
+        "requests": requests,
         "hosts": [{"node_id": node, "why": why} for node, why in sorted(rounds.context.silent_nodes.items())],
         "ignored": {"files": rounds.requests.ignored.count, "example": rounds.requests.ignored.example},
     }
 
 
-def _request(rounds: DeletionRounds, request: Request, name: str | None) -> dict[str, Any] | None:
+def _request(rounds: DeletionRounds, request: Request, name: str | None) -> RequestProgress | None:
     named = [t.topic for t in request.topics] + [d.topic for d in request.directories]
     if name is not None and name not in named:
         return None
@@ -59,7 +54,7 @@ def _request(rounds: DeletionRounds, request: Request, name: str | None) -> dict
     }
 
 
-def _topic(rounds: DeletionRounds, topic: Topic, known: TopicProgress) -> dict[str, Any]:
+def _topic(rounds: DeletionRounds, topic: Topic, known: TopicProgress) -> TopicProgressDoc:
     replicas = [(replica, rounds.context.replicas[replica]) for replica in known.replicas]
     states = Counter(progress.state.value for _, progress in replicas)
     return {
@@ -72,7 +67,7 @@ def _topic(rounds: DeletionRounds, topic: Topic, known: TopicProgress) -> dict[s
     }
 
 
-def _replica(replica: Replica, progress: ReplicaProgress) -> dict[str, Any]:
+def _replica(replica: Replica, progress: ReplicaProgress) -> MissingReplica:
     reason = progress.reason
     return {
         "partition": replica.partition,
@@ -87,7 +82,7 @@ def _replica(replica: Replica, progress: ReplicaProgress) -> dict[str, Any]:
     }
 
 
-def show_progress(call: Call, document: Mapping[str, Any]) -> None:
+def show_progress(call: Call, document: TopicsDoc) -> None:
     """The same for a person: a line a topic, then what is missing."""
     rows, missing = [], []
     for r in document["requests"]:
@@ -113,5 +108,5 @@ def show_progress(call: Call, document: Mapping[str, Any]) -> None:
         table("Not done", columns, missing, color=call.color)
 
 
-def _bytes(row: Mapping[str, Any]) -> tuple[str, str]:
+def _bytes(row: RequestProgress) -> tuple[str, str]:
     return human_bytes(row["bytes_set_aside"]), human_bytes(row["bytes_removed"])

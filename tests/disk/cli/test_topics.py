@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logagent.documents.topics import TopicsDoc, TopicsPlanDoc
+from logagent.cli.main import run
 from logagent.store.deletion import Identity
 from logagent.store.orders import REQUESTS, Requests
 from logagent.store.signing import load_private_key, public_key
 from logagent.store.tree import init_store
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
+from tests.documents import assert_promised
 
 ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes"]
 
@@ -25,7 +23,8 @@ ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id
 class Commands:
     """Runs `logagent topics …` for one store and key."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
         self.store, self.key = path / "store", path / "key"
         self.store.mkdir()
         init_store(str(self.store))
@@ -37,17 +36,15 @@ class Commands:
 
     def run(self, command: str, *words: str, place: bool = True, status: int = 0) -> str:
         where = ["--store", str(self.store), "--cluster", CLUSTER, "--key", str(self.key)] if place else []
-        done = subprocess.run(
-            [sys.executable, "-m", "logagent", "topics", command, *words, *where, "--state-dir", str(self.store)],
-            capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "300"},
-        )  # fmt: skip
-        assert done.returncode == status, done.stdout + done.stderr
-        self.said = done.stderr
-        return done.stdout
+        code = run([*("topics", command, *words, *where), "--state-dir", str(self.store)])
+        said = self.capsys.readouterr()
+        assert code == status, said.out + said.err
+        self.said = said.err
+        return said.out
 
     def json(self, command: str, *words: str, status: int = 0) -> dict[str, Any]:
         read: dict[str, Any] = json.loads(self.run(command, *words, "--json", status=status))
-        (TopicsDoc if command == "status" else TopicsPlanDoc).model_validate(read)
+        assert_promised(read, "topics" if command == "status" else "topics-plan")
         return read
 
     def write_report(self, nodes: tuple[int, ...]) -> None:
@@ -71,8 +68,8 @@ class Commands:
 
 
 @pytest.fixture
-def commands(tmp_path: Path) -> Commands:
-    commands = Commands(tmp_path)
+def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+    commands = Commands(tmp_path, capsys)
     for node in (1, 2, 3):
         commands.fleet.hosts[node].disk[TOPIC_ID, 0] = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
         commands.fleet.publish(node)
