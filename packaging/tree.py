@@ -69,8 +69,7 @@ def own(to: Path) -> None:
         ROOT / "logagent", to / "usr/lib/logagent/lib/logagent",
         ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
     )  # fmt: skip
-    for source, place in (("launcher.sh", "usr/bin/logagent"), ("start.py", "usr/lib/logagent/start.py"),
-                          ("generator.py", "usr/lib/logagent/generator.py")):  # fmt: skip
+    for source, place in (("launcher.sh", "usr/bin/logagent"), ("start.py", "usr/lib/logagent/start.py")):
         _write(to / place, (HERE / "scripts" / source).read_bytes())
     (to / "usr/bin/logagent").chmod(0o755)
 
@@ -157,7 +156,7 @@ def settle(to: Path) -> None:
     for folder, folders, files in os.walk(to):
         for name in files:
             path = Path(folder, name)
-            path.chmod(0o755 if path.parent.name == "bin" or path.name == "logagent-generator" else 0o644)
+            path.chmod(0o755 if path.parent.name == "bin" else 0o644)
             os.utime(path, (EPOCH, EPOCH))
         for name in folders:
             Path(folder, name).chmod(0o755)

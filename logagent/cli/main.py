@@ -27,6 +27,7 @@ COMMANDS = {
     "status": ("status", "status", "Show the state of the running daemon."),
     "check": ("check", "check", "Show what would keep this broker from starting."),
     "doctor": ("doctor", "doctor", "Check logagent's setup on this host; show what to change."),
+    "setup": ("setup", "setup", "Write the drop-in that fits the service to this broker (root)."),
     "assignments": ("assignments", "assignments", "Show or export the replica assignments of the cluster."),
     "explain": ("explain", "explain", "Explain how Kafka parses a directory name."),
     "config": ("config", "config", "Check or show the configuration."),

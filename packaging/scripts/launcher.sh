@@ -3,7 +3,6 @@
 # newest. -I and -S: nothing from the environment, the working directory or site-packages can get into it.
 self=$(readlink -f "$0")
 start=${self%/bin/logagent}/lib/logagent/start.py
-[ "${0##*/}" = logagent-generator ] && start=${self%/systemd/system-generators/*}/logagent/generator.py
 for python in /usr/bin/python3 /usr/bin/python3.14 /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11; do
     [ -x "$python" ] || continue
     case $(readlink -f "$python") in

@@ -29,11 +29,31 @@ start_again() {
     [ -z "$units" ] || invoke start $units || echo "logagent: not started again; see journalctl -u logagent" >&2
 }
 
+# Each /etc/logagent/NAME.toml is an instance.
+instances() {
+    for config in /etc/logagent/*.toml; do
+        name=${config##*/}
+        name=${name%.toml}
+        case $name in
+            logagent | *[!A-Za-z0-9_.-]*) continue ;;
+        esac
+        [ ! -e "$config" ] || echo "$name"
+    done
+}
+
+# The state dirs of logagent.service and its instances; no other directory of such a name is ours, and no symlink.
+state_dirs() {
+    for state in /var/lib/logagent $(instances | sed 's|^|/var/lib/logagent-|'); do
+        if [ -d "$state" ] && [ ! -h "$state" ]; then echo "$state"; fi
+    done
+}
+
 # The schema of a journal stands in the header of its file (SQLite's user_version).
 refuse_newer_journal() {
-    for journal in /var/lib/logagent/journal.db /var/lib/logagent-*/journal.db; do
-        [ -s "$journal" ] || continue
-        schema=$(od -An -tu1 -j60 -N4 "$journal" | awk '{ print (($1 * 256 + $2) * 256 + $3) * 256 + $4 }')
+    for state in $(state_dirs); do
+        journal=$state/journal.db
+        { [ -f "$journal" ] && [ ! -h "$journal" ] && [ -s "$journal" ]; } || continue
+        schema=$(timeout 10 od -An -tu1 -j60 -N4 "$journal" | awk '{ print (($1 * 256 + $2) * 256 + $3) * 256 + $4 }')
         if [ "${schema:-0}" -gt @JOURNAL_SCHEMA@ ]; then
             echo "logagent: $journal was written by a newer logagent (journal schema $schema; this one knows @JOURNAL_SCHEMA@)" >&2
             echo "  Keep the newer version, or move the journal away: what it knows of undo is lost with it." >&2
@@ -52,13 +72,6 @@ add_user() {
     fi
 }
 
-make_state_dir() {
-    [ -e /var/lib/logagent ] && return 0
-    user=$(/usr/lib/systemd/system-generators/logagent-generator --user 2>/dev/null) || user=
-    user=${user:-kafka}
-    install -d -m 0750 -o "$user" -g "$(id -g "$user")" /var/lib/logagent
-}
-
 forget_compiled() {
     find /usr/lib/logagent -depth -type d -name __pycache__ -exec rm -rf {} +
 }
@@ -71,6 +84,13 @@ compile() {
         /usr/bin/python3.$minor -I -S -m compileall -q /usr/lib/logagent/lib /usr/lib/logagent/cp3$minor \
             || echo "logagent: not compiled for Python 3.$minor; it starts more slowly" >&2
     done
+}
+
+# Nothing is set up by an installation: what decides as whom a service runs is asked for by an operator, and shown.
+say_how_to_set_up() {
+    [ -e /etc/systemd/system/logagent.service.d ] && return 0
+    echo "logagent: to set up the service for this host's broker, look at what \`logagent setup\` shows, then:" >&2
+    echo "  logagent setup --execute && systemctl daemon-reload && systemctl enable --now logagent" >&2
 }
 
 reload_systemd() {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.package.broker_host import LOG_DIRS, make_marked, start_broker
 from tests.package.machines import Machine, device_is_free, enter, loop_disks, unpacked, wait_for
 
 SERVICE = "logagent.service"
+MALLORY = "mallory"
 # Whatever the system itself mounts writable for a service with PrivateTmp=, PrivateDevices= and a state dir.
 _OWN_MOUNTS = re.compile(r"^/(dev(/.*)?|proc|tmp|var/tmp|var/lib/logagent|run/(host|lock).*|sys/.*)$")
 
@@ -59,8 +61,13 @@ class Scenario:
     def install(self, package: str) -> None:
         before = self.listing()
         begun = time.monotonic()
-        self.sh(f"apt-get install -y -q {package}", timeout=300)
+        told = self.sh(f"apt-get install -y -q {package}", timeout=300)
         self.say(f"installed in {time.monotonic() - begun:.1f} s; {self.machine.show(SERVICE, 'ActiveState')}")
+        assert "logagent setup --execute" in told, told
+        assert not self.active(), "nothing runs before an operator has asked for it"
+        self.sh(f"systemctl start {SERVICE}")
+        assert not self.active() and self.machine.show(SERVICE, "ConditionResult") == "no"
+        self.set_up()
         assert self.active(), self.journal()
         assert self.machine.show(SERVICE, "User") == self.user
         assert self.sh("stat -c %U:%a /var/lib/logagent") == f"{self.user}:750"
@@ -69,6 +76,29 @@ class Scenario:
         self.say(score)
         assert float(re.findall(r"[\d.]+ [A-Z]+", score)[0].split()[0]) <= 2.0
         self.say(f"before the broker: READY, User={self.user} from its unit")
+        self.untouched_by(MALLORY)
+
+    def set_up(self) -> None:
+        """As the package says it: look, write, read, start."""
+        shown = self.sh("logagent setup 2>&1")
+        assert f"User={self.user}" in shown and MALLORY not in shown and "nothing was written yet" in shown, shown
+        print(textwrap.indent(shown, "        "), flush=True)
+        written = self.sh("logagent setup --execute 2>&1")
+        assert "systemd-analyze verify has nothing against it" in written, written
+        self.sh(f"systemctl daemon-reload && systemctl restart {SERVICE}", timeout=300)
+
+    def untouched_by(self, user: str) -> None:
+        """Whatever that user pretends: nothing of it is in the unit, and a reload takes no longer for it."""
+        begun = time.monotonic()
+        self.sh("systemctl daemon-reload")
+        seconds = time.monotonic() - begun
+        assert seconds < 10, seconds
+        assert user not in self.sh(f"systemctl show {SERVICE}; systemctl cat {SERVICE}")
+        found = self.sh("grep -rl mallory /etc/systemd /run/systemd/generator* /run/systemd/system || true").split()
+        assert [f for f in found if "mallory.service" not in f] == []
+        assert self.sh("ls /root/owned 2>/dev/null || true") == ""
+        assert self.sh("systemctl is-active mallory") == "active"
+        self.say(f"beside {user}'s processes, FIFOs and files: daemon-reload in {seconds:.1f} s, nothing of them in it")
 
     def listing(self) -> str:
         return self.sh(f"find {' '.join(LOG_DIRS)} -printf '%p %s %u %m %T@\\n' | sort")
@@ -242,11 +272,14 @@ class Scenario:
         self.say(f"purged with {stray} on the disk: the journal stays, and it is said; log dirs untouched")
         self.sh(f"apt-get install -y -q {package}", timeout=300)
         self.as_user(f"rmdir {LOG_DIRS[1]}/{stray}")
+        self.sh("mkdir /var/lib/logagent-backup; touch /var/lib/logagent-backup/kept")
         before = self.listing()
         self.sh("apt-get purge -y -q logagent", timeout=300)
         assert (
-            self.sh("ls -d /var/lib/logagent* /etc/logagent /usr/lib/logagent /run/logagent* 2>/dev/null || true") == ""
+            self.sh("ls -d /var/lib/logagent* /etc/logagent /usr/lib/logagent /run/logagent* 2>/dev/null || true")
+            == "/var/lib/logagent-backup"
         )
+        assert self.sh("ls -d /etc/systemd/system/logagent* 2>/dev/null || true") == ""
         assert self.listing() == before
         self.say("purged without: state and configuration are gone, log dirs untouched")
 
@@ -258,6 +291,7 @@ def run(name: str, packages: tuple[Path, Path], scratch: Path, user: str) -> Non
             (root / f"root/logagent-{n}.deb").write_bytes(package.read_bytes())
         enter(root, "apt-get update -q; apt-get install -y -q --no-install-recommends python3", timeout=600)
         broker_host.lay_out(root, user, devices)
+        broker_host.lay_out_mallory(root)
         enter(root, "systemd-sysusers; systemctl --quiet disable systemd-networkd systemd-resolved 2>/dev/null || true")
         options = ["--private-network", *(f"--bind={d}" for d in devices), *broker_host.binds()]
         with Machine(root, options, scratch / f"{name}.console") as machine:
@@ -270,8 +304,10 @@ def run(name: str, packages: tuple[Path, Path], scratch: Path, user: str) -> Non
             one.no_owner_but_the_user()
             one.hung()
             one.reload()
+            one.untouched_by(MALLORY)
             one.stop_while_removing()
             one.upgrade("/root/logagent-2.deb")
+            one.untouched_by(MALLORY)
             one.disk_unmounted()
             one.no_owner_but_the_user()
             one.downgrade_refused("/root/logagent-1.deb")

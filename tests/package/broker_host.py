@@ -80,6 +80,63 @@ def lay_out(root: Path, user: str, devices: list[str]) -> None:
         (root / f"data/d{n}").mkdir(parents=True)
 
 
+_MALLORY = r"""
+# A local user without any right, who pretends from boot on.
+import os, socket, subprocess, sys, time
+home = "/home/mallory"
+os.chdir(home)
+evil = "/home/mallory/x\rExecStartPre=+/bin/touch /root/owned\rUser=root\rJ=.properties"
+for name in (evil, "plain.properties", "second.properties"):
+    os.makedirs("d", exist_ok=True)
+    os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+    with open(name, "w") as file:
+        file.write(f"process.roles=broker\nnode.id=1\nlog.dirs={home}/d,{home}/e\rExecStartPre=/bin/false\n")
+os.mkfifo("fifo.properties")
+with open("sparse.properties", "w") as file:
+    file.truncate(200 << 30)
+os.symlink("/dev/zero", "zero.properties")
+for name in ("logagent", "logagent-setup", ".logagent"):
+    os.symlink("/root", f"/tmp/{name}")
+sleep = "import time; time.sleep(100000)"
+files = [evil, "plain.properties", "second.properties", "fifo.properties", "sparse.properties", "zero.properties"]
+for file in files:
+    subprocess.Popen([sys.executable, "-c", sleep, "-cp", "/opt/kafka/libs/*", "kafka.Kafka", os.path.join(home, file)])
+while True:
+    time.sleep(0.2)
+    try:  # a metrics port of hers, and connections to ours that say nothing
+        held = [socket.create_connection(("127.0.0.1", 9640), 0.2) for _ in range(8)]
+    except OSError:
+        pass
+"""
+
+
+_MALLORY_UNIT = """\
+[Unit]
+DefaultDependencies=no
+After=systemd-sysusers.service systemd-tmpfiles-setup.service local-fs.target
+[Service]
+User=mallory
+ExecStart=/usr/bin/python3 /opt/mallory.py
+"""
+
+
+def lay_out_mallory(root: Path) -> None:
+    """A hostile local user of that host, at work before anything of ours is."""
+    files = {
+        "/opt/mallory.py": _MALLORY,
+        "/etc/sysusers.d/mallory.conf": 'u mallory - "Local user" /home/mallory /bin/sh\n',
+        "/etc/tmpfiles.d/mallory.conf": "d /home/mallory 0755 mallory mallory\n",
+        "/etc/systemd/system/mallory.service": _MALLORY_UNIT,
+    }
+    for place, text in files.items():
+        path = root / place.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    wants = root / "etc/systemd/system/sysinit.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "mallory.service").symlink_to("/etc/systemd/system/mallory.service")
+
+
 def format_disks(machine: Machine, user: str) -> None:
     """Mount the disks (systemd does not mount fstab's devices in a container) and format the log dirs."""
     machine.sh("mount /data/d1; mount /data/d2; systemctl daemon-reload")

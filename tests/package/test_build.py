@@ -53,7 +53,7 @@ def test_what_is_in_it_belongs_to_root_and_has_one_time(builds: Builds, tmp_path
     names = {m.name for m in members}
     assert not [n for n in names if "__pycache__" in n or "pyspark" in n or n.endswith(".pyc")]
     executable = {m.name.lstrip("./") for m in members if m.isfile() and m.mode & 0o111}
-    assert executable == {"usr/bin/logagent", "usr/lib/systemd/system-generators/logagent-generator"}
+    assert executable == {"usr/bin/logagent"}
     conffiles = subprocess.run(["dpkg-deb", "--info", str(package), "conffiles"], capture_output=True, check=True)
     assert conffiles.stdout.decode().split() == ["/etc/logagent/logagent.toml"]
 

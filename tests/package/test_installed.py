@@ -76,6 +76,8 @@ def test_a_life_with_dpkg(copy: Copy, deb: str) -> None:
         copy.sh("id -un kafka; id -gn kafka; getent passwd kafka | cut -d: -f7") == "kafka\nkafka\n/usr/sbin/nologin\n"
     )
     assert copy.sh("stat -c '%a %U' /etc/logagent /etc/logagent/logagent.toml") == "755 root\n644 root\n"
+    assert copy.sh("ls -d /var/lib/logagent /etc/systemd/system/logagent.service.d 2>/dev/null || true") == ""
+    assert "User=nobody" in copy.sh("logagent setup --execute")
     # The state dir is theirs whose log dirs these are.
     assert copy.sh("stat -c '%U %G %a' /var/lib/logagent") == "nobody nogroup 750\n"
     assert copy.sh("dpkg --verify logagent; find /usr/lib/logagent -name '*.pyc' | head -1 | wc -l") == "1\n"
@@ -101,7 +103,7 @@ def test_a_life_with_dpkg(copy: Copy, deb: str) -> None:
 
 
 def test_purging_keeps_the_journal_as_long_as_it_can_be_needed(copy: Copy, deb: str) -> None:
-    copy.sh(deb)
+    copy.sh(f"{deb}; logagent setup --execute")
     _set_aside(copy)
     before = copy.sh(LISTING)
     assert "/var/lib/logagent stays: directories that were set aside or marked" in copy.sh("dpkg -P logagent")
@@ -117,8 +119,27 @@ def test_purging_keeps_the_journal_as_long_as_it_can_be_needed(copy: Copy, deb: 
     assert copy.sh("ls -d /var/lib/logagent* /etc/logagent /usr/lib/logagent 2>/dev/null || true") == ""
 
 
+def test_purging_takes_the_state_dirs_of_known_instances_and_nothing_by_a_pattern(copy: Copy, deb: str) -> None:
+    """An administrator's backup, a directory of a name that looks like ours, a symlink where a state dir would be."""
+    copy.sh(f"{deb}; logagent setup --execute")
+    copy.sh("cp /etc/kafka/ours.toml /etc/logagent/one.toml; logagent setup one --execute")
+    copy.sh("cp /etc/kafka/ours.toml /etc/logagent/linked.toml; mkdir /root/precious; touch /root/precious/kept")
+    copy.sh("ln -s /root/precious /var/lib/logagent-linked; mkdir /var/lib/logagent-backup /var/lib/logagent-2025")
+    copy.sh("touch /var/lib/logagent-backup/journal.db /etc/systemd/system/logagent.service.d/ours.conf")
+    copy.sh("touch '/etc/logagent/a b.toml'; mkdir '/var/lib/logagent-a b' /var/lib/logagent-a")
+    assert copy.sh("stat -c %U /var/lib/logagent /var/lib/logagent-one") == "nobody\nnobody\n"
+    copy.sh("dpkg -P logagent")
+    assert copy.sh("cd /var/lib; ls -d logagent*").splitlines() == [
+        "logagent-2025", "logagent-a", "logagent-a b", "logagent-backup", "logagent-linked",
+    ]  # fmt: skip
+    assert copy.sh("ls /root/precious /var/lib/logagent-backup").split() == [
+        "/root/precious:", "kept", "/var/lib/logagent-backup:", "journal.db",
+    ]  # fmt: skip
+    assert copy.sh("cd /etc/systemd/system; find logagent* -type f") == "logagent.service.d/ours.conf\n"
+
+
 def test_purging_takes_no_log_dir_even_where_none_should_be(copy: Copy, deb: str) -> None:
-    copy.sh(deb)
+    copy.sh(f"{deb}; logagent setup --execute")
     copy.sh(f"mv {LOG_DIR} /var/lib/logagent/kafka")
     assert "there is a Kafka log dir in it" in copy.sh("dpkg -P logagent")
     copy.sh("test -e /var/lib/logagent/kafka/orders-0/00000000000000000000.log")

@@ -205,10 +205,11 @@ def _judged(broker: BrokerFound, root: str) -> BrokerFound:
     except LogAgentError:
         return broker
     controller = server.process_roles == ["controller"]
-    return replace(broker, controller=controller, sample=not broker.strong and _is_sample(server, root))
+    return replace(broker, controller=controller, sample=not broker.strong and is_sample(server, root))
 
 
-def _is_sample(server: ServerProperties, root: str) -> bool:
+def is_sample(server: ServerProperties, root: str = "/") -> bool:
+    """Whether a configuration is as it came with Kafka, and nothing was ever stored under it."""
     log_dirs = [d.rstrip("/") for d in server.log_dirs]
     # Nothing else is looked at on a disk: it may hang.
     shipped = all(d in _SHIPPED_LOG_DIRS for d in log_dirs)

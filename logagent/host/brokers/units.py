@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logagent.broker.process.launch import Launch, launch_of_script
-from logagent.errors import UnreadableError
+from logagent.errors import LogAgentError, UnreadableError
 from logagent.files.limits import UNIT
 from logagent.files.safe_open import read_regular
 
@@ -26,6 +26,7 @@ UNIT_DIRS = (
     "/lib/systemd/system",
 )
 _SYSTEMCTL_SECONDS = 5.0
+Content = Callable[[str], bytes]
 _SPECIFIER = re.compile(r"%(.)")
 
 
@@ -67,6 +68,7 @@ class BrokerUnit:
     file: str
     launch: Launch
     user: str | None
+    group: str | None
     enabled: bool
 
 
@@ -75,8 +77,12 @@ def under(root: str, path: str) -> str:
     return path if root == "/" else os.path.join(root, path.lstrip("/"))
 
 
-def read_unit(name: str, root: str = "/") -> UnitFile | None:
-    """The unit `name` (of a template: `kafka@1.service`) with its drop-ins; None where there is no such file."""
+def read_unit(name: str, root: str = "/", content: Content | None = None) -> UnitFile | None:
+    """The unit `name` (of a template: `kafka@1.service`) with its drop-ins; None where there is no such file.
+
+    `content` reads each file; what it raises ends the reading. By default what cannot be read is empty.
+    """
+    content = content if content is not None else _content
     template = re.sub(r"@[^.]*\.", "@.", name)
     names = dict.fromkeys((name, template))
     file = next((f for n in names for d in UNIT_DIRS if os.path.isfile(f := f"{under(root, d)}/{n}")), None)
@@ -91,28 +97,37 @@ def read_unit(name: str, root: str = "/") -> UnitFile | None:
     settings: dict[str, list[Setting]] = {}
     specified = partial(_specified, name.partition("@")[2].removesuffix(".service"))
     for path in (file, *(drop_ins[n] for n in sorted(drop_ins))):
-        for key, setting in _lines(path):
+        for key, setting in _lines(path, content):
             value = _SPECIFIER.sub(specified, setting.value)
             settings.setdefault(key, []).append(replace(setting, value=value))
     return UnitFile(name, file, {key: tuple(lines) for key, lines in settings.items()})
 
 
-def broker_units(root: str = "/") -> list[BrokerUnit]:
-    """Every service on this host that starts a Kafka broker: of a template, the instances that something wants."""
+def broker_units(root: str = "/", content: Content | None = None) -> list[BrokerUnit]:
+    """Every service on this host that starts a Kafka broker: of a template, the instances that something wants.
+
+    `content` as for `read_unit`; a unit of which a file must not be read is left out.
+    """
+    content = content if content is not None else _content
     wanted = _wanted(root)
     names: dict[str, None] = {}
     for place in UNIT_DIRS:
         directory = under(root, place)
         for name in _listed(directory):
-            if name.endswith(".service") and b"kafka" in _content(f"{directory}/{name}"):
+            if name.endswith(".service") and _names_kafka(f"{directory}/{name}", content):
                 instances = [w for w in sorted(wanted) if w.startswith(name[: -len(".service")]) and "@." in name]
                 names.update(dict.fromkeys(instances or ([] if "@." in name else [name])))
     found = []
     for name in names:
-        unit = read_unit(name, root)
-        if unit is not None and (launch := _launch(unit, root)) is not None:
-            user = unit.last("User")
-            found.append(BrokerUnit(name, unit.file, launch, user.value if user is not None else None, name in wanted))
+        try:
+            unit = read_unit(name, root, content)
+            launch = _launch(unit, root, content) if unit is not None else None
+        except (OSError, LogAgentError):
+            continue
+        if unit is not None and launch is not None:
+            found.append(
+                BrokerUnit(name, unit.file, launch, _value(unit, "User"), _value(unit, "Group"), name in wanted)
+            )
     return found
 
 
@@ -141,8 +156,20 @@ def show_unit(name: str) -> dict[str, str] | None:
     return found if done.returncode == 0 and found else None
 
 
-def _launch(unit: UnitFile, root: str) -> Launch | None:
-    environment = _environment(unit, root)
+def _names_kafka(path: str, content: Content) -> bool:
+    try:
+        return b"kafka" in content(path)
+    except (OSError, LogAgentError):
+        return False
+
+
+def _value(unit: UnitFile, key: str) -> str | None:
+    line = unit.last(key)
+    return line.value or None if line is not None else None
+
+
+def _launch(unit: UnitFile, root: str, content: Content) -> Launch | None:
+    environment = _environment(unit, root, content)
     starts = unit.settings.get("ExecStart", ())
     lines = [s.value for s in starts]
     for n in reversed(range(len(lines))):
@@ -160,10 +187,17 @@ def _specified(instance: str, match: re.Match[str]) -> str:
     return {"i": instance, "I": instance, "%": "%"}.get(match[1], match[0])
 
 
-def _environment(unit: UnitFile, root: str) -> dict[str, str]:
+def _environment(unit: UnitFile, root: str, content: Content) -> dict[str, str]:
     found: dict[str, str] = {}
     for setting in unit.settings.get("EnvironmentFile", ()):
-        lines = _content(under(root, setting.value.lstrip("-"))).decode("utf-8", "replace").splitlines()
+        optional = setting.value.startswith("-")
+        try:
+            data = content(under(root, setting.value.lstrip("-")))
+        except FileNotFoundError:
+            if not optional:
+                raise
+            continue
+        lines = data.decode("utf-8", "replace").splitlines()
         found.update(_assignment(line) for line in lines if "=" in line and not line.lstrip().startswith(("#", ";")))
     for setting in unit.settings.get("Environment", ()):
         words = re.findall(r'"[^"]*"|\'[^\']*\'|\S+', setting.value)
@@ -187,10 +221,10 @@ def _wanted(root: str) -> frozenset[str]:
     )
 
 
-def _lines(path: str) -> Iterator[tuple[str, Setting]]:
+def _lines(path: str, content: Content) -> Iterator[tuple[str, Setting]]:
     """Key and setting of every line; a backslash at its end joins it with the next one."""
     begun, first = "", 0
-    for number, line in enumerate(_content(path).decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(content(path).decode("utf-8", "replace").splitlines(), 1):
         if line.lstrip().startswith(("#", ";")):
             continue
         first = first or number

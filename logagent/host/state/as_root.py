@@ -15,8 +15,8 @@ from logagent.errors import JournalError
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def make_as_root(path: str, like: os.stat_result | None) -> os.stat_result:
-    """The state dir `path` (absolute, normal), made for the owner of `like` where it is not there; whose it is.
+def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
+    """The state dir `path` (absolute, normal), made for `owner` (user, group) where it is not there; whose it is.
 
     Raises JournalError where root would have to follow a symlink or pass a directory that others can write, OSError.
     """
@@ -36,8 +36,8 @@ def make_as_root(path: str, like: os.stat_result | None) -> os.stat_result:
         except FileExistsError:
             made = False
         fd = _step_into(fd, name, path)
-        if made and like is not None:
-            os.fchown(fd, like.st_uid, like.st_gid)
+        if made and owner is not None:
+            os.fchown(fd, *owner)
         return os.fstat(fd)
     finally:
         os.close(fd)

@@ -48,7 +48,7 @@ def prepare_state_dir(path: str, owner_like: str | None, log_dirs: Sequence[str]
         _keep_out(path, log_dirs)
         if os.geteuid() == 0:
             like = os.stat(owner_like) if owner_like is not None else None
-            owner = make_as_root(os.path.abspath(path), like)
+            owner = make_as_root(os.path.abspath(path), (like.st_uid, like.st_gid) if like is not None else None)
             if owner.st_uid == 0 and like is not None and like.st_uid != 0:
                 raise JournalError(
                     f"the state dir {path} is root's, but the log dir {owner_like} belongs to user {like.st_uid}",

@@ -1,0 +1,242 @@
+"""What `logagent setup` believes, gathered: whom the service runs as and what it may write to.
+
+The result is read by PID 1 and decides as whom a program runs. So nothing counts that any other user could have written
+or pretended: no process, no unit and no configuration of logagent's that is not root's, and a `server.properties` only
+where it is root's or the owner's of the log dirs, through directories that nobody else can write.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
+from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
+from logagent.errors import ConfigError, LogAgentError, UsageError
+from logagent.files.limits import CONFIG, PROPERTIES, UNIT
+from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
+from logagent.host.brokers.units import UNIT_DIRS, BrokerUnit, broker_units
+from logagent.host.linux.planned_mounts import mount_points
+from logagent.host.linux.trusted import Untrusted, read_trusted, sole_owner, trusted_path
+from logagent.host.state.state_dir import DEFAULT_STATE_DIR
+from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control
+from logagent.settings import Settings
+
+ROOT = frozenset({0})
+_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The drop-in of one service: where it belongs and what it says. `left_out`: what was not believed, and why."""
+
+    service: str
+    place: str
+    text: str
+    left_out: tuple[str, ...]
+    state_dir: str
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    config: str
+    server: ServerProperties
+    owner: int
+    unit: BrokerUnit | None
+
+
+def service_of(name: str | None) -> tuple[str, str, str]:
+    """Service, configuration file and command of an instance (None: the only one). Raises UsageError."""
+    if name is None:
+        return "logagent.service", str(DEFAULT_CONFIG), "logagent setup --execute"
+    if not _NAME.fullmatch(name) or name in ("logagent", ".", "..") or name.startswith("-"):
+        raise UsageError(f"{name} is not the name of an instance", hint="NAME of /etc/logagent/NAME.toml")
+    return f"logagent@{name}.service", f"{INSTANCE_DIR}/{name}.toml", f"logagent setup {name} --execute"
+
+
+def place_of(service: str) -> str:
+    """Where the drop-in of a service belongs."""
+    return f"/etc/systemd/system/{service}.d/{NAME}"
+
+
+def look(name: str | None) -> Setup:
+    """The drop-in that this host needs now. Raises UsageError, ConfigError, Untrusted, LogAgentError."""
+    service, file, command = service_of(name)
+    settings = _settings(file, needed=name is not None)
+    left_out: list[str] = []
+    broker = _broker(settings, left_out)
+    user, group, uid, gid = _user(broker)
+    if broker.owner not in (0, uid):
+        raise Untrusted(
+            f"user {broker.owner} can change {broker.config}, and the broker runs as {user}",
+            hint="give it and the directories above it to root",
+        )
+    wanted = {path: {0, uid} for path in broker.server.log_dirs}
+    wanted = {path: {0, uid, *_owner(path)} for path in _configured(settings)} | wanted
+    left_out += [f"{path}: not a place to be opened" for path in wanted if not allowed(path)]
+    paths = tuple(dict.fromkeys(_resolved(path, owners) for path, owners in wanted.items() if allowed(path)))
+    if not paths:
+        raise LogAgentError(f"{broker.config} names no log dir that may be opened", hint="; ".join(left_out) or None)
+    mounts = tuple(mount_points(UNIT_DIRS, _root_only))
+    facts = SetupFacts(command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts)
+    state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
+    return Setup(service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid)
+
+
+def _settings(file: str, *, needed: bool) -> Settings:
+    try:
+        read_trusted(file, CONFIG, ROOT)
+    except FileNotFoundError:
+        if needed:
+            raise ConfigError(f"{file}: not there", problems=(f"{file}: not there",)) from None
+        return Settings()
+    except OSError as e:
+        raise ConfigError(f"{file}: {e.strerror}", problems=(f"{file}: {e.strerror}",)) from e
+    settings = load(file, environ={}).settings
+    if needed and settings.kafka.config is None:
+        problem = f"{file}: kafka.config: is not set; the file of an instance names its broker"
+        raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers of this host")
+    return settings
+
+
+def _root_only(path: str) -> bytes:
+    """A file of root's; nothing of any other."""
+    try:
+        return read_trusted(path, UNIT, ROOT)
+    except (OSError, LogAgentError):
+        return b""
+
+
+def _units() -> list[BrokerUnit]:
+    return broker_units(content=lambda path: read_trusted(path, UNIT, ROOT))
+
+
+def _broker(settings: Settings, left_out: list[str]) -> _Broker:
+    """The only broker that can be believed: the configured one, else by units, else by the usual places."""
+    units = _units()
+    if settings.kafka.config is not None:
+        return _read(settings.kafka.config, units)
+    found: dict[str, _Broker] = {}
+    for path in dict.fromkeys([*(u.launch.config for u in units), *USUAL_SERVER_PROPERTIES]):
+        if not os.path.lexists(path):
+            continue
+        try:
+            broker = _read(path, units)
+        except LogAgentError as e:
+            left_out.append(f"{path}: {e}")
+            continue
+        if broker.server.process_roles != ["controller"] and (broker.unit is not None or not is_sample(broker.server)):
+            found.setdefault(os.path.realpath(path), broker)
+    started = [b for b in found.values() if b.unit is not None and b.unit.enabled]
+    brokers = started if len(started) == 1 else list(found.values())
+    if len(brokers) == 1:
+        return brokers[0]
+    problems = tuple(f"{b.config}: one of several" for b in brokers) or tuple(left_out)
+    raise ConfigError(
+        "several brokers were found" if brokers else "no broker was found that can be believed",
+        problems=problems or ("no root-owned unit starts a broker, and the usual places have no server.properties",),
+        hint=f"name it: kafka.config in {DEFAULT_CONFIG}; of several, one instance for each: logagent setup NAME",
+    )
+
+
+def _read(config: str, units: list[BrokerUnit]) -> _Broker:
+    """One server.properties, of root's or of one other user's. Raises Untrusted, ConfigError."""
+    try:
+        owner = sole_owner(config)
+        data = read_trusted(config, PROPERTIES, {0, owner})
+        real = trusted_path(config, {0, owner})
+    except OSError as e:
+        raise ConfigError(f"{config}: {e.strerror}", problems=(f"{config}: {e.strerror}",)) from e
+    if has_control(config):
+        raise Untrusted(f"{config}: control characters")
+    mine = [u for u in units if os.path.realpath(u.launch.config) == real]
+    mine.sort(key=lambda u: not u.enabled)
+    return _Broker(config, parse_server_properties(data, config), owner, mine[0] if mine else None)
+
+
+def _user(broker: _Broker) -> tuple[str, str, int, int]:
+    """Whom the service runs as and its group, as told and by number: the unit's user, else the log dirs' owner."""
+    unit = broker.unit
+    owners = _owners(broker.server)
+    if unit is not None and unit.user is not None:
+        try:
+            entry = pwd.getpwuid(int(unit.user)) if unit.user.isdecimal() else pwd.getpwnam(unit.user)
+        except KeyError:
+            raise LogAgentError(f"{unit.name} runs as user {unit.user}, whom this host does not know") from None
+        uid, gid, how = entry.pw_uid, entry.pw_gid, f"{unit.name} runs as root"
+    elif len({uid for uid, _ in owners.values()}) == 1:
+        uid, gid = next(iter(owners.values()))
+        how = "the log dirs belong to root"
+    else:
+        said = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them is there"
+        raise LogAgentError(f"whose the log dirs are cannot be told: {said}", hint="mount their disks first")
+    if uid == 0:
+        raise LogAgentError(
+            f"{how}, and logagent never runs as root", hint="run the broker as a user of its own, who owns the log dirs"
+        )
+    wrong = [path for path, (owner, _) in owners.items() if owner != uid]
+    if wrong:
+        raise LogAgentError(f"{wrong[0]} belongs to user {owners[wrong[0]][0]}, but the broker runs as user {uid}")
+    if unit is not None and unit.group is not None:
+        with suppress(KeyError):
+            gid = int(unit.group) if unit.group.isdecimal() else grp.getgrnam(unit.group).gr_gid
+    return _told(uid), str(gid), uid, gid
+
+
+def _told(uid: int) -> str:
+    with suppress(KeyError):
+        name = pwd.getpwuid(uid).pw_name
+        return name if _USER.fullmatch(name) else str(uid)
+    return str(uid)
+
+
+def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:
+    """User and group of the log dirs that are there."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in server.log_dirs:
+        with suppress(OSError):
+            seen = os.stat(path)
+            found[path] = (seen.st_uid, seen.st_gid)
+    return found
+
+
+def _configured(settings: Settings) -> list[str]:
+    """What logagent's own configuration, which is root's, wants to write to."""
+    wanted = list(settings.cleanup.quarantine_dirs)
+    if settings.metrics.textfile is not None:
+        wanted.append(os.path.dirname(settings.metrics.textfile))
+    if settings.publish.store is not None:
+        wanted.append(settings.publish.store)
+    return wanted
+
+
+def _owner(path: str) -> set[int]:
+    try:
+        return {os.stat(path).st_uid}
+    except OSError:
+        return set()
+
+
+def _resolved(path: str, owners: set[int]) -> str:
+    """Where `path` leads, through nobody's directories but those of `owners`, whatever of it is there yet.
+
+    Raises Untrusted, also where it leads to a place of the system.
+    """
+    there, missing = path.rstrip("/"), ""
+    while not os.path.lexists(there) and there:
+        there, _, name = there.rpartition("/")
+        missing = f"/{name}{missing}"
+    try:
+        found = trusted_path(there or "/", owners, others_may_write=True).rstrip("/") + missing
+    except OSError as e:
+        raise Untrusted(f"{path}: {e.strerror}") from e
+    if not allowed(found):
+        raise Untrusted(f"{path} leads to {found}, which is not a place to be opened")
+    return found

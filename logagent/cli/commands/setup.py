@@ -1,0 +1,57 @@
+"""`logagent setup`: the drop-in that fits the service to this host's broker."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from logagent.agent.setup.look import look
+from logagent.agent.setup.write import current, verify, write
+from logagent.cli.render import visible
+from logagent.errors import UsageError
+from logagent.host.state.as_root import make_as_root
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--execute", is_flag=True, help="Write the drop-in (only shown otherwise).")
+def setup(name: str | None, execute: bool) -> None:
+    """Show, or write, the drop-in that tells logagent.service whom to run as and where it may write.
+
+    With NAME it is for logagent@NAME.service and /etc/logagent/NAME.toml, one of several brokers on a host.
+
+    The broker is the one of kafka.config, else the only one that a unit starts or that is configured in a usual place.
+    The user is that of the broker's unit, else the owner of the log dirs, never root. Believed are only files that root
+    (of server.properties: root or the owner of the log dirs) owns, in directories that nobody else can write; running
+    processes are not. Needs root. Run it again when log.dirs or the user has changed: logagent doctor says so.
+
+    \b
+    Exit status:
+      0   shown, or written and verified by systemd-analyze
+      1   something was not believed, or could not be written
+      2   wrong usage, or not root
+      78  the configuration is wrong, or it is not clear which broker is meant
+    """
+    if os.geteuid() != 0:
+        raise UsageError("setup needs root", hint="sudo logagent setup")
+    made = look(name)
+    for line in made.left_out:
+        _say(f"left out: {line}")
+    click.echo(f"# {made.place}")
+    click.echo("\n".join(visible(line) for line in made.text.splitlines()))
+    unasked = verify(made)
+    _say("systemd-analyze verify has nothing against it" if unasked is None else f"not verified: {unasked}")
+    same = current(made) == made.text
+    restart = f"systemctl daemon-reload && systemctl restart {made.service}"
+    if not execute:
+        _say("it stands there already" if same else "nothing was written yet; --execute writes it")
+        return
+    write(made)
+    # The broker's user may need its journal before the service has ever started (`logagent prestart`).
+    make_as_root(made.state_dir, (made.uid, made.gid))
+    _say(f"it stood there already; if the service has not read it: {restart}" if same else f"written; now: {restart}")
+
+
+def _say(message: str) -> None:
+    click.echo(visible(message), err=True)

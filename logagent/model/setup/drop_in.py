@@ -1,0 +1,106 @@
+"""The drop-in of logagent.service: whom it runs as, and the only places that it may write to. Pure decisions.
+
+The mount point is opened, not the log dir below it: systemd would bind the log dir into the service's own namespace,
+where it stays writable after the host unmounted the disk and keeps the device busy. `-`, and After= in place of
+RequiresMountsFor=: a missing or dying disk must neither keep the service from starting nor stop it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NAME = "50-logagent-setup.conf"
+# Nothing here, nor below, is ever opened for writing, whatever server.properties says.
+SYSTEM_PATHS = (
+    "/bin", "/boot", "/dev", "/efi", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr",
+)  # fmt: skip
+# These hold more than one program's things: a directory below is fine, the directory itself is not.
+SHARED_PATHS = ("/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")
+_TMP = ("/tmp/", "/var/tmp/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupFacts:
+    """What a drop-in is made of.
+
+    command: what writes it again. config: the server.properties. user: a name or number, never root's. group: the
+    same. paths: every directory to be written to, absolute, without symlinks. mounts: every mount point of the host,
+    now or at boot.
+    """
+
+    command: str
+    config: str
+    user: str
+    group: str
+    paths: tuple[str, ...]
+    mounts: tuple[str, ...]
+
+
+def drop_in(facts: SetupFacts) -> str:
+    """The text of the drop-in. `allowed` holds for every path in `facts`."""
+    points = dict.fromkeys(p for path in facts.paths if (p := mount_point(path, facts.mounts)) is not None)
+    lines = [
+        f"# Written by `{facts.command}`, from {quoted(facts.config)}.",
+        "# Run it again when log.dirs or the broker's user has changed. What you add belongs in another drop-in.",
+        "[Unit]",
+        *(f"After={unit_of_mount(point)}" for point in points),
+        "",
+        "[Service]",
+        f"User={facts.user}",
+        f"Group={facts.group}",
+    ]
+    opened = dict.fromkeys(writable(path, facts.mounts) for path in facts.paths)
+    lines += [f"ReadWritePaths={quoted(f'-{path}')}" for path in opened]
+    if any(path.startswith(_TMP) for path in facts.paths):
+        lines.append("PrivateTmp=no")
+    return "\n".join(lines) + "\n"
+
+
+def allowed(path: str) -> bool:
+    """Whether `path` may be opened: absolute, plain, no place of the system's and none that many share."""
+    if not path.startswith("/") or ".." in path.split("/") or has_control(path):
+        return False
+    path = os.path.normpath(path).replace("//", "/")
+    return path not in SHARED_PATHS and not any(path == s or path.startswith(f"{s}/") for s in SYSTEM_PATHS)
+
+
+def has_control(text: str) -> bool:
+    """Whether something in `text` could end a line of a unit file, or is no text at all.
+
+    systemd ends lines at CR and NUL too, and its lines are UTF-8.
+    """
+    return not text.isprintable() or any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def mount_point(path: str, mounts: Sequence[str]) -> str | None:
+    """The mount point that `path` lies on, None for the root file system."""
+    above = [m for m in mounts if m != "/" and (path == m or path.startswith(f"{m.rstrip('/')}/"))]
+    return max(above, key=len, default=None)
+
+
+def writable(path: str, mounts: Sequence[str]) -> str:
+    """What to open for `path`: its mount point, unless that belongs to others too."""
+    point = mount_point(path, mounts)
+    return point if point is not None and allowed(point) else path
+
+
+def unit_of_mount(path: str) -> str:
+    """The name of the mount unit of `path`, as `systemd-escape --path --suffix=mount` says it."""
+    escaped = ""
+    for i, byte in enumerate(os.fsencode(path.strip("/"))):
+        character = chr(byte)
+        if character == "/":
+            escaped += "-"
+        elif (character.isascii() and character.isalnum()) or character in ":_" or (character == "." and i > 0):
+            escaped += character
+        else:
+            escaped += f"\\x{byte:02x}"
+    return f"{escaped}.mount"
+
+
+def quoted(path: str) -> str:
+    """`path` as a word of a unit file: `%` starts a specifier there, and white space ends a word."""
+    word = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{word}"'
