@@ -28,7 +28,8 @@ def installed(name: str, package: Path, scratch: Path) -> None:
     with unpacked(name, scratch) as root:
         (root / "root/logagent.deb").write_bytes(package.read_bytes())
         enter(root, "apt-get update -q; apt-get install -y -q --no-install-recommends /root/logagent.deb", timeout=600)
-        said = enter(root, "logagent --version; systemctl is-enabled logagent; id -un kafka; ! ls -d /var/lib/logagent 2>&1;"
+        said = enter(root, "logagent --version; systemctl is-enabled logagent; id -un kafka; "
+                           "! ls -d /var/lib/logagent 2>&1; "
                            "find /usr/lib/logagent -name '*.pyc' | wc -l; readlink -f /usr/bin/python3")  # fmt: skip
         print("    " + said.stdout.strip().replace("\n", "\n    "))
         refused = enter(root, "logagent run", check=False)
