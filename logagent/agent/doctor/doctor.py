@@ -30,6 +30,7 @@ from logagent.agent.doctor.host import (
 )
 from logagent.agent.session.log_dirs import LogDirs
 from logagent.agent.session.target import Target, resolve_target
+from logagent.agent.setup.look import look_at_setup
 from logagent.broker.files.server_properties import read_server_properties
 from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
 from logagent.errors import ConfigError, LogAgentError
@@ -68,6 +69,8 @@ def examine(question: Question, clock: Clock) -> DoctorFacts:
     config, target = _configuration(question, found)
     instance = config.instance
     service = look_at_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
+    if service is not None:
+        service = replace(service, setup=look_at_setup(instance))
     log_dirs = _answering(target.log_dirs) if target is not None else ()
     subject, identity = find_subject(question.user, service, question.state_dir, log_dirs)
     daemon = look_at_daemon(question.state_dir)

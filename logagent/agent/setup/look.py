@@ -13,20 +13,23 @@ import pwd
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
 from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.limits import CONFIG, PROPERTIES, UNIT
 from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
-from logagent.host.brokers.units import UNIT_DIRS, BrokerUnit, broker_units
+from logagent.host.brokers.units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
 from logagent.host.linux.planned_mounts import mount_points
 from logagent.host.linux.trusted import Untrusted, read_trusted, sole_owner, trusted_path
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
+from logagent.model.doctor.facts import SetupLook
 from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control
 from logagent.settings import Settings
 
 ROOT = frozenset({0})
+_CONDITION = "ConditionDirectoryNotEmpty"
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
@@ -88,6 +91,35 @@ def look(name: str | None) -> Setup:
     facts = SetupFacts(command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts)
     state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
     return Setup(service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid)
+
+
+def look_at_setup(name: str | None) -> SetupLook | None:
+    """How the drop-in that stands there fits, for doctor. Not root, one may not see enough to tell."""
+    service, _, command = service_of(name)
+    place = place_of(service)
+    there = drop_in_there(place)
+    if there is None:
+        return SetupLook(place=place, state="missing", command=command) if _waits_for_one(service) else None
+    try:
+        state: Literal["fits", "differs"] = "fits" if look(name).text == there else "differs"
+    except (LogAgentError, OSError) as e:
+        return SetupLook(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
+    return SetupLook(place=place, state=state, command=command)
+
+
+def drop_in_there(place: str) -> str | None:
+    """What stands in the place of the drop-in now; None where there is none, or none of root's."""
+    try:
+        return read_trusted(place, UNIT, ROOT).decode("utf-8", "replace")
+    except (OSError, LogAgentError):
+        return None
+
+
+def _waits_for_one(service: str) -> bool:
+    """Whether the unit starts only with a drop-in, and has none."""
+    unit = read_unit(service)
+    folders = [line.value.lstrip("|") for line in unit.settings.get(_CONDITION, ())] if unit is not None else []
+    return bool(folders) and not any(os.path.isdir(folder) and os.listdir(folder) for folder in folders)
 
 
 def _settings(file: str, *, needed: bool) -> Settings:

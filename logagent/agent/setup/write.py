@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from logagent.agent.setup.look import ROOT, Setup
+from logagent.agent.setup.look import ROOT, Setup, drop_in_there
 from logagent.errors import LogAgentError
 from logagent.files.limits import UNIT
 from logagent.host.brokers.units import UNIT_DIRS, read_unit
@@ -63,18 +63,10 @@ def write(setup: Setup) -> None:
             os.mkdir(folder, 0o755)
         if trusted_path(folder, ROOT) != folder:
             raise Untrusted(f"{folder} is a symlink")
-        if current(setup) != setup.text:
+        if drop_in_there(setup.place) != setup.text:
             _replace(folder, os.path.basename(setup.place), setup.text)
     except OSError as e:
         raise LogAgentError(f"{setup.place}: {e.strerror}", hint="nothing was written") from e
-
-
-def current(setup: Setup) -> str | None:
-    """What stands in the place of the drop-in now; None where there is none, or none that can be read."""
-    try:
-        return read_trusted(setup.place, UNIT, ROOT).decode("utf-8", "replace")
-    except (OSError, LogAgentError):
-        return None
 
 
 def _replace(folder: str, name: str, text: str) -> None:

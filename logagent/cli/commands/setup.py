@@ -6,8 +6,8 @@ import os
 
 import click
 
-from logagent.agent.setup.look import look
-from logagent.agent.setup.write import current, verify, write
+from logagent.agent.setup.look import drop_in_there, look
+from logagent.agent.setup.write import verify, write
 from logagent.cli.render import visible
 from logagent.errors import UsageError
 from logagent.host.state.as_root import make_as_root
@@ -42,7 +42,7 @@ def setup(name: str | None, execute: bool) -> None:
     click.echo("\n".join(visible(line) for line in made.text.splitlines()))
     unasked = verify(made)
     _say("systemd-analyze verify has nothing against it" if unasked is None else f"not verified: {unasked}")
-    same = current(made) == made.text
+    same = drop_in_there(made.place) == made.text
     restart = f"systemctl daemon-reload && systemctl restart {made.service}"
     if not execute:
         _say("it stands there already" if same else "nothing was written yet; --execute writes it")

@@ -142,6 +142,7 @@ class LogDirLook:
 class ServiceLook:
     """The unit of our daemon. known_by: "systemd" or "files". properties: as `systemctl show` names them. user_place:
     the line that sets `User=`. main_pid: of the running service; sandbox: its own view of the mounts of paths we need.
+    setup: how the drop-in of `logagent setup` fits, None where there is none and none is needed, or it cannot be told.
     """
 
     unit: str
@@ -153,6 +154,18 @@ class ServiceLook:
     active: str | None = None
     main_pid: int | None = None
     sandbox: Mapping[str, MountLook] = field(default_factory=dict)
+    setup: SetupLook | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupLook:
+    """The drop-in of `logagent setup`. state: "missing" where the unit does not start without one, "differs" where it
+    would be written in other words now, "refused" where it would not be written (`why`). command: writes it."""
+
+    place: str
+    state: Literal["fits", "missing", "differs", "refused"]
+    command: str
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

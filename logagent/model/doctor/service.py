@@ -33,11 +33,27 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
         hint = "the commands work without it; the packages install logagent.service"
         yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
-    found = [*_blind(s), *_paths(f, s), *_failed(s)]
+    found = [*_setup(s), *_blind(s), *_paths(f, s), *_failed(s)]
     if not found:
         state = s.active or "state unknown: systemd does not answer"
         yield works("service", s.unit, f"{state}; user {s.user or 'root'}; nothing in the unit blocks the agent")
     yield from found
+
+
+def _setup(s: ServiceLook) -> Iterator[Finding]:
+    """Whether the drop-in still says what `logagent setup` would write."""
+    look = s.setup
+    if look is None or look.state == "fits":
+        return
+    says = {
+        "missing": f"{s.unit} is not set up yet: it does not start without a drop-in",
+        "differs": "it no longer fits server.properties, the broker's user or the mounts",
+        "refused": f"it could not be written again: {look.why}",
+    }[look.state]
+    hint = f"look at what `{look.command.removesuffix(' --execute')}` shows first"
+    then = f"systemctl daemon-reload && systemctl restart {s.unit}"
+    change = Change(line=look.command, then=then) if look.state != "refused" else None
+    yield fatal("setup-outdated" if look.state != "missing" else "not-set-up", look.place, says, hint, change=change)
 
 
 def _blind(s: ServiceLook) -> Iterator[Finding]:
@@ -66,8 +82,8 @@ def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
                 "unit-blocks",
                 path,
                 f"{reason}: {s.unit} cannot write there",
-                "`systemctl daemon-reload` makes logagent's generator open what server.properties names now; what it"
-                " leaves out (places of the system), open yourself",
+                "`logagent setup` (as root) opens what server.properties names; places of the system it leaves out:"
+                " open yourself",
                 change=unit_change(s, line),
             )
             continue

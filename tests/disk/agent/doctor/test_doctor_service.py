@@ -58,17 +58,30 @@ def test_what_a_drop_in_would_block(host: DoctorHost, setting: str, code: str, l
     assert cured.codes() == set(), cured.findings
 
 
-def test_the_packages_units_block_nothing_that_the_generator_opens(host: DoctorHost) -> None:
+def test_the_packaged_unit_works_once_it_is_set_up_and_doctor_says_when_it_no_longer_fits(host: DoctorHost) -> None:
     host.write(UNIT_FILE, (PACKAGED / "logagent.service").read_text())
+    host.write("/usr/bin/logagent", "#!/bin/sh\n", 0o755)
+    host.run("sh", "-c", "rm -f /etc/fstab; chmod 755 / /etc /etc/systemd /srv /etc/kafka /etc/logagent")
     said = host.diagnose()
+    assert said.codes() == {"unit-blocks", "not-set-up"}
     assert {f["path"] for f in said.findings if f["code"] == "unit-blocks"} == {D1, D2}
-    opened = '[Service]\nReadWritePaths="-/srv/kafka"\nUser=kafka\n'
-    host.write("/run/systemd/generator/logagent.service.d/50-log-dirs.conf", opened)
+    assert said.change("not-set-up")["line"] == "logagent setup --execute"
+    assert host.logagent("setup", "--execute").status == 0
     said = host.diagnose()
-    assert (said.status, said.codes()) == (0, set())
-    # What the generator says of the user is no place for an administrator to write in.
-    host.own(DISK, 6093)
-    assert host.diagnose().change("other-owner")["file"] == OVERRIDE
+    assert (said.status, said.codes()) == (0, set()), said.findings
+    # log.dirs has another one now.
+    host.run("cp", "-a", D2, "/srv/third")
+    host.run("rm", "-r", D2)
+    text = host.path(PROPERTIES).read_text()
+    host.write(PROPERTIES, f"{text}\nlog.dirs={D1},/srv/third\n")
+    said = host.diagnose()
+    assert "setup-outdated" in said.codes()
+    assert said.change("setup-outdated")["line"] == "logagent setup --execute"
+    assert host.logagent("setup", "--execute").status == 0
+    assert not {"setup-outdated", "unit-blocks"} & host.diagnose().codes()
+    # Nobody else may write the file that it is made from.
+    host.path(PROPERTIES).chmod(0o666)
+    assert "can be written by others" in host.diagnose().of("setup-outdated")["says"]
 
 
 def test_a_disk_of_its_own_is_opened_by_its_mount_point(host: DoctorHost) -> None:
