@@ -7,7 +7,6 @@ RequiresMountsFor=: a missing or dying disk must neither keep the service from s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,7 +61,7 @@ def allowed(path: str) -> bool:
     """Whether `path` may be opened: absolute, plain, no place of the system's and none that many share."""
     if not path.startswith("/") or ".." in path.split("/") or has_control(path):
         return False
-    path = os.path.normpath(path).replace("//", "/")
+    path = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
     return path not in SHARED_PATHS and not any(path == s or path.startswith(f"{s}/") for s in SYSTEM_PATHS)
 
 
@@ -89,7 +88,7 @@ def writable(path: str, mounts: Sequence[str]) -> str:
 def unit_of_mount(path: str) -> str:
     """The name of the mount unit of `path`, as `systemd-escape --path --suffix=mount` says it."""
     escaped = ""
-    for i, byte in enumerate(os.fsencode(path.strip("/"))):
+    for i, byte in enumerate(path.strip("/").encode("utf-8", "surrogateescape")):
         character = chr(byte)
         if character == "/":
             escaped += "-"
