@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -12,10 +14,11 @@ from logagent.agent.session.plan_prestart import BudgetSpent, looking_at_most, p
 from logagent.agent.session.session import Session
 from logagent.cli.documents import finding_row
 from logagent.cli.options import Call, common
-from logagent.cli.plans import carry_out, set_status, show_plan
+from logagent.cli.plans import Done, carry_out, set_status, show_plan
 from logagent.cli.render import dump
 from logagent.cli.session import session_of
 from logagent.errors import Exit, LogAgentError, UsageError
+from logagent.host.linux.child import work_in_child
 from logagent.model.facts import Facts
 from logagent.model.records import PartitionDir
 from logagent.model.times import rfc3339
@@ -23,10 +26,11 @@ from logagent.settings import parse_duration
 
 if TYPE_CHECKING:
     from logagent.documents.check import FindingDoc
-    from logagent.documents.plans import PlanDoc
 
 # How long to wait for another logagent to finish acting: a broker is waiting behind us.
 EXECUTOR_WAIT_SECONDS = 1.0
+# What the work leaves of the budget to end in an orderly way, at most.
+_TELLING_SECONDS = 0.2
 
 
 @click.command()
@@ -35,26 +39,30 @@ EXECUTOR_WAIT_SECONDS = 1.0
 @click.option("--dry-run", is_flag=True, help="Only say what would be renamed.")
 @common
 def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
-    """Set due orphans aside and mark strays past their retention, right before the broker starts. Only renames."""
+    """Set due orphans aside and mark strays past their retention, right before the broker starts. Only renames.
+
+    The work is done by a child process, which is given up at the end of the budget whatever it waits for.
+    """
     try:
         allowed = parse_duration(budget) / 1000
     except ValueError as e:
         raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
     started = time.monotonic()
-    run = _Run(call, started + allowed)
+    step = _Step()
     try:
-        run.act(dry_run=dry_run)
-    except BudgetSpent:
-        run.skipped = f"the budget of {budget} was spent on looking; nothing was renamed"
-    except LogAgentError as e:
-        run.skipped = str(e)
-    if run.skipped is not None:
-        call.say(f"prestart: {run.skipped}")
-    fatal = [f for f in run.findings if f["severity"] == "fatal"]
+        found = work_in_child(lambda: _Run(call, started + _ours(allowed), step).act(dry_run=dry_run), allowed)
+    except TimeoutError:
+        found = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
+    call.record_status(found.status)
+    if found.done is not None and not call.json:
+        show_plan(call, found.done)
+    if found.skipped is not None:
+        call.say(f"prestart: {found.skipped}")
+    fatal = [f for f in found.findings if f["severity"] == "fatal"]
     for finding in fatal:
         call.say(f"the broker would not start: {finding['path']}: {finding['says']} ({finding['hint']})")
     if strict and fatal:
-        call.came_to(Exit.CHECK_FATAL)
+        call.record_status(Exit.CHECK_FATAL)
     if call.json:
         dump(
             {
@@ -62,36 +70,79 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "at": rfc3339(time.time_ns() // 1_000_000),
                 "budget_ms": int(allowed * 1000),
                 "spent_ms": int((time.monotonic() - started) * 1000),
-                "skipped": run.skipped,
-                "plan": run.document,
-                "findings": run.findings,
+                "skipped": found.skipped,
+                "plan": found.done.document if found.done is not None else None,
+                "findings": found.findings,
             }
         )
 
 
-class _Run:
-    """One prestart: what came of it, also where it ended early."""
+def _ours(allowed: float) -> float:
+    """The part of the budget for the work itself, so that it mostly ends by itself and can say how far it came."""
+    return allowed - min(_TELLING_SECONDS, allowed / 10)
 
-    def __init__(self, call: Call, deadline: float) -> None:
+
+class _Step:
+    """What the child is doing, for whoever gives it up: memory that both see."""
+
+    _BYTES = 512
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, self._BYTES)
+        self.note("starting")
+
+    def note(self, doing: str) -> None:
+        self._shared[:] = doing.encode("utf-8", "replace")[: self._BYTES].ljust(self._BYTES)
+
+    def text(self) -> str:
+        return self._shared[:].decode("utf-8", "replace").strip()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What came of one prestart. skipped: why it ended early."""
+
+    status: Exit
+    skipped: str | None = None
+    done: Done | None = None
+    findings: list[FindingDoc] = field(default_factory=list)
+
+
+class _Run:
+    """One prestart, in the child: disks, journal and configuration are touched by nobody else."""
+
+    def __init__(self, call: Call, deadline: float, step: _Step) -> None:
         self.call = call
         self.deadline = deadline
-        self.skipped: str | None = None
-        self.document: PlanDoc | None = None
-        self.findings: list[FindingDoc] = []
+        self.found = _Found(call.status)
+        self._step = step
 
     def _left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def act(self, *, dry_run: bool) -> None:
+    def act(self, *, dry_run: bool) -> _Found:
+        try:
+            self._act(dry_run=dry_run)
+        except BudgetSpent:
+            self.found.skipped = f"the budget was spent while {self._step.text()}"
+        except LogAgentError as e:
+            self.found.skipped = str(e)
+        self.found.status = self.call.status
+        return self.found
+
+    def _act(self, *, dry_run: bool) -> None:
+        self._step.note("opening the state dir, the journal and the log dirs; nothing was renamed")
         wait = max(0.0, min(EXECUTOR_WAIT_SECONDS, self._left()))
         with session_of(self.call, act=not dry_run, wait_seconds=wait) as session:
             with looking_at_most(self._left()):
+                self._step.note("looking at assignments and log dirs; nothing was renamed")
                 session.read_assignments()
                 session.take_inventory()
                 facts = session.facts()
                 plan = plan_prestart(session, facts)
                 self._check(session)
-            done = carry_out(
+            self._step.note("renaming; what was done is in the journal (logagent history)")
+            self.found.done = carry_out(
                 self.call,
                 session,
                 facts,
@@ -100,10 +151,7 @@ class _Run:
                 stop=lambda: self._left() <= 0,
                 look=lambda dirs: self._look_in_time(session, dirs, facts),
             )
-        self.document = done.document
-        set_status(self.call, done.plan, done.execution)
-        if not self.call.json:
-            show_plan(self.call, done)
+        set_status(self.call, self.found.done.plan, self.found.done.execution)
 
     def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
         """Looking again before the act counts too. Where it takes too long nothing is done with what it gives: the
@@ -118,4 +166,4 @@ class _Run:
         from logagent.agent.check.check import run_check
 
         report = run_check(session, timeout=max(0.1, self._left()), deep=False, about_to_start=True)
-        self.findings = [finding_row(f) for f in report.findings]
+        self.found.findings = [finding_row(f) for f in report.findings]

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -15,6 +16,7 @@ from logagent.agent.session.target import resolve_target
 from logagent.cli.options import Call, common
 from logagent.config import load as load_settings
 from logagent.errors import Exit, Halted
+from logagent.host.linux.child import Child
 from logagent.host.linux.malloc import share_one_arena
 from logagent.host.state.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
 
@@ -67,30 +69,14 @@ def answering(config: RunConfig) -> list[str]:
     Each is looked at by a child. A thread would do, but for a start as root: `setresuid` waits until every thread has
     heard of it, and one that sits in a call to a dead disk never does.
     """
-    children = {path: _look_at(path) for path in config.target.log_dirs}
+    children = {path: Child(lambda path=path: b"1" if os.path.isdir(path) else b"") for path in config.target.log_dirs}  # type: ignore[misc]
     deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
-    there: set[str] = set()
-    while children and time.monotonic() < deadline:
-        for path, pid in list(children.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                del children[path]
-                if status == 0:
-                    there.add(path)
-        if children:
-            time.sleep(0.005)
-    return [path for path in config.target.log_dirs if path in there]
-
-
-def _look_at(path: str) -> int:
-    """A child that ends with status 0 if `path` is a directory."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(0 if os.path.isdir(path) else 1)
-        finally:
-            os._exit(1)
-    return pid
+    there: list[str] = []
+    for path, child in children.items():
+        with suppress(OSError):  # TimeoutError is one, too
+            child.answer(max(0.0, deadline - time.monotonic()))
+            there.append(path)
+    return there
 
 
 def load(call: Call, *, anew: bool = False) -> RunConfig:

@@ -1,23 +1,28 @@
-"""Asks questions of the system as another user would: in a child process that becomes that user, looks, and ends.
+"""Has a question answered in a child process: by another user, or by a disk that may never answer.
 
-The process that asks keeps its own identity. The child changes nothing: it lists, asks `access(2)`, and may bind a port
-for a moment. It is given up after a while, because a hung disk answers nothing.
+A call to a hung disk cannot be ended, but whoever waits for it can stop waiting: the child is killed and left behind.
+One that sits in such a call dies before it makes another one. The process that asks keeps its own identity.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import pickle
 import select
 import signal
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+T = TypeVar("T")
 READ, WRITE, SEARCH = os.R_OK, os.W_OK, os.X_OK
+_PR_SET_PDEATHSIG = 1
 _WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 
 
@@ -30,31 +35,79 @@ class Identity:
     groups: tuple[int, ...]
 
 
-def ask_as(identity: Identity | None, question: Callable[[], Any], timeout: float) -> Any:
-    """What `question` returns (anything that JSON can hold) when `identity` asks it; None for ourselves.
+class Child:
+    """A child process that answers one question in bytes, from when it is made until `answer` or `end`.
 
-    Raises TimeoutError where no answer comes within `timeout` seconds, OSError where the child ended without one.
+    It takes no lock that a thread of ours could hold, as long as the question does not; with `identity` it becomes
+    that user first. It dies with us. `reap_seconds`: how long `end` waits for it to be gone.
     """
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        # Newer Pythons warn of any fork beside threads. The child takes no lock that a thread could hold: it asks the
-        # kernel, writes to a pipe, and ends without cleaning up.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        _answer(identity, question, writer)
-    os.close(writer)
-    try:
-        return _read(reader, timeout)
-    finally:
-        os.close(reader)
+
+    def __init__(
+        self, question: Callable[[], bytes], identity: Identity | None = None, reap_seconds: float = 1.0
+    ) -> None:
+        self._reap_seconds = reap_seconds
+        self._reader, writer = os.pipe()
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # Newer Pythons warn of any fork beside threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._reader)
+            _answer(parent, identity, question, writer)
+        os.close(writer)
+
+    def answer(self, timeout: float) -> bytes:
+        """What it answers. Raises TimeoutError where nothing comes within `timeout` seconds, OSError where it ended
+        without an answer; it is ended in any case."""
+        deadline = time.monotonic() + timeout
+        answer = bytearray()
+        try:
+            while True:
+                # What is there already counts, however late we come to look.
+                if not select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    raise TimeoutError(f"no answer within {timeout:g} s")
+                part = os.read(self._reader, 1 << 16)
+                if not part:
+                    break
+                answer += part
+        finally:
+            self.end()
+        if not answer:
+            raise OSError("the child that looked ended without an answer")
+        return bytes(answer)
+
+    def end(self) -> None:
+        os.close(self._reader)
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
         # One that sits in a call to a hung disk cannot be ended; it is left behind.
-        deadline = time.monotonic() + 1.0
-        while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+        deadline = time.monotonic() + self._reap_seconds
+        while os.waitpid(self.pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
             time.sleep(0.005)
+
+
+def ask_as(identity: Identity | None, question: Callable[[], Any], timeout: float) -> Any:
+    """What `question` returns (anything that JSON can hold) when `identity` asks it; None for ourselves. It only looks:
+    it lists, asks `access(2)`, and may bind a port for a moment. Raises as `Child.answer`."""
+    return json.loads(Child(lambda: json.dumps(question(), ensure_ascii=True).encode(), identity).answer(timeout))
+
+
+def work_in_child(work: Callable[[], T], timeout: float) -> T:
+    """`work()`, in a child: what it returns or raises (anything that pickle can hold). Raises TimeoutError when
+    `timeout` is over, and then returns at once. Only where there are no other threads."""
+    result, error = pickle.loads(Child(lambda: _outcome(work), reap_seconds=0.05).answer(timeout))
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+def _outcome(work: Callable[[], object]) -> bytes:
+    try:
+        return pickle.dumps((work(), None))
+    except Exception as error:
+        error.add_note("in a child process:\n" + "".join(traceback.format_exception(error)))
+        return pickle.dumps((None, error))
 
 
 def real_path(path: str, timeout: float) -> str | None:
@@ -100,34 +153,21 @@ def _closed(path: str, bits: int) -> dict[str, Any]:
     return {"lacks": words, "at": path, "exists": os.path.lexists(path)}
 
 
-def _answer(identity: Identity | None, question: Callable[[], Any], writer: int) -> NoReturn:
+def _answer(parent: int, identity: Identity | None, question: Callable[[], bytes], writer: int) -> NoReturn:
     try:
         if identity is not None:
             os.setgroups(identity.groups)
             os.setresgid(identity.gid, identity.gid, identity.gid)
             os.setresuid(identity.uid, identity.uid, identity.uid)
-        data = json.dumps(question(), ensure_ascii=True).encode()
-        while data:
-            data = data[os.write(writer, data) :]
+        # After that: another identity would take it back. Whoever asked may be gone already.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            data = question()
+            while data:
+                data = data[os.write(writer, data) :]
     except BaseException:
         os._exit(1)
     os._exit(0)
-
-
-def _read(reader: int, timeout: float) -> Any:
-    deadline = time.monotonic() + timeout
-    answer = bytearray()
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
-            raise TimeoutError(f"no answer within {timeout:g} s")
-        part = os.read(reader, 1 << 16)
-        if not part:
-            break
-        answer += part
-    if not answer:
-        raise OSError("the child that looked ended without an answer")
-    return json.loads(bytes(answer))
 
 
 def unlistable(path: str, most: int) -> tuple[int, str | None]:

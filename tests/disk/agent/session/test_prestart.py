@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import sqlite3
 import time
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.session.clocks import clocks_now
 from logagent.host.state.journal import Journal
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.disk.failing import format_log_dir, hanging_fs
 
 
 @pytest.fixture
@@ -63,3 +67,53 @@ def test_a_network_that_does_not_answer_does_not_outlast_the_budget(host: CliHos
         ran = host.run("prestart", "--budget", "1s", "--json")
         assert time.monotonic() - started < 8
     assert "budget" in ran.json["skipped"]
+
+
+HANGS = ("log dir", "state dir", "journal", "server.properties")
+
+
+@pytest.mark.parametrize("what", HANGS)
+def test_the_parent_leaves_at_the_deadline_whatever_hangs(host: CliHost, what: str) -> None:
+    """A broker's start waits for it. The process itself is measured, with its start-up."""
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    cycle_was(host, wall_ms_ahead=0)
+    before = host.partitions()
+    with ExitStack() as stack:
+        if what == "journal":
+            db = stack.enter_context(closing(sqlite3.connect(host.state / "journal.db", isolation_level=None)))
+            db.execute("BEGIN EXCLUSIVE")
+        else:
+            frozen = stack.enter_context(hanging_fs(host.root / "fuse"))
+            if what == "log dir":
+                format_log_dir(frozen.point)
+                host.set_property(f"log.dirs={host.d1},{frozen.point}")
+            elif what == "state dir":
+                shutil.copytree(host.state, frozen.point / "state")
+                host.state = frozen.point / "state"
+            else:
+                shutil.copy(host.properties, frozen.point / "server.properties")
+                host.configure(**{"kafka.config": str(frozen.point / "server.properties")})
+            frozen.hang()
+        empty = time.monotonic()
+        assert host.spawn("prestart", "--budget", "0ms", "--json").json["skipped"]
+        start_up = time.monotonic() - empty
+        started = time.monotonic()
+        ran = host.spawn("prestart", "--budget", "2s", "--json")
+        took = time.monotonic() - started
+        assert 1.5 < took < 2.5 + 2 * start_up
+        assert ran.status == 0
+        assert "budget" in ran.json["skipped"]
+        assert ran.json["spent_ms"] < 2_500
+    assert host.partitions() == before
+
+
+def test_a_child_that_was_given_up_does_nothing_when_its_disk_comes_back(host: CliHost) -> None:
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    before = host.partitions()
+    with hanging_fs(host.root / "fuse") as frozen:
+        host.set_property(f"log.dirs={host.d1},{frozen.point}")
+        frozen.hang()
+        assert host.run("prestart", "--budget", "1s", "--json").json["skipped"]
+        frozen.wake()
+    assert host.partitions() == before
+    assert host.run("prestart", "--budget", "60s", "--json").json["skipped"] is None, "nobody holds the executor lock"
