@@ -1,0 +1,48 @@
+"""ARCHITECTURE.md names files, functions and folders: every one of them is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`([\w/.]+\.py)(?:: ([\w.]+))?`", TEXT)))
+FOLDERS = sorted(set(re.findall(r"`([a-z_/]+/)`", TEXT)))
+
+
+def source_of(path: str) -> Path:
+    """Of the product, unless the path says that it is one of the tests."""
+    return ROOT / path if path.startswith("tests/") else ROOT / "logagent" / path
+
+
+def defines(tree: ast.AST, name: str) -> bool:
+    """Whether `name` (or `Class.method`) is defined in the body of `tree`."""
+    first, _, rest = name.partition(".")
+    found = (n for n in ast.iter_child_nodes(tree) if getattr(n, "name", None) == first)
+    return any(not rest or defines(n, rest) for n in found)
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_every_name_is_there(path: str, name: str) -> None:
+    source = source_of(path)
+    assert source.is_file(), path
+    assert not name or defines(ast.parse(source.read_text(encoding="utf-8")), name), f"{path}: {name}"
+
+
+def test_every_folder_is_there() -> None:
+    missing = [f for f in FOLDERS if not (ROOT / f).is_dir() and not (ROOT / "logagent" / f).is_dir()]
+    assert not missing and len(FOLDERS) > 20
+
+
+def test_every_room_is_on_the_map() -> None:
+    rooms = {p.name for p in (ROOT / "logagent").iterdir() if (p / "__init__.py").is_file()}
+    assert {f"{room}/" for room in rooms} <= set(FOLDERS)
+
+
+def test_the_walks_name_their_functions() -> None:
+    walks = re.findall(r"^## Walk \d:.*?(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
+    assert [len(re.findall(r"`[\w/]+\.py: ", walk)) > 6 for walk in walks] == [True] * 3
