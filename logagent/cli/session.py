@@ -17,7 +17,7 @@ from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, open_sess
 from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target, resolve_target
 from logagent.cli.options import Call
-from logagent.errors import Exit
+from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 
@@ -60,17 +60,35 @@ def take_inventory(session: Session, call: Call) -> None:
         session.take_inventory(progress.set_count)
 
 
-def read_assignments(session: Session, call: Call) -> None:
+def read_assignments(session: Session, call: Call, *, to_show: bool = False) -> None:
     """Read the sources; why one cannot be used is said where it leaves us without verdicts, else only with -v.
 
     That the Admin API is not configured is the operator's choice: `doctor` says it, commands only where they have no
-    other reason to give.
+    other reason to give. Raises UnreadableError or ConfigError where `--assignments` was asked for and cannot be used
+    (but not `to_show` what is wrong with it).
     """
     session.read_assignments()
+    in_vain = asked_for_in_vain(session, call)
+    if in_vain is not None and not to_show:
+        raise in_vain
     read = session.assignments
     for problem in read.problems:
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
         (call.detail if read.usable or chosen else call.say)(f"assignments: {problem}")
+
+
+def asked_for_in_vain(session: Session, call: Call) -> LogAgentError | None:
+    """What is wrong with the file of `--assignments`: without it nothing would be decided, and a command would end with
+    "nothing to do" as if all were well."""
+    if call.assignments is None or session.assignments.usable:
+        return None
+    says, hint = "; ".join(session.assignments.problems), "export it anew: logagent assignments export FILE"
+    try:
+        with open(call.assignments, "rb"):
+            return UnreadableError(f"--assignments: {says}", hint=hint)
+    except OSError as e:
+        problem = f"--assignments {call.assignments}: {e.strerror}"
+        return ConfigError(problem, problems=(problem,), hint="name a file that can be read")
 
 
 def note_health(call: Call, facts: Facts) -> None:

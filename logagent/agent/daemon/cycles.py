@@ -153,7 +153,7 @@ class Cycles:
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
         self._look(cycle, session)
         assert cycle.facts is not None
-        in_doubt = session.clock_problem() is not None
+        in_doubt = session.clock_watch.doubt() is not None
         cycle.plan = plan_cleanup(session, cycle.facts)
         self._carry_out(cycle, session)
         forget_failures_of_the_gone(session)

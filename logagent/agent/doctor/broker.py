@@ -107,12 +107,16 @@ def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
 
 
 def find_version(
-    target: Target, log_dirs: Iterable[LogDirLook], brokers: Iterable[BrokerLook], read: Assignments | None
+    target: Target,
+    log_dirs: Iterable[LogDirLook],
+    brokers: Iterable[BrokerLook],
+    read: Assignments | None,
+    cluster_id: str | None,
 ) -> KafkaVersion:
     """The version of the broker and what says so; one that starts holds nothing yet, and counts too."""
     holders = [d.pid for d in log_dirs if d.pid is not None and d.holder in (HolderState.HELD, HolderState.STARTING)]
     starting = [b.pid for b in brokers if b.chosen and b.pid is not None]
-    return which_version(look_at_versions(target, [*holders, *starting], read))
+    return which_version(look_at_versions(target, [*holders, *starting], read, cluster_id))
 
 
 def look_at_assignments(

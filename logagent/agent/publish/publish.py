@@ -110,7 +110,7 @@ class Publisher:
         yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, **whose})
         for log_dir in log_dirs:
             yield _line("log_dir", log_dir)
-        for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.journal.sightings())):
+        for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings())):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon ends")
             yield _line("dir", row)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import RecentAction
 from logagent.model.planning.queue import Mark
 from logagent.model.records import ActionKind, PartitionDir
-from logagent.settings import DAY_MS, CleanupSettings
+from logagent.settings import CleanupSettings
 
 
 def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Mark]:
@@ -68,16 +69,16 @@ def begun(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str
     return frozenset(found)
 
 
-def recent(journal: Journal, now_ms: int) -> tuple[RecentAction, ...]:
-    """What was renamed away or removed in the last 24 hours (a clock set back does not hide it)."""
-    return journal.taken_since(now_ms - DAY_MS)
+def recent(journal: Journal, since_ms: int) -> tuple[RecentAction, ...]:
+    """What was renamed away or removed since then (a clock set back does not hide it)."""
+    return journal.taken_since(since_ms)
 
 
-def proven_absent(journal: Journal, cleanup: CleanupSettings) -> frozenset[str]:
+def proven_absent(sightings: Iterable[Sighting], cleanup: CleanupSettings) -> frozenset[str]:
     """Topic ids that this host's broker said it does not know, as often and as long as an orphan has to be seen."""
     return frozenset(
         s.topic_id
-        for s in journal.sightings().values()
+        for s in sightings
         if s.topic_id is not None
         and s.reason in (Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED)
         and s.count >= cleanup.sightings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logagent.agent.session.session import Session
-from logagent.model.planning.retention import forgettable
+from logagent.model.planning.retention import DAY_MS, forgettable
 from logagent.model.records import Kind
 
 
@@ -21,7 +21,9 @@ def forget_failures_of_the_gone(session: Session) -> None:
 def forget_old_actions(session: Session) -> int:
     """After a whole inventory: settled actions that are old and that nothing needs. How many; raises JournalError."""
     there = {d.inode for d in session.of_kind(Kind.STRAY, Kind.DELETE)}
-    ids = forgettable(session.journal.settled(), there, _scanned(session), session.clock.now_ms())
+    # What the clock before a jump wrote down of the last day is of the last day.
+    a_day_ago = session.clock_watch.reaching_back(session.clock.now_ms() - DAY_MS)
+    ids = forgettable(session.journal.settled(), there, _scanned(session), a_day_ago + DAY_MS)
     session.journal.forget(ids)
     return len(ids)
 

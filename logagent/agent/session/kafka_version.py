@@ -11,9 +11,14 @@ from logagent.host.brokers.discovery import version_installed
 from logagent.model.health.kafka_version import VersionLook
 
 
-def look_at_versions(target: Target, broker_pids: Iterable[int], assignments: Assignments | None) -> VersionLook:
+def look_at_versions(
+    target: Target, broker_pids: Iterable[int], assignments: Assignments | None, cluster_id: str | None
+) -> VersionLook:
     """broker_pids: the processes that hold the log dirs, or (before they do) that run with this configuration."""
-    image = assignments.first if assignments is not None else None
+    # Also from assignments too old for verdicts: a metadata.version seldom goes back.
+    image = assignments.shown if assignments is not None else None
+    if image is not None and image.cluster_id != cluster_id:
+        image = None
     running = ((version_of_process(pid), pid) for pid in dict.fromkeys(broker_pids))
     version, pid = next(((v, pid) for v, pid in running if v is not None), (None, None))
     return VersionLook(

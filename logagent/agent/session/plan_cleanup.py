@@ -3,40 +3,49 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan
+from logagent.model.health.clock import ClockDoubt
+from logagent.model.planning.plan import Plan, Proposal, Waiting
 from logagent.model.planning.proposals import Ages, held_back, kept_while_offline, orphans, removals, strays, uncounted
 from logagent.model.records import Kind
 
 
-def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None) -> Plan:
+def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None, trust_clock: bool = False) -> Plan:
     """Removals first (they free space), oldest first, then strays past their retention, then proven orphans.
 
-    An acting session counts this inventory as a sighting of every orphan in it. Where a clock was set, nothing
-    is due.
+    This inventory counts as a sighting of every orphan in it, in a dry run too: it shows what would be done now. While
+    the clock is in doubt nothing is due; `trust_clock` is the operator's word that it is right.
     """
     cleanup = session.settings.cleanup
-    clock_trouble = session.count_sightings(facts) if session.acting else None
+    if trust_clock:
+        session.clock_watch.trust()
+    doubt, sightings = session.clock_watch.doubt(), session.count_sightings(facts)
     marks, begun = session.marks(), session.begun()
     kept, queue = kept_while_offline(session.queue(), facts)
     marked, marked_waiting = removals(queue, facts.now_ms)
     stray, stray_waiting = strays(
-        session.of_kind(Kind.STRAY), marks, begun, cleanup.stray_retention, facts.now_ms, session.attempts()
+        session.of_kind(Kind.STRAY),
+        marks,
+        begun,
+        cleanup.stray_retention,
+        facts.now_ms,
+        session.attempts(),
+        corrected=session.clock_watch.corrected,
     )
     ages = Ages(cleanup.sightings, cleanup.min_age)
-    orphan, orphan_waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
+    orphan, orphan_waiting = orphans(session.dirs, facts, sightings, ages, new_uuid)
     proposals, waiting = [*marked, *stray, *orphan], [*kept, *marked_waiting, *stray_waiting, *orphan_waiting]
-    if clock_trouble is not None:
-        proposals, waiting = [], [*held_back(proposals, clock_trouble), *waiting]
-    return session.plan(
-        proposals,
-        waiting,
-        facts=facts,
-        approve=approve,
-    )
+    if doubt is not None:
+        proposals, waiting = [], [*until_trusted(proposals, doubt), *waiting]
+    return session.plan(proposals, waiting, facts=facts, approve=approve)
+
+
+def until_trusted(proposals: Sequence[Proposal], doubt: ClockDoubt) -> list[Waiting]:
+    return held_back(proposals, f"{doubt.why} (logagent cleanup --trust-clock if it is right now)")
 
 
 def plan_queue(session: Session, facts: Facts, *, host_counted: bool) -> Plan:
@@ -47,9 +56,9 @@ def plan_queue(session: Session, facts: Facts, *, host_counted: bool) -> Plan:
     """
     kept, queue = kept_while_offline(session.queue(), facts)
     proposals, waiting = removals(queue, facts.now_ms)
-    trouble = session.clock_problem()
-    if trouble is not None:
-        proposals, waiting = [], [*held_back(proposals, trouble), *waiting]
+    doubt = session.clock_watch.doubt()
+    if doubt is not None:
+        proposals, waiting = [], [*until_trusted(proposals, doubt), *waiting]
     if not host_counted:
         new = uncounted(proposals, facts)
         waiting += held_back(new, "the first whole inventory")

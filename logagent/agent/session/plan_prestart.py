@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+from logagent.agent.session.plan_cleanup import until_trusted
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan, Proposal
-from logagent.model.planning.proposals import Ages, held_back, orphans, rename_away, strays
+from logagent.model.planning.proposals import Ages, orphans, rename_away, strays
 from logagent.model.records import Kind
 
 
@@ -51,14 +52,15 @@ def plan_prestart(session: Session, facts: Facts) -> Plan:
     cleanup = session.settings.cleanup
     marks, begun = session.marks(), session.begun()
     ages = Ages(cleanup.sightings, cleanup.min_age)
-    orphan, waiting = orphans(session.dirs, facts, session.journal.sightings(), ages, new_uuid)
+    orphan, waiting = orphans(session.dirs, facts, session.sightings(), ages, new_uuid)
     inside = [d for d in session.of_kind(Kind.STRAY) if not facts.log_dirs[d.log_dir].quarantine]
-    stray, stray_waiting = strays(inside, marks, begun, cleanup.stray_retention, facts.now_ms)
+    corrected = session.clock_watch.corrected
+    stray, stray_waiting = strays(inside, marks, begun, cleanup.stray_retention, facts.now_ms, corrected=corrected)
     proposals = [*orphan, *(as_mark(p, new_uuid) for p in stray)]
     waiting += stray_waiting
-    clock_trouble = session.clock_problem()
-    if clock_trouble is not None:
-        proposals, waiting = [], [*held_back(proposals, clock_trouble), *waiting]
+    doubt = session.clock_watch.doubt()
+    if doubt is not None:
+        proposals, waiting = [], [*until_trusted(proposals, doubt), *waiting]
     return session.plan(proposals, waiting, facts=facts)
 
 

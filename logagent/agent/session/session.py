@@ -12,7 +12,7 @@ from logagent.agent.execute.checkpoints import entries_to_drop
 from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.session import history
 from logagent.agent.session.assignments import Assignments, judge, load_assignments
-from logagent.agent.session.clocks import clocks_now
+from logagent.agent.session.clock_watch import ClockWatch
 from logagent.agent.session.inventories import scan_log_dirs
 from logagent.agent.session.kafka_version import look_at_versions
 from logagent.agent.session.log_dirs import LogDirs
@@ -23,7 +23,7 @@ from logagent.host.log_dir.calls import DiskCalls, never
 from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.control import WorkControl
 from logagent.host.state.journal import CheckpointEntry, Journal
-from logagent.model.assignments.sightings import clock_problem, count_sightings, orphans_seen
+from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling
 from logagent.model.health.kafka_version import KafkaVersion, which_version
@@ -34,7 +34,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
-from logagent.settings import Settings
+from logagent.settings import DAY_MS, Settings
 
 # How long all sources of assignments together may take, where nobody waits who could press Ctrl-C.
 READ_SECONDS = 120.0
@@ -58,6 +58,10 @@ class Session:
     dirs: list[PartitionDir] = field(default_factory=list)
     whole: bool = False
     assignments: Assignments = field(default_factory=Assignments)
+    clock_watch: ClockWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock_watch = ClockWatch(self.journal, self.clock, self.acting)
 
     def take_inventory(
         self, on_progress: Callable[[int], None] | None = None, *, only: Callable[[str], bool] | None = None
@@ -110,6 +114,7 @@ class Session:
             self.begun(),
             delay_ms=self.file_delete_delay_ms(),
             leftover_grace_ms=self.settings.cleanup.leftover_grace,
+            corrected=self.clock_watch.corrected,
         )
 
     # Assignments and verdicts
@@ -156,24 +161,34 @@ class Session:
         dynamic = self.assignments.delete_delay_ms
         return dynamic if dynamic is not None else self.target.server.file_delete_delay_ms
 
-    def count_sightings(self, facts: Facts) -> str | None:
-        """Count the orphans of this inventory; returns why ages cannot be trusted (then nothing counts and is due)."""
-        problem = self.clock_problem()
-        self.journal.note_clocks(clocks_now(self.clock))
+    def count_sightings(self, facts: Facts) -> dict[tuple[str, str], Sighting]:
+        """Every orphan with how often it was seen, this inventory included, and since when by the clock of today.
+
+        While the clock is in doubt nothing counts. Only a session that acts remembers it.
+        """
+        in_doubt = self.clock_watch.doubt() is not None
         complete = (
             frozenset(self.log_dirs.online()) & self.inventories.keys()
-            if self.assignments.usable and problem is None
+            if self.assignments.usable and not in_doubt
             else frozenset()
         )
         known = self.journal.sightings()
         counted = count_sightings(known, orphans_seen(self.dirs, facts), complete, facts.now_ms)
-        if counted != known:
-            self.journal.replace_sightings(counted.values())
-        return problem
+        if self.acting:
+            self.clock_watch.note()
+            if counted != known:
+                self.journal.replace_sightings(counted.values())
+        return self._by_todays_clock(counted)
 
-    def clock_problem(self) -> str | None:
-        """Why ages cannot be trusted now: a clock was set since the last cycle."""
-        return clock_problem(self.journal.last_clocks(), clocks_now(self.clock))
+    def sightings(self) -> dict[tuple[str, str], Sighting]:
+        """What the last cycles saw, by the clock of today."""
+        return self._by_todays_clock(self.journal.sightings())
+
+    def _by_todays_clock(self, known: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
+        since = self.clock_watch.corrected
+        if not self.clock_watch.jumped():
+            return known
+        return {key: replace(s, first_ms=since(s.first_ms), last_ms=since(s.last_ms)) for key, s in known.items()}
 
     # Facts and plans
 
@@ -192,9 +207,13 @@ class Session:
             host,
             log_dirs,
             now,
-            proven_absent=history.proven_absent(self.journal, self.settings.cleanup),
+            proven_absent=history.proven_absent(self.sightings().values(), self.settings.cleanup),
         )
-        recent = history.recent(self.journal, now) if self.journal_problem is None else ()
+        recent = (
+            history.recent(self.journal, self.clock_watch.reaching_back(now - DAY_MS))
+            if self.journal_problem is None
+            else ()
+        )
         had_dirs, had_bytes = had(self.dirs, Taken(recent))
         return replace(
             self.log_dirs.facts(log_dirs),
@@ -211,7 +230,7 @@ class Session:
     def kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> KafkaVersion:
         """Which version of Kafka holds, and what says so. `log_dirs`: their holders are looked at."""
         holders = [f.holder.pid for f in log_dirs.values() if f.holder.pid is not None]
-        return which_version(look_at_versions(self.target, holders, self.assignments))
+        return which_version(look_at_versions(self.target, holders, self.assignments, self.log_dirs.cluster.cluster_id))
 
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> Keys:
         """What counts as assigned for the blast radius: by verdict, or every current dir where nothing is known."""

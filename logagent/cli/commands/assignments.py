@@ -70,7 +70,7 @@ def show(call: Call) -> None:
 
 def _image(call: Call) -> tuple[AssignmentImage, int]:
     with session_of(call) as session:
-        read_assignments(session, call)
+        read_assignments(session, call, to_show=True)
         image, now = session.assignments.shown, session.clock.now_ms()
         if image is None and session.assignments.unreachable is not None:
             raise session.assignments.unreachable

@@ -10,7 +10,7 @@ from logagent.agent.session.target import parse_version
 from logagent.cli.documents import check_document
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, table
-from logagent.cli.session import Progress, session_of
+from logagent.cli.session import Progress, asked_for_in_vain, session_of
 from logagent.errors import ConfigError, Exit, UsageError
 from logagent.host.linux.access import User, user_named
 from logagent.model.finding import Finding, Severity, any_fatal
@@ -66,6 +66,9 @@ def _version(text: str | None) -> tuple[int, ...] | None:
 def _read_assignments(session: Session, call: Call) -> None:
     """Without them a few findings are less exact, which is not worth a message."""
     session.read_assignments()
+    in_vain = asked_for_in_vain(session, call)
+    if in_vain is not None:
+        raise in_vain
     for problem in session.assignments.problems:
         call.detail(f"assignments: {problem}")
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 import click
 
 from logagent.agent.session.plan_cleanup import plan_cleanup
+from logagent.agent.session.session import Session
 from logagent.cli.options import Call, common
 from logagent.cli.plans import run_plan
+from logagent.model.facts import Facts
+from logagent.model.planning.plan import Plan
 
 
 @click.command()
 @click.option("--execute", is_flag=True, help="Do it; without this it is only a plan.")
 @click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan, though it is over the blast radius.")
+@click.option("--trust-clock", is_flag=True, help="The wall clock is right now, although it was set.")
 @common
-def cleanup(call: Call, execute: bool, approve: str | None) -> None:
+def cleanup(call: Call, execute: bool, approve: str | None, trust_clock: bool) -> None:
     """Show (or, with --execute, do) what is due: marked directories past their delay, strays past their retention."""
-    run_plan(call, lambda session, facts: plan_cleanup(session, facts, approve=approve), execute=execute)
+
+    def make_plan(session: Session, facts: Facts) -> Plan:
+        return plan_cleanup(session, facts, approve=approve, trust_clock=trust_clock)
+
+    run_plan(call, make_plan, execute=execute)

@@ -16,7 +16,7 @@ from logagent.cli.documents import finding_row
 from logagent.cli.options import Call, common
 from logagent.cli.plans import Done, carry_out, set_status, show_plan
 from logagent.cli.render import dump
-from logagent.cli.session import session_of
+from logagent.cli.session import read_assignments, session_of
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.host.linux.child import work_in_child
 from logagent.model.facts import Facts
@@ -136,7 +136,7 @@ class _Run:
         with session_of(self.call, act=not dry_run, wait_seconds=wait) as session:
             with looking_at_most(self._left()):
                 self._step.note("looking at assignments and log dirs; nothing was renamed")
-                session.read_assignments()
+                read_assignments(session, self.call)
                 session.take_inventory()
                 facts = session.facts()
                 plan = plan_prestart(session, facts)

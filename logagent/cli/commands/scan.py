@@ -37,7 +37,7 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
         if not (jsonl or call.json):
             session.dirs.sort(key=lambda d: -d.allocated)
             shown = session.dirs if show_all else session.dirs[:SHOWN]
-        rows = dir_rows(shown, facts, session.marks(), session.journal.sightings())
+        rows = dir_rows(shown, facts, session.marks(), session.sightings())
         if jsonl:
             dump_line({"row": "scan", **head})
             for row in rows:

@@ -15,7 +15,7 @@ from functools import cache
 from logagent.errors import JournalError
 from logagent.files.limits import DATABASE
 from logagent.files.safe_open import opened_regular
-from logagent.host.state.schema import SCHEMA, connect
+from logagent.host.state.schema import bring_up_to_date, connect
 from logagent.model.records import ActionKind, Outcome
 
 _VALUES = {
@@ -24,7 +24,17 @@ _VALUES = {
 }
 # What SQLite opens beside the database, on its own and by name.
 _BESIDE = ("-wal", "-shm", "-journal")
-_TIMES = ("at_ms", "finished_at_ms", "last_at_ms", "first_ms", "last_ms", "started_ms", "since_ms", "wall_ms")
+_TIMES = (
+    "at_ms",
+    "finished_at_ms",
+    "last_at_ms",
+    "first_ms",
+    "last_ms",
+    "started_ms",
+    "since_ms",
+    "wall_ms",
+    "until_ms",
+)
 _PATHS = ("log_dir", "name", "new_name", "new_dir", "file")
 _HINT = "move the journal away: what it knows of undo is lost with it; the directories stay as they are"
 _LATEST_MS = 253_402_300_799_999  # the last moment of the year 9999
@@ -64,7 +74,7 @@ def check_rows(db: sqlite3.Connection, path: str) -> None:
 def _columns() -> dict[str, list[tuple[str, str, bool]]]:
     """By table of ours, as we make it and whatever the file says: (column, type, required)."""
     with closing(connect(":memory:")) as ours:
-        ours.executescript(SCHEMA)
+        bring_up_to_date(ours, 0)
         tables = [
             t for (t,) in ours.execute("SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sq%'")
         ]

@@ -42,7 +42,7 @@ def glance(state_dir: str) -> JournalGlance:
     if len(head) < 100 or not head.startswith(_MAGIC):
         return JournalGlance(True)
     schema = int.from_bytes(head[60:64], "big")
-    return JournalGlance(True, schema, _log_dirs(path) if schema == SCHEMA_VERSION else frozenset())
+    return JournalGlance(True, schema, _log_dirs(path) if 0 < schema <= SCHEMA_VERSION else frozenset())
 
 
 def _log_dirs(path: str) -> frozenset[str]:

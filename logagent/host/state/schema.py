@@ -12,10 +12,10 @@ from urllib.parse import quote
 from logagent.errors import JournalError, UnreadableError
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _BUSY_SECONDS = 10.0
 
-SCHEMA = """
+_FIRST = """
 CREATE TABLE actions (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   at_ms INTEGER NOT NULL,
@@ -83,6 +83,33 @@ CREATE TABLE last_cycle (
   boottime_ms INTEGER NOT NULL
 );
 """
+_SECOND = """
+CREATE TABLE host (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  cluster_id TEXT NOT NULL,
+  node_id INTEGER NOT NULL,
+  directory_ids TEXT NOT NULL
+);
+CREATE TABLE clock_doubt (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  boot_id TEXT NOT NULL,
+  until_ms INTEGER NOT NULL,
+  drift_ms INTEGER NOT NULL
+);
+CREATE TABLE clock_jumps (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  until_ms INTEGER NOT NULL,
+  delta_ms INTEGER NOT NULL
+);
+"""
+_STEPS = (_FIRST, _SECOND)
+
+
+def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:
+    """From schema `version` (0: an empty file) to the present one, in one transaction. Nothing in it is lost."""
+    if version < SCHEMA_VERSION:
+        steps = "".join(_STEPS[version:])
+        db.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def connect(path: str) -> sqlite3.Connection:

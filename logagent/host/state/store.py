@@ -18,14 +18,15 @@ from logagent.host.state.damage import check_files, check_rows, create
 from logagent.host.state.rows import Failure, identity_of, put, signed, text_of
 from logagent.host.state.schema import (
     FILE_NAME,
-    SCHEMA,
     SCHEMA_VERSION,
     as_journal_error,
+    bring_up_to_date,
     connect,
     open_to_read,
     version_of,
 )
-from logagent.model.assignments.sightings import Clocks, Sighting
+from logagent.model.assignments.sightings import Sighting
+from logagent.model.health.clock import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import Serving
 
 
@@ -47,9 +48,10 @@ class JournalStore:
             check_files(path)
             db = connect(path)
             try:
-                if version_of(db, path) == 0:
+                version = version_of(db, path)
+                if version == 0:
                     db.execute("PRAGMA journal_mode=WAL")
-                    db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+                bring_up_to_date(db, version)
                 check_rows(db, path)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("PRAGMA foreign_keys=ON")
@@ -72,9 +74,12 @@ class JournalStore:
                 return cls.empty()
             db = open_to_read(path)
             try:
-                if version_of(db, path) == 0:
+                version = version_of(db, path)
+                if version == 0:
                     db.close()
                     return cls.empty()
+                if version < SCHEMA_VERSION:
+                    db = _up_to_date_copy(db, version)
                 check_rows(db, path)
             except BaseException:
                 db.close()
@@ -85,7 +90,7 @@ class JournalStore:
     def empty(cls) -> Self:
         """A journal of nothing, in memory, for reading."""
         db = connect(":memory:")
-        db.executescript(SCHEMA)
+        bring_up_to_date(db, 0)
         return cls(db, ":memory:", read_only=True)
 
     def close(self) -> None:
@@ -192,5 +197,46 @@ class JournalStore:
 
     def note_clocks(self, clocks: Clocks) -> None:
         with self._transaction() as db:
-            values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
-            db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
+            _put_clocks(db, clocks)
+
+    def clock_doubt(self) -> ClockDoubt | None:
+        """Of the last cycle in which the clock was in doubt, if none could be trusted since."""
+        rows = self._rows("SELECT boot_id, until_ms, drift_ms FROM clock_doubt")
+        return ClockDoubt("", **dict(rows[0])) if rows else None
+
+    def note_clock_doubt(self, doubt: ClockDoubt) -> None:
+        with self._transaction() as db:
+            values = (doubt.boot_id, doubt.until_ms, doubt.drift_ms)
+            db.execute("INSERT OR REPLACE INTO clock_doubt VALUES (1,?,?,?)", values)
+
+    def clock_jumps(self) -> list[ClockJump]:
+        """The jumps forward that operators have accepted, oldest first."""
+        return [ClockJump(**dict(row)) for row in self._rows("SELECT until_ms, delta_ms FROM clock_jumps ORDER BY id")]
+
+    def trust_clocks(self, clocks: Clocks, jump: ClockJump | None) -> None:
+        """From now on these clocks count, with the jump (if any) that an operator has accepted."""
+        with self._transaction() as db:
+            _put_clocks(db, clocks)
+            if jump is not None:
+                values = (jump.until_ms, jump.delta_ms)
+                db.execute("INSERT INTO clock_jumps (until_ms, delta_ms) VALUES (?,?)", values)
+
+
+def _put_clocks(db: sqlite3.Connection, clocks: Clocks) -> None:
+    values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
+    db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
+    db.execute("DELETE FROM clock_doubt")
+
+
+def _up_to_date_copy(db: sqlite3.Connection, version: int) -> sqlite3.Connection:
+    """A copy in memory of a journal that an older logagent wrote: whoever only looks changes no file."""
+    copy = connect(":memory:")
+    try:
+        db.backup(copy)
+        bring_up_to_date(copy, version)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        db.close()
+    return copy

@@ -48,32 +48,6 @@ def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: i
     return known if seen == (d.identity, d.topic_id, d.newest_mtime_ns, reason) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """The two clocks at one moment (ms): the wall clock can be set, the one since boot cannot."""
-
-    boot_id: str
-    wall_ms: int
-    boottime_ms: int
-
-
-MOST_DRIFT_MS = 3_600_000
-
-
-def clock_problem(last: Clocks | None, now: Clocks) -> str | None:
-    """Why ages cannot be trusted now; then nothing is due. None where they can, or where nothing is known yet."""
-    if last is None:
-        return None
-    if last.wall_ms > now.wall_ms + MOST_DRIFT_MS:
-        return f"the wall clock is {(last.wall_ms - now.wall_ms) // 60_000} minutes behind the last cycle"
-    if last.boot_id != now.boot_id:
-        return None
-    drift = (now.wall_ms - last.wall_ms) - (now.boottime_ms - last.boottime_ms)
-    if abs(drift) > MOST_DRIFT_MS:
-        return f"the wall clock was set by {drift // 60_000} minutes since the last cycle"
-    return None
-
-
 def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
     """The orphans of one inventory, as sightings whose count and times are still to be filled in."""
     return [

@@ -13,7 +13,16 @@ from logagent.model.facts import Facts
 from logagent.model.naming import names
 from logagent.model.planning.blast_radius import Taken
 from logagent.model.planning.plan import Flags, Proposal, Waiting
-from logagent.model.planning.queue import Attempts, Mark, QueueEntry, backoff_ms, full_topic, marked_at_ms
+from logagent.model.planning.queue import (
+    Attempts,
+    Corrected,
+    Mark,
+    QueueEntry,
+    as_written,
+    backoff_ms,
+    full_topic,
+    marked_at_ms,
+)
 from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 
 NewUuid = Callable[[], str]
@@ -32,12 +41,14 @@ def compile_topics(expression: str) -> re.Pattern[str]:
     """A topic pattern as Kafka's own tools read it (`TopicFilter.IncludeList`): `,` means `|`, blanks do not count, and
     the whole is one regular expression that matches whole names. Nothing is cut apart: `prod(,-test)-logs` is
     `prod(|-test)-logs`. Raises `re.error`."""
-    pattern = expression.replace(",", "|").replace(" ", "").strip("\"'")
+    pattern = _BLANK.sub("", expression.replace(",", "|")).strip("\"'")
     if _COUNTED.search(pattern):
         raise re.error("`,` means `|` in a topic pattern, so it cannot stand inside {}", pattern)
     return re.compile(pattern)
 
 
+# One that is escaped is meant.
+_BLANK = re.compile(r"(?<!\\) ")
 # What is left of `{1,3}`: Java refuses it, Python would read it to the letter.
 _COUNTED = re.compile(r"(?<!\\)\{\d*\|\d*\}")
 
@@ -170,6 +181,8 @@ def strays(
     retention_ms: int,
     now_ms: int,
     failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
+    *,
+    corrected: Corrected = as_written,
 ) -> tuple[list[Proposal], list[Waiting]]:
     """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime.
 
@@ -177,10 +190,12 @@ def strays(
     """
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
-    for d in sorted(found, key=lambda d: (marked_at_ms(d, marks.get((d.log_dir, d.name))), d.log_dir, d.name)):
+    for d in sorted(
+        found, key=lambda d: (marked_at_ms(d, marks.get((d.log_dir, d.name)), corrected), d.log_dir, d.name)
+    ):
         key = (d.log_dir, d.name)
         mark = marks.get(key)
-        at = marked_at_ms(d, mark)
+        at = marked_at_ms(d, mark, corrected)
         due_at = at if key in begun else at + retention_ms
         failed = failures.get(key)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):

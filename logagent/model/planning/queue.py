@@ -8,7 +8,7 @@ ctime); a failed removal stays queued and is tried again with backoff; what the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,15 +64,22 @@ def backoff_ms(attempts: int) -> int:
     return min(BACKOFF_FIRST_MS << min(attempts - 1, 30), BACKOFF_MOST_MS) if attempts > 0 else 0
 
 
-def marked_at_ms(directory: PartitionDir, mark: Mark | None) -> int:
+Corrected = Callable[[int], int]
+
+
+def as_written(at_ms: int) -> int:
+    return at_ms
+
+
+def marked_at_ms(directory: PartitionDir, mark: Mark | None, corrected: Corrected = as_written) -> int:
     """The journal's time, else the directory's ctime: a rename sets it (and leaves mtime) on Linux file systems.
 
     A ctime before the last write is that of a wrong clock (a host that starts in 1970 sets its strays aside before it
-    learns the time): then the last write counts.
+    learns the time): then the last write counts. corrected: a moment that was written down, by the clock of today.
     """
     if mark is not None:
-        return mark.at_ms
-    return max(directory.ctime_ns, directory.mtime_ns, directory.newest_mtime_ns) // 1_000_000
+        return corrected(mark.at_ms)
+    return corrected(max(directory.ctime_ns, directory.mtime_ns, directory.newest_mtime_ns) // 1_000_000)
 
 
 def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
@@ -90,6 +97,7 @@ def build_queue(
     *,
     delay_ms: int,
     leftover_grace_ms: int,
+    corrected: Corrected = as_written,
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
@@ -99,7 +107,7 @@ def build_queue(
     for directory in marked:
         key = (directory.log_dir, directory.name)
         mark, failed = marks.get(key), failures.get(key)
-        at = marked_at_ms(directory, mark)
+        at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"
         due = at if key in begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
         if failed is not None:

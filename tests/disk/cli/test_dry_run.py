@@ -50,6 +50,21 @@ def test_a_dry_run_of_restore_changes_nothing_and_is_what_execute_does(host: Cli
     assert len(host.find("", "-delete")) == len(marked) - 2
 
 
+@pytest.mark.parametrize("command", ["cleanup", "cleanup --execute", "scan", "check --quick", "delete --topic x"])
+@pytest.mark.parametrize(("text", "status"), [(None, 78), ("{}", 1), ("", 1), ("[]", 1)])
+def test_assignments_that_were_asked_for_and_cannot_be_used_are_an_error(
+    host: CliHost, command: str, text: str | None, status: int
+) -> None:
+    """Ended with 0 and "nothing to do": whoever mistypes the name would wait for ever."""
+    file = host.root / "export.json"
+    if text is not None:
+        file.write_text(text)
+    before = host.partitions()
+    ran = host.run(*command.split(), "--assignments", str(file))
+    assert ran.status == status, ran.err
+    assert "--assignments" in ran.err and host.partitions() == before
+
+
 @pytest.mark.parametrize(
     ("regex", "topics"),
     [
@@ -58,6 +73,9 @@ def test_a_dry_run_of_restore_changes_nothing_and_is_what_execute_does(host: Cli
         ("order.", {"orders"}),
         ("x|orders", {"x", "orders"}),
         ("x, orders", {"x", "orders"}),
+        # One expression with Kafka's comma: cut apart at it, this was `x`, too.
+        ("x(,-test)-logs", set()),
+        ("(x,order)s?", {"x", "orders"}),
         ("x.*", {"x", "x-0"}),
         (r"eu\.west_payments-v2", {"eu.west_payments-v2"}),
         ("archive.*", {"archive-0.0123456789abcdef0123456789abcdef-delete"}),

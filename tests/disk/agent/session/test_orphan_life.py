@@ -7,11 +7,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.cli_host import NO_LIMITS, CliHost
+from logagent.host.state.journal import Journal
+from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.kafka_disks import expected
 
 NOW = {"cleanup.min_age": "0s", "cleanup.sightings": 1}
@@ -44,14 +46,29 @@ def test_exactly_the_proven_orphans_are_set_aside(host: CliHost) -> None:
     assert not [d["name"] for d in after["dirs"] if d["verdict"] == "orphan"]
 
 
-def test_an_orphan_has_to_be_seen_so_often_and_only_acting_sessions_count(host: CliHost) -> None:
+def test_an_orphan_has_to_be_seen_so_often_and_only_acting_sessions_remember(host: CliHost) -> None:
     host.with_assignments(**{**NOW, "cleanup.sightings": 3}, **NO_LIMITS)
-    assert quarantined(host) == quarantined(host) == {}, "looking counts nothing"
-    assert quarantined(host, "--execute") == {}
+    assert quarantined(host) == quarantined(host) == quarantined(host) == {}, "looking is not remembered"
     assert quarantined(host, "--execute") == {}
     waiting = host.run("cleanup", "--json").json["waiting"]
-    assert {w["sightings"] for w in waiting if w["action"] == "quarantine"} == {2}
+    assert {w["reason"].partition(": ")[2] for w in waiting if w["action"] == "quarantine"} == {"seen 2 of 3 times"}
+    assert quarantined(host, "--execute") == {}
     assert quarantined(host, "--execute") != {}
+
+
+@pytest.mark.parametrize("sightings", [1, 2])
+def test_a_dry_run_shows_exactly_what_execute_does(host: CliHost, sightings: int) -> None:
+    """`--execute` counted its own look and acted on what the dry run had shown as waiting."""
+    host.with_assignments(**{**NOW, "cleanup.sightings": sightings}, **ALL_DUE, **NO_LIMITS)
+    for _ in range(sightings):
+        shown = host.run("cleanup", "--json").json
+        done = host.run("cleanup", "--json", "--execute").json
+        assert [a["id"] for a in shown["actions"]] == [a["id"] for a in done["actions"]]
+        assert shown["plan_id"] == done["plan_id"]
+        assert [(w["name"], w["reason"]) for w in shown["waiting"]] == [
+            (w["name"], w["reason"]) for w in done["waiting"]
+        ]
+    assert "quarantine" in {a["action"] for a in done["actions"]}
 
 
 def test_an_orphan_has_to_be_so_old_over_restarts(host: CliHost) -> None:
@@ -87,16 +104,47 @@ def test_without_fresh_assignments_nothing_counts_and_nothing_goes(host: CliHost
     assert quarantined(host, "--execute") == {}
 
 
-def test_a_clock_that_was_set_makes_nothing_due(host: CliHost) -> None:
+def set_clock(host: CliHost, **by: int) -> None:
+    """The wall clock was set by so much since the last cycle, as far as the journal remembers."""
+    with sqlite3.connect(host.state / "journal.db") as journal:
+        journal.execute("UPDATE last_cycle SET wall_ms = wall_ms - ?", (timedelta(**by) // timedelta(milliseconds=1),))
+    journal.close()
+
+
+def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: CliHost) -> None:
+    """One cycle paused, and the next one removed strays of seconds as if they were eight days old."""
     host.configure(**{"cleanup.sightings": 100})
     host.run("cleanup", "--execute")
-    with sqlite3.connect(host.state / "journal.db") as journal:
-        journal.execute("UPDATE last_cycle SET wall_ms = wall_ms - 7200000")
-    journal.close()
-    host.with_assignments(**NOW, **{"delete.file_delete_delay_ms": 0, "cleanup.leftover_grace": "0s"}, **NO_LIMITS)
-    document = host.run("cleanup", "--execute", "--json").json
-    assert document["actions"] == []
-    assert any("clock was set" in w["reason"] for w in document["waiting"])
+    host.with_assignments(**NOW, **ALL_DUE, **NO_LIMITS)
+    set_clock(host, days=8)
+    before = host.partitions()
+    for arguments in (("--execute",), ("--execute",), (), ("--execute",)):
+        document = host.run("cleanup", "--json", *arguments).json
+        assert document["actions"] == []
+        assert any("clock was set" in w["reason"] and "--trust-clock" in w["reason"] for w in document["waiting"])
+    assert host.run("prestart", "--json", "--budget", "30s").json["plan"]["actions"] == []
+    assert host.partitions() == before
+    set_clock(host, days=-8)
+    assert host.run("cleanup", "--json", "--execute").json["actions"]
+
+
+def test_the_operators_word_for_the_clock_makes_nothing_older(host: CliHost) -> None:
+    host.configure(**{"cleanup.sightings": 100})
+    host.run("cleanup", "--execute")
+    strays = host.find("", "-stray")
+    assert strays
+    ages = {**NOW, **ALL_DUE, **NO_LIMITS, "cleanup.stray_retention": "7d", "cleanup.min_age": "1s"}
+    host.with_assignments(**ages)
+    set_clock(host, days=8)
+    host.run("cleanup", "--execute")
+    shown = host.run("cleanup", "--json", "--trust-clock").json
+    assert host.run("cleanup", "--json", "--execute").json["actions"] == [], "a dry run is not the operator's word"
+    done = host.run("cleanup", "--json", "--execute", "--trust-clock").json
+    assert shown["plan_id"] == done["plan_id"]
+    with Journal.open_read_only(str(host.state)) as seen:
+        (jump,) = seen.clock_jumps()
+    assert abs(jump.delta_ms - 8 * 86_400_000) < 60_000
+    assert not any("clock" in w["reason"] for w in host.run("cleanup", "--json").json["waiting"])
 
 
 def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: CliHost) -> None:

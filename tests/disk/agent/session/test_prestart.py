@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.clocks import clocks_now
+from logagent.agent.session.clock_watch import clocks_now
 from logagent.host.state.journal import Journal
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.disk.failing import format_log_dir, hanging_fs

@@ -14,7 +14,8 @@ import pytest
 
 from logagent.errors import JournalError
 from logagent.host.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEntry, Intent, Journal
-from logagent.model.assignments.sightings import Clocks, Sighting
+from logagent.model.assignments.sightings import Sighting
+from logagent.model.health.clock import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import Serving
 from logagent.model.records import ActionKind, Identity, Outcome
 from tests.needs import need_command, need_root
@@ -161,6 +162,12 @@ def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
         journal.note_clocks(Clocks("b", 1, 2))
         journal.note_clocks(Clocks("c", 3, 4))
         assert journal.last_clocks() == Clocks("c", 3, 4)
+        assert journal.clock_doubt() is None and journal.clock_jumps() == []
+        journal.note_clock_doubt(ClockDoubt("why", "c", 5, 6))
+        assert journal.clock_doubt() == ClockDoubt("", "c", 5, 6)
+        journal.trust_clocks(Clocks("c", 9, 9), ClockJump(5, 6))
+        assert journal.clock_doubt() is None and journal.clock_jumps() == [ClockJump(5, 6)]
+        assert journal.last_clocks() == Clocks("c", 9, 9)
         journal.note_serving({"/d1": Serving(1, 2, 3)})
         journal.note_serving({"/d2": Serving(4, 5, 6)})
         assert journal.serving() == {"/d2": Serving(4, 5, 6)}

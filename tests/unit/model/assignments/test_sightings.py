@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from logagent.model.assignments.sightings import (
-    MOST_DRIFT_MS,
-    Clocks,
     Sighting,
-    clock_problem,
     count_sightings,
     orphans_seen,
 )
@@ -98,16 +95,3 @@ def test_only_proven_orphans_that_could_be_read_are_sightings() -> None:
     assert [(s.name, s.reason, s.count, s.first_ms) for s in orphans_seen(dirs, seen_now)] == [
         ("orders-0", "topic-absent", 0, NOW)
     ]
-
-
-def test_clocks() -> None:
-    last = Clocks("boot-1", NOW, 1_000_000)
-    hour = MOST_DRIFT_MS
-    assert clock_problem(None, last) is None
-    assert clock_problem(last, Clocks("boot-1", NOW + 5 * hour, 1_000_000 + 5 * hour)) is None
-    assert clock_problem(last, Clocks("boot-1", NOW + hour, 1_000_000)) is None
-    assert "was set by 60 minutes" in str(clock_problem(last, Clocks("boot-1", NOW + hour + 1, 1_000_000)))
-    assert "was set by" in str(clock_problem(last, Clocks("boot-1", NOW, 1_000_000 + hour + 1)))
-    assert "behind the last cycle" in str(clock_problem(last, Clocks("boot-2", NOW - hour - 1, 5)))
-    # After a reboot there is nothing to compare with but the wall clock, which may only go forward.
-    assert clock_problem(last, Clocks("boot-2", NOW + 100 * hour, 5)) is None
