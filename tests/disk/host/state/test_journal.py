@@ -275,8 +275,27 @@ def test_damage_inside_is_an_error_and_never_an_empty_answer(tmp_path: Path) -> 
     with (tmp_path / FILE_NAME).open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (size - 4096))
-    with Journal.open_read_only(str(tmp_path)) as journal, pytest.raises(JournalError):
+    with pytest.raises(JournalError), Journal.open_read_only(str(tmp_path)) as journal:
         journal.history()
+
+
+def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+    with Journal.open(str(tmp_path)) as journal:
+        journal.begin([intent("orders-0")], NOW)
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        for table in ("host", "clock_doubt", "clock_jumps"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version=1")
+    db.close()
+    with Journal.open_read_only(str(tmp_path)) as journal:
+        assert len(journal.unsettled()) == 1 and journal.clock_jumps() == []
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        assert db.execute("PRAGMA user_version").fetchone()[0] == 1, "looking changes nothing"
+    db.close()
+    with Journal.open(str(tmp_path)) as journal:
+        assert len(journal.unsettled()) == 1 and journal.clock_doubt() is None
+    with Journal.open_read_only(str(tmp_path)) as journal:
+        assert len(journal.unsettled()) == 1
 
 
 def test_another_programs_database_is_not_ours(tmp_path: Path) -> None:
