@@ -22,80 +22,80 @@ _CYCLE = ("cycle",)
 METRICS: dict[str, Metric] = {
     # What Kafka's own LogManager counts, as seen from outside the broker.
     "kafka_log_LogManager_OfflineLogDirectoryCount": Metric(
-        "gauge", (), "Log dirs that are offline, as Kafka's metric of this name counts them."
+        "gauge", (), "Number of offline log dirs, as in Kafka's metric of this name."
     ),
     "kafka_log_LogManager_LogDirectoryOffline": Metric(
-        "gauge", ("logDirectory",), "Whether the log dir is offline, as Kafka's metric of this name says it."
+        "gauge", ("logDirectory",), "Whether the log dir is offline, as in Kafka's metric of this name."
     ),
     # Log dirs
-    "logagent_log_dir_state": Metric("gauge", ("log_dir", "state"), "1 for the state that the log dir is in, else 0."),
-    "logagent_log_dir_state_since_timestamp_seconds": Metric("gauge", _DIR, "Since when the log dir is in that state."),
-    "logagent_log_dir_probe_seconds": Metric("gauge", _DIR, "How long the last probe took (written, synced, read)."),
+    "logagent_log_dir_state": Metric("gauge", ("log_dir", "state"), "1 for the current state of the log dir, else 0."),
+    "logagent_log_dir_state_since_timestamp_seconds": Metric("gauge", _DIR, "Since when it has been in that state."),
+    "logagent_log_dir_probe_seconds": Metric("gauge", _DIR, "Duration of the last probe (write, sync, read)."),
     "logagent_log_dir_probe_reads_only": Metric(
-        "gauge", _DIR, "Whether probes cannot write there, and so miss a disk that fails writes only."
+        "gauge", _DIR, "Whether probes can only read there, and so miss a disk that fails writes only."
     ),
-    "logagent_log_dir_good_probes": Metric("gauge", _DIR, "Good probes in a row, of those that bring it back."),
+    "logagent_log_dir_good_probes": Metric("gauge", _DIR, "Good probes in a row, towards bringing it back."),
     "logagent_log_dir_size_bytes": Metric("gauge", _DIR, "Size of the log dir's file system."),
     "logagent_log_dir_used_bytes": Metric("gauge", _DIR, "Bytes in use on the log dir's file system."),
-    "logagent_log_dir_free_bytes": Metric("gauge", _DIR, "Bytes that a user without privileges can still write there."),
+    "logagent_log_dir_free_bytes": Metric("gauge", _DIR, "Bytes still available to an unprivileged user."),
     "logagent_log_dir_bytes": Metric(
         "gauge",
         ("log_dir", "kind"),
-        "Allocated bytes by what they belong to. unexplained = used less all others, and may be negative.",
+        "Allocated bytes by what they belong to. unexplained = used minus all others, and may be negative.",
     ),
     "logagent_log_dir_directories": Metric("gauge", ("log_dir", "kind"), "Directories in the log dir by kind."),
     "logagent_orphan_directories": Metric("gauge", ("log_dir", "reason"), "Directories with the verdict orphan."),
     "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Bytes of the files in them."),
     # The delete queue
-    "logagent_queue_directories": Metric("gauge", _DIR, "Directories marked for deletion that still stand."),
+    "logagent_queue_directories": Metric("gauge", _DIR, "Directories marked for deletion and still on disk."),
     "logagent_queue_bytes": Metric("gauge", _DIR, "Bytes of the files in those."),
     "logagent_queue_oldest_marked_timestamp_seconds": Metric("gauge", _DIR, "When the oldest of those was marked."),
-    "logagent_queue_next_due_timestamp_seconds": Metric("gauge", (), "When the head of the delete queue falls due."),
+    "logagent_queue_next_due_timestamp_seconds": Metric("gauge", (), "When the head of the delete queue is due."),
     # Cycles
-    "logagent_cycle_seconds": Metric("histogram", _CYCLE, "How long cycles took."),
-    "logagent_cycle_last_start_timestamp_seconds": Metric("gauge", _CYCLE, "When the last cycle began."),
-    "logagent_cycle_last_success_timestamp_seconds": Metric(
-        "gauge", _CYCLE, "When the last cycle began that went through to its end."
-    ),
+    "logagent_cycle_seconds": Metric("histogram", _CYCLE, "Duration of cycles."),
+    "logagent_cycle_last_start_timestamp_seconds": Metric("gauge", _CYCLE, "Start of the last cycle."),
+    "logagent_cycle_last_success_timestamp_seconds": Metric("gauge", _CYCLE, "Start of the last cycle that completed."),
     "logagent_cycle_failed": Metric("gauge", _CYCLE, "Whether the last cycle ended early."),
-    "logagent_cycle_errors_total": Metric("counter", ("cycle", "error"), "Cycles that ended early, by what did it."),
-    "logagent_enforcing": Metric("gauge", (), "1 where cleanup.mode is enforce, 0 where it is report."),
+    "logagent_cycle_errors_total": Metric("counter", ("cycle", "error"), "Cycles that ended early, by error."),
+    "logagent_enforcing": Metric("gauge", (), "1 if cleanup.mode is enforce, 0 if it is report."),
     "logagent_plan_actions": Metric("gauge", (), "Actions in the plan of the last cleanup cycle."),
-    "logagent_plan_waiting": Metric("gauge", (), "Directories that the last cleanup cycle found not to be due yet."),
+    "logagent_plan_waiting": Metric("gauge", (), "Directories not due yet in the last cleanup cycle."),
     "logagent_plan_needs_approval": Metric(
-        "gauge", (), "Whether the last plan was stopped as a whole until an operator allows it (blast radius)."
+        "gauge", (), "Whether the last plan is stopped until an operator approves it (blast radius)."
     ),
-    "logagent_plan_refusals": Metric("gauge", ("guard",), "Items that the last cleanup cycle refused, by guard."),
+    "logagent_plan_refusals": Metric("gauge", ("guard",), "Items refused in the last cleanup cycle, by guard."),
     "logagent_refusals_total": Metric(
-        "counter", ("guard",), "Items refused, by guard. One that stays counts again in every cycle."
+        "counter", ("guard",), "Items refused, by guard. One that stays refused counts in every cycle."
     ),
-    "logagent_actions_total": Metric("counter", ("action", "outcome"), "Actions carried out, by how they ended."),
-    "logagent_freed_bytes_total": Metric("counter", (), "Allocated bytes that removals gave back."),
+    "logagent_actions_total": Metric("counter", ("action", "outcome"), "Actions carried out, by outcome."),
+    "logagent_freed_bytes_total": Metric("counter", (), "Allocated bytes freed by removals."),
     # Assignments
-    "logagent_assignments_usable": Metric("gauge", (), "Whether verdicts can be given: fresh, of this cluster, some."),
-    "logagent_assignments_timestamp_seconds": Metric("gauge", ("source",), "The moment that the assignments are of."),
+    "logagent_assignments_usable": Metric(
+        "gauge", (), "Whether verdicts can be given (fresh, this cluster, not empty)."
+    ),
+    "logagent_assignments_timestamp_seconds": Metric("gauge", ("source",), "The time of the assignments."),
     # Health rounds
-    "logagent_health_round_seconds": Metric("gauge", (), "How long the last round of probes took."),
-    "logagent_health_last_round_timestamp_seconds": Metric("gauge", (), "When the last round of probes ended."),
+    "logagent_health_round_seconds": Metric("gauge", (), "Duration of the last round of probes."),
+    "logagent_health_last_round_timestamp_seconds": Metric("gauge", (), "End of the last round of probes."),
     # Publishing
     "logagent_publish_failed": Metric("gauge", (), "Whether the last attempt to reach the fleet store failed."),
     "logagent_publish_failures_total": Metric("counter", (), "Attempts to reach the fleet store that failed."),
     "logagent_publish_sent_total": Metric("counter", (), "Files that arrived in the fleet store."),
-    "logagent_publish_dropped_total": Metric("counter", (), "Snapshots given up, because the spool was full."),
+    "logagent_publish_dropped_total": Metric("counter", (), "Snapshots dropped because the spool was full."),
     "logagent_publish_waiting_files": Metric("gauge", (), "Files in the spool, not sent yet."),
     "logagent_publish_waiting_bytes": Metric("gauge", (), "Bytes of those."),
-    "logagent_publish_last_sent_timestamp_seconds": Metric("gauge", (), "When a file last arrived there."),
-    "logagent_publish_last_attempt_seconds": Metric("gauge", (), "How long the last attempt took."),
+    "logagent_publish_last_sent_timestamp_seconds": Metric("gauge", (), "When a file was last sent."),
+    "logagent_publish_last_attempt_seconds": Metric("gauge", (), "Duration of the last attempt."),
     # The broker's process
-    "logagent_broker_processes": Metric("gauge", (), "Processes that hold log dirs (more than one is a mistake)."),
+    "logagent_broker_processes": Metric("gauge", (), "Processes that hold log dirs (more than one is an error)."),
     "logagent_broker_start_timestamp_seconds": Metric("gauge", ("pid",), "When the broker's process started."),
     "logagent_broker_cpu_seconds_total": Metric("counter", ("pid",), "CPU time of the broker's process."),
     "logagent_broker_resident_memory_bytes": Metric("gauge", ("pid",), "Resident memory of the broker's process."),
-    "logagent_broker_read_bytes_total": Metric("counter", ("pid",), "Bytes that the broker read from disks."),
-    "logagent_broker_written_bytes_total": Metric("counter", ("pid",), "Bytes that the broker wrote to disks."),
-    "logagent_broker_open_fds": Metric("gauge", ("pid",), "Descriptors that the broker has in use."),
-    "logagent_broker_max_fds": Metric("gauge", ("pid",), "Its limit of open descriptors (absent where unlimited)."),
+    "logagent_broker_read_bytes_total": Metric("counter", ("pid",), "Bytes read from disk by the broker."),
+    "logagent_broker_written_bytes_total": Metric("counter", ("pid",), "Bytes written to disk by the broker."),
+    "logagent_broker_open_fds": Metric("gauge", ("pid",), "Open file descriptors of the broker."),
+    "logagent_broker_max_fds": Metric("gauge", ("pid",), "Its limit of open file descriptors (absent if unlimited)."),
     # The daemon itself; what it costs is in logagent_process_* (prometheus-client's process metrics).
-    "logagent_build_info": Metric("gauge", ("version",), "1; the version of the agent."),
-    "logagent_config_last_reload_successful": Metric("gauge", (), "Whether the last reload (SIGHUP) was valid."),
+    "logagent_build_info": Metric("gauge", ("version",), "Always 1; the version of the agent."),
+    "logagent_config_last_reload_successful": Metric("gauge", (), "Whether the last reload (SIGHUP) succeeded."),
 }
