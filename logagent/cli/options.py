@@ -61,8 +61,6 @@ class Call:
         """Remember an exit status; the command ends with the first that applies (`EXIT_PRECEDENCE`)."""
         self.status = worst(self.status, status)
 
-    came_to = record_status
-
     @property
     def host(self) -> str:
         return socket.gethostname()

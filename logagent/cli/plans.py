@@ -75,14 +75,14 @@ def carry_out(
 
 def set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
     if plan.needs_approval is not None:
-        call.came_to(Exit.APPROVAL)
+        call.record_status(Exit.APPROVAL)
     if execution is None:
         return
     if any(r.outcome is Outcome.FAILED for r in execution.results.values()):
-        call.came_to(Exit.FAILED)
+        call.record_status(Exit.FAILED)
     stopped = any(r.outcome in (Outcome.YIELDED, Outcome.SKIPPED) for r in execution.results.values())
     if plan.refusals or execution.refusals or stopped:
-        call.came_to(Exit.REFUSED)
+        call.record_status(Exit.REFUSED)
 
 
 def show_plan(call: Call, done: Done) -> None:

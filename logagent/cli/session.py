@@ -95,7 +95,7 @@ def note_health(call: Call, facts: Facts) -> None:
     """Offline log dirs are part of the exit status of whatever looked at them."""
     for f in facts.log_dirs.values():
         if f.health is Health.OFFLINE:
-            call.came_to(Exit.OFFLINE)
+            call.record_status(Exit.OFFLINE)
             call.say(f"log dir {f.path} is offline: {f.health_reason}")
 
 

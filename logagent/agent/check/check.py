@@ -13,7 +13,7 @@ from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.log_dir.probe import Prober
 from logagent.model.assignments.reasons import Reason
 from logagent.model.check.check import check
-from logagent.model.check.facts import LogDirSeen, MetaState, Mode, ServerSeen, StartFacts
+from logagent.model.check.facts import MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.kafka_version import Version
@@ -105,7 +105,7 @@ def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
 
 
 def _start_facts(
-    session: Session, facts: Facts, seen: tuple[LogDirSeen, ...], user: User | None, about_to_start: bool
+    session: Session, facts: Facts, seen: tuple[StartLogDirLook, ...], user: User | None, about_to_start: bool
 ) -> StartFacts:
     rulings = facts.rulings
     orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
@@ -122,15 +122,15 @@ def _start_facts(
     )
 
 
-def _server(session: Session, seen: Iterable[LogDirSeen]) -> ServerSeen:
+def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:
     """Without a configuration the mode is told by the version of `meta.properties`: KRaft formats with 1."""
     target = session.target
     if target.config is None:
         versions = {s.meta.version for s in seen if s.meta.state is MetaState.READ}
         modes = {1: Mode.KRAFT, 0: Mode.ZOOKEEPER}
-        return ServerSeen(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
+        return StartServerLook(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
     server = target.server
-    return ServerSeen(
+    return StartServerLook(
         mode=Mode.KRAFT if server.process_roles else Mode.ZOOKEEPER,
         node_id=server.node_id,
         log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
@@ -153,7 +153,7 @@ def _assigned(session: Session) -> frozenset[TopicPartition]:
     )
 
 
-def _health(s: LogDirSeen, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
+def _health(s: StartLogDirLook, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
     probe = probes.get(s.path)
     health = Health.OFFLINE if s.problem is not None else s.health
     ms = round(probe.ms, 3) if probe is not None else None

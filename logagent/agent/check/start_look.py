@@ -24,7 +24,7 @@ from logagent.host.log_dir.start_facts import (
     read_meta_file,
     room_of,
 )
-from logagent.model.check.facts import Denied, LogDirSeen, PathProblem
+from logagent.model.check.facts import Denied, PathProblem, StartLogDirLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.given_up import given_up, lock_facts
 from logagent.model.health.probe import ProbeOutcome, ProbeResult
@@ -61,12 +61,12 @@ class Looker:
         log_dirs = {path: f for path, f in facts.log_dirs.items() if not f.quarantine}
         self._lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
 
-    def all_log_dirs(self) -> tuple[LogDirSeen, ...]:
+    def all_log_dirs(self) -> tuple[StartLogDirLook, ...]:
         return tuple(self._one(path, f) for path, f in self._facts.log_dirs.items())
 
-    def _one(self, path: str, f: LogDirFacts) -> LogDirSeen:
+    def _one(self, path: str, f: LogDirFacts) -> StartLogDirLook:
         log_dir = self._session.log_dirs.online().get(path)
-        seen = LogDirSeen(path, os.path.realpath(path), holder=f.holder, detail=f.health_reason)
+        seen = StartLogDirLook(path, os.path.realpath(path), holder=f.holder, detail=f.health_reason)
         if log_dir is None:
             problem = path_problem(path) if path not in self._probes else None
             if problem is not None:
@@ -84,7 +84,7 @@ class Looker:
             return replace(seen, given_up_by=given_up, health=Health.OFFLINE, detail=reason)
         return replace(seen, holder_is_broker=self._is_the_broker(f.holder))
 
-    def _inside(self, log_dir: OpenLogDir, seen: LogDirSeen) -> LogDirSeen:
+    def _inside(self, log_dir: OpenLogDir, seen: StartLogDirLook) -> StartLogDirLook:
         links, leftovers = links_and_leftovers(log_dir.fd)
         if self._user is None:
             return seen
@@ -147,19 +147,21 @@ def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
 class MetadataDir:
     """`metadata.log.dir`, where it is none of the log dirs: a KRaft broker needs it just as much."""
 
-    def __init__(self, session: Session, log_dirs: Sequence[LogDirSeen], timeout: float, user: User | None) -> None:
+    def __init__(
+        self, session: Session, log_dirs: Sequence[StartLogDirLook], timeout: float, user: User | None
+    ) -> None:
         server = session.target.server
         self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
         self._log_dirs = log_dirs
         self._timeout = timeout
         self._user = user
 
-    def look(self) -> tuple[LogDirSeen, ...]:
+    def look(self) -> tuple[StartLogDirLook, ...]:
         """It as one more entry, or nothing."""
         path = self._path
         if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
             return ()
-        seen = LogDirSeen(path, os.path.realpath(path), holds_logs=False)
+        seen = StartLogDirLook(path, os.path.realpath(path), holds_logs=False)
         problem = path_problem(path)
         if problem is not None:
             return (replace(seen, problem=problem[0], detail=problem[1]),)
@@ -169,7 +171,7 @@ class MetadataDir:
         except LogAgentError as e:
             return (replace(seen, problem=PathProblem.UNREADABLE, detail=str(e)),)
 
-    def _inside(self, opened: OpenLogDir, seen: LogDirSeen) -> LogDirSeen:
+    def _inside(self, opened: OpenLogDir, seen: StartLogDirLook) -> StartLogDirLook:
         probed = probe(opened, self._timeout)
         health = STATES.get(probed.outcome, Health.ONLINE)
         if health is Health.OFFLINE:

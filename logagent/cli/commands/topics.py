@@ -233,7 +233,7 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
             break
         time.sleep(pause)
     if rounds.context.topics_to_be_deleted:
-        call.came_to(Exit.REFUSED)
+        call.record_status(Exit.REFUSED)
 
 
 @topics.command()

@@ -69,7 +69,7 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
         plan, plan_id, at, refused if plan.approval or approve else None, execute=going
     )
     if refused is not None and not nothing:
-        call.came_to(Exit.APPROVAL)
+        call.record_status(Exit.APPROVAL)
     for left_out in plan.dropped:
         hint = f" ({left_out.hint})" if left_out.hint else ""
         call.say(f"topics: {left_out.what} is left out: {left_out.why}{hint}")
@@ -77,14 +77,14 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
         _show_plan(call, document)
         return
     if plan.dropped:
-        call.came_to(Exit.REFUSED)
+        call.record_status(Exit.REFUSED)
     request = _make_request(place, plan, plan_id, at, approved=approve is not None)
     document["request_id"] = request.request_id
     rounds = place.rounds(signing=True)
     left = _see_through(call, rounds, request.request_id, timeout)
     progress = document["progress"] = progress_document(rounds)
     if left and timeout > 0:
-        call.came_to(Exit.REFUSED)
+        call.record_status(Exit.REFUSED)
     if call.json:
         dump(document)
         return

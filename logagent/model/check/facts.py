@@ -44,7 +44,7 @@ class CheckpointFault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSeen:
+class StartServerLook:
     """What the broker's configuration says. `mode` is None and `log_dirs_text` too where there is none.
 
     log_dirs_text: the value of `log.dirs` (or `log.dir`) as written. metadata_log_dir: None in ZooKeeper mode.
@@ -92,7 +92,7 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirSeen:
+class StartLogDirLook:
     """One log dir, or (`holds_logs` False) a `metadata.log.dir` apart from them.
 
     canonical: where the path leads. holder_is_broker: the holder is one Kafka broker that has every log dir, so the
@@ -136,8 +136,8 @@ class StartFacts:
     assigned directory is another one, with what the verdict said. about_to_start: any holder at all stands in the way.
     """
 
-    server: ServerSeen
-    log_dirs: tuple[LogDirSeen, ...]
+    server: StartServerLook
+    log_dirs: tuple[StartLogDirLook, ...]
     dirs: tuple[PartitionDir, ...] = ()
     user: str = ""
     assigned: AbstractSet[TopicPartition] = frozenset()

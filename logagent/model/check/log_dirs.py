@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.facts import CheckpointFault, Denied, LogDirSeen, PathProblem, StartFacts
+from logagent.model.check.facts import CheckpointFault, Denied, PathProblem, StartFacts, StartLogDirLook
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.records import Health, HolderState
 
@@ -42,7 +42,7 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
             )
 
 
-def _failed(s: LogDirSeen) -> Finding:
+def _failed(s: StartLogDirLook) -> Finding:
     return fatal(
         "log-dir-failed",
         s.path,
@@ -52,7 +52,7 @@ def _failed(s: LogDirSeen) -> Finding:
     )
 
 
-def _disk(s: LogDirSeen) -> Iterator[Finding]:
+def _disk(s: StartLogDirLook) -> Iterator[Finding]:
     match s.health:
         case Health.OFFLINE if s.given_up_by is None:
             yield _failed(s)
@@ -75,7 +75,7 @@ def _disk(s: LogDirSeen) -> Iterator[Finding]:
             yield from _low_room(s)
 
 
-def _low_room(s: LogDirSeen) -> Iterator[Finding]:
+def _low_room(s: StartLogDirLook) -> Iterator[Finding]:
     if s.room is None:
         return
     for what, free, total in (
@@ -105,7 +105,7 @@ def _running(facts: StartFacts) -> Iterator[Finding]:
         )
 
 
-def _lock(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
     holder = s.holder
     if s.given_up_by is not None:
         yield warning(
@@ -140,7 +140,7 @@ def _lock(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
         )
 
 
-def _access(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+def _access(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
     """One finding per log dir: an owner is rarely wrong for one file alone."""
     if not s.denied:
         return
@@ -154,7 +154,7 @@ def _access(s: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
     )
 
 
-def _not_seen(s: LogDirSeen) -> Iterator[Finding]:
+def _not_seen(s: StartLogDirLook) -> Iterator[Finding]:
     if s.not_seen:
         yield warning(
             "not-verified",
@@ -168,7 +168,7 @@ def _in_words(d: Denied) -> str:
     return f"{d.path} ({d.wants}; owner {d.owner}:{d.group}, mode {d.mode & 0o7777:o})"
 
 
-def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
+def _checkpoints(s: StartLogDirLook) -> Iterator[Finding]:
     for name, (fault, error) in s.checkpoints.items():
         if fault is CheckpointFault.MALFORMED:
             yield _unreadable_checkpoint(s, name, error, ALL)
@@ -177,7 +177,7 @@ def _checkpoints(s: LogDirSeen) -> Iterator[Finding]:
             yield _number_out_of_range(s, name, error)
 
 
-def _unreadable_checkpoint(s: LogDirSeen, name: str, error: str, releases: Releases) -> Finding:
+def _unreadable_checkpoint(s: StartLogDirLook, name: str, error: str, releases: Releases) -> Finding:
     hint = "move the file away; the broker recreates it (logs are then recovered from their start)"
     if name == LOG_START_OFFSET:
         hint = "move the file away; records deleted by deleteRecords then come back"
@@ -185,7 +185,7 @@ def _unreadable_checkpoint(s: LogDirSeen, name: str, error: str, releases: Relea
     return fatal("broken-checkpoint", f"{s.path}/{name}", says, hint, releases=releases)
 
 
-def _number_out_of_range(s: LogDirSeen, name: str, error: str) -> Finding:
+def _number_out_of_range(s: StartLogDirLook, name: str, error: str) -> Finding:
     severity = Severity.WARNING
     consequence = "the broker treats it as empty, recovers every log and may bring deleted records back"
     if name == CLEANER:

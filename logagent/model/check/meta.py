@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from logagent.model.check.facts import LogDirSeen, MetaState, Mode, StartFacts
+from logagent.model.check.facts import MetaState, Mode, StartFacts, StartLogDirLook
 from logagent.model.finding import Finding, Releases, Severity, fatal, warning
 
 _FILE = "meta.properties"
@@ -24,7 +24,7 @@ def check_meta(facts: StartFacts) -> Iterator[Finding]:
     yield from _same_directory_id(read, facts)
 
 
-def _state(s: LogDirSeen, facts: StartFacts, present: list[LogDirSeen]) -> Iterator[Finding]:
+def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Iterator[Finding]:
     path = f"{s.path}/{_FILE}"
     match s.meta.state:
         case MetaState.MISSING:
@@ -57,7 +57,7 @@ def _state(s: LogDirSeen, facts: StartFacts, present: list[LogDirSeen]) -> Itera
             return
 
 
-def _unformatted(s: LogDirSeen, facts: StartFacts, present: list[LogDirSeen]) -> Finding:
+def _unformatted(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Finding:
     others = any(o.meta.state is MetaState.READ for o in present)
     unmounted = " Is its disk mounted?" if others else ""
     if facts.server.mode is Mode.ZOOKEEPER:
@@ -77,7 +77,7 @@ def _unformatted(s: LogDirSeen, facts: StartFacts, present: list[LogDirSeen]) ->
     )
 
 
-def _differing(read: list[LogDirSeen]) -> Iterator[Finding]:
+def _differing(read: list[StartLogDirLook]) -> Iterator[Finding]:
     """Log dirs of more than one cluster or node, each kind once."""
     for attribute, code, key in (
         ("cluster_id", "foreign-cluster", "cluster.id"),
@@ -104,7 +104,7 @@ def _differing(read: list[LogDirSeen]) -> Iterator[Finding]:
                 )
 
 
-def _configured(read: list[LogDirSeen], facts: StartFacts) -> Iterator[Finding]:
+def _configured(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Finding]:
     node_id = facts.server.node_id
     if node_id is None:
         return
@@ -119,10 +119,10 @@ def _configured(read: list[LogDirSeen], facts: StartFacts) -> Iterator[Finding]:
         )
 
 
-def _same_directory_id(read: list[LogDirSeen], facts: StartFacts) -> Iterator[Finding]:
+def _same_directory_id(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Finding]:
     if facts.server.mode is Mode.ZOOKEEPER:
         return
-    first: dict[str, LogDirSeen] = {}
+    first: dict[str, StartLogDirLook] = {}
     for s in read:
         if s.meta.directory_id is None:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from logagent.model.check.facts import LogDirSeen, Mode, StartFacts
+from logagent.model.check.facts import Mode, StartFacts, StartLogDirLook
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.naming.names import FUTURE_SUFFIX, MAX_NAME
 from logagent.model.records import Kind, PartitionDir, TopicPartition
@@ -56,7 +56,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
         yield from (_odd_file(where.path, name) for name in where.odd_files)
 
 
-def _one(d: PartitionDir, where: LogDirSeen, facts: StartFacts) -> Iterator[Finding]:
+def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
     if d.kind is Kind.STRAY:
         yield fatal(
             "stray-unsupported",
@@ -257,7 +257,7 @@ def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator
             )
 
 
-def _is_or_holds_log_dir(d: PartitionDir, where: LogDirSeen, log_dirs: Iterable[LogDirSeen]) -> bool:
+def _is_or_holds_log_dir(d: PartitionDir, where: StartLogDirLook, log_dirs: Iterable[StartLogDirLook]) -> bool:
     """Such a directory is reported as nested-log-dir."""
     path = f"{where.canonical or where.path}/{d.name}"
     others = (s.canonical or s.path for s in log_dirs if s is not where)

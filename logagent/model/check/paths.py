@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logagent.model.check.facts import LogDirSeen, Mode, PathProblem, StartFacts
+from logagent.model.check.facts import Mode, PathProblem, StartFacts, StartLogDirLook
 from logagent.model.finding import Finding, Releases, Severity, fatal, warning
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.
@@ -62,7 +62,7 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
             )
 
 
-def _pairs(log_dirs: Sequence[LogDirSeen]) -> Iterator[Finding]:
+def _pairs(log_dirs: Sequence[StartLogDirLook]) -> Iterator[Finding]:
     for number, s in enumerate(log_dirs):
         for other in log_dirs[:number]:
             if s.canonical is None or other.canonical is None:
@@ -79,7 +79,7 @@ def _pairs(log_dirs: Sequence[LogDirSeen]) -> Iterator[Finding]:
                 yield from _nested(other, s)
 
 
-def _nested(inner: LogDirSeen, outer: LogDirSeen) -> Iterator[Finding]:
+def _nested(inner: StartLogDirLook, outer: StartLogDirLook) -> Iterator[Finding]:
     assert inner.canonical is not None and outer.canonical is not None
     below = outer.canonical.rstrip("/") + "/"
     if not outer.holds_logs or not inner.canonical.startswith(below):
@@ -94,7 +94,7 @@ def _nested(inner: LogDirSeen, outer: LogDirSeen) -> Iterator[Finding]:
     )
 
 
-def _path_problem(s: LogDirSeen, facts: StartFacts) -> Finding | None:
+def _path_problem(s: StartLogDirLook, facts: StartFacts) -> Finding | None:
     mode = facts.server.mode
     match s.problem:
         case PathProblem.MISSING if mode is Mode.ZOOKEEPER:
