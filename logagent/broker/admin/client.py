@@ -21,10 +21,11 @@ with warnings.catch_warnings():
     # kafka-python 3.0.12 reads its schemas through functions that Python 3.11 and 3.12 call deprecated.
     warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
     import kafka.errors as kafka_errors
-    from kafka.net.manager import KafkaConnectionManager
     from kafka.net.selector import NetworkSelector
     from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
     from kafka.protocol.metadata import MetadataRequest
+
+    from logagent.broker.admin.limited import BEFORE_AUTHENTICATION_BYTES, LimitedManager
 
 __all__ = [
     "AdminClient",
@@ -34,7 +35,6 @@ __all__ = [
     "cluster_request",
 ]
 
-MAX_RESPONSE_BYTES = 512 << 20
 NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2
 
@@ -105,7 +105,7 @@ class AdminClient:
             "client_id": "logagent",
             "bootstrap_servers": [server.strip() for server in self.bootstrap_servers.split(",")],
             "request_timeout_ms": milliseconds,
-            "receive_message_max_bytes": MAX_RESPONSE_BYTES,
+            "receive_message_max_bytes": BEFORE_AUTHENTICATION_BYTES,
             "socket_connection_setup_timeout_ms": milliseconds,
             # Several servers are tried in turn, so one that is down must not use up the time.
             "reconnect_backoff_max_ms": 1000,
@@ -118,7 +118,7 @@ class AdminClient:
         self._complaints.listen()
         try:
             self._net = NetworkSelector(**settings)
-            self._manager = KafkaConnectionManager(self._net, **settings)
+            self._manager = LimitedManager(self._net, **settings)
             self._net.start()
             self._bootstrap()
         except BaseException as error:

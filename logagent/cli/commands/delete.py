@@ -8,14 +8,19 @@ import click
 
 from logagent.agent.session.plan_delete import async_delete
 from logagent.agent.session.session import Session
+from logagent.agent.session.target import resolve_target
 from logagent.cli.options import Call, common
 from logagent.cli.plans import run_plan
 from logagent.errors import UsageError
+from logagent.host.inventory.topics import topics_in
+from logagent.host.linux.child import work_in_child
 from logagent.model.facts import Facts
 from logagent.model.naming import names
 from logagent.model.planning.plan import Flags, Plan
 from logagent.model.planning.proposals import compile_topics, matching
 from logagent.model.records import Kind, TopicPartition
+
+MATCHING_SECONDS = 5.0
 
 
 @click.command()
@@ -44,7 +49,7 @@ def delete(
     """Mark partitions for deletion (rename to -delete); the files go after file.delete.delay.ms, by `cleanup`."""
     if (topic is None) == (not partitions):
         raise UsageError("name what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
-    topics = _regex(topic) if topic is not None else None
+    topics = _topics(call, topic) if topic is not None else None
     wanted = frozenset(_partition(text) for text in partitions)
     flags = Flags(allow_assigned, even_last_copy, include_internal, by_topic=topic is not None)
 
@@ -58,6 +63,20 @@ def delete(
         return plan
 
     run_plan(call, make_plan, execute=execute)
+
+
+def _topics(call: Call, expression: str) -> frozenset[str]:
+    """The topics here that the expression matches: before the executor lock is taken, and by a child, because an
+    expression that backtracks ends when it likes."""
+    pattern = _regex(expression)
+    known = topics_in(resolve_target(call.settings(), call.log_dirs).log_dirs)
+    try:
+        return work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
+    except TimeoutError as e:
+        raise UsageError(
+            f"--topic {expression!r} was not matched against {len(known)} topics within {MATCHING_SECONDS:g} s",
+            hint="write it without repetitions inside repetitions, such as (a+)+",
+        ) from e
 
 
 def _regex(text: str) -> re.Pattern[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -44,7 +45,10 @@ def compile_topics(expression: str) -> re.Pattern[str]:
     pattern = _BLANK.sub("", expression.replace(",", "|")).strip("\"'")
     if _COUNTED.search(pattern):
         raise re.error("`,` means `|` in a topic pattern, so it cannot stand inside {}", pattern)
-    return re.compile(pattern)
+    try:
+        return re.compile(pattern)
+    except (RecursionError, OverflowError) as error:
+        raise re.error(f"it is nested too deeply or counts too far ({error})", pattern) from None
 
 
 # One that is escaped is meant.
@@ -53,8 +57,8 @@ _BLANK = re.compile(r"(?<!\\) ")
 _COUNTED = re.compile(r"(?<!\\)\{\d*\|\d*\}")
 
 
-def matching(dirs: Iterable[PartitionDir], topics: re.Pattern[str], *, is_future: bool) -> set[TopicPartition]:
-    """The partitions whose current (or future) logs are among `dirs` and whose whole topic name matches.
+def matching(dirs: Iterable[PartitionDir], topics: AbstractSet[str], *, is_future: bool) -> set[TopicPartition]:
+    """The partitions of `topics` whose current (or future) logs are among `dirs`.
 
     Internal topics are among them: the guard "policy" refuses those one by one, so that the operator hears of it.
     """
@@ -62,7 +66,7 @@ def matching(dirs: Iterable[PartitionDir], topics: re.Pattern[str], *, is_future
     return {
         TopicPartition(d.topic, d.partition)
         for d in dirs
-        if d.kind is wanted and d.topic and d.partition is not None and topics.fullmatch(d.topic)
+        if d.kind is wanted and d.topic and d.partition is not None and d.topic in topics
     }
 
 

@@ -91,7 +91,7 @@ def test_what_is_selected() -> None:
     dirs = [
         directory(n) for n in ("orders-0", "orders-1", "x-0", MARKED, STRAY, f"orders-2.{HEX}-future", "lost+found")
     ]
-    topics = re.compile("orders")
+    topics = {"orders"}
     assert matching(dirs, topics, is_future=False) == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
     assert matching(dirs, topics, is_future=True) == {TopicPartition("orders", 2)}
     assert found(dirs, TopicPartition("x", 0), TopicPartition("x", 9)) == (["x-0"], ["x-9"])
