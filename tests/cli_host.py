@@ -132,6 +132,10 @@ class CliHost:
         files = sorted((*self.d1.glob("*-checkpoint"), *self.d2.glob("*-checkpoint")))
         return {str(f.relative_to(self.disk)): frozenset(f.read_text().splitlines()[2:]) for f in files}
 
+    def find_in(self, log_dir: Path, suffix: str) -> list[str]:
+        """Names of the directories in one log dir that end so."""
+        return sorted(entry.name for entry in log_dir.iterdir() if entry.is_dir() and entry.name.endswith(suffix))
+
     def find(self, prefix: str, suffix: str = "") -> list[str]:
         """Names of the directories in both log dirs that begin and end so."""
         names = [entry.name for d in (self.d1, self.d2) for entry in d.iterdir() if entry.is_dir()]

@@ -35,7 +35,7 @@ class Done:
 
 def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
     """Look, plan, and with `execute` act; then print the plan with what came of it, and set the exit status."""
-    with session_of(call, act=execute) as session:
+    with session_of(call, act=execute, to_plan=True) as session:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()

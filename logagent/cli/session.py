@@ -18,8 +18,13 @@ from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target, resolve_target
 from logagent.cli.options import Call
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
+from logagent.host.linux.child import real_path
+from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.model.facts import Facts
 from logagent.model.records import Health
+
+# How long a log dir that `--log-dir` leaves out may take to answer.
+LEFT_OUT_SECONDS = 2.0
 
 
 def target_of(call: Call) -> Target:
@@ -32,9 +37,20 @@ def target_of(call: Call) -> Target:
 
 
 @contextmanager
-def session_of(call: Call, *, act: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS) -> Iterator[Session]:
-    """Open the session of one command: to look, or (with `act`) to act under the executor lock."""
-    target = target_of(call)
+def session_of(
+    call: Call, *, act: bool = False, to_plan: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS
+) -> Iterator[Session]:
+    """Open the session of one command: to look, or (with `act`) to act under the executor lock.
+
+    to_plan: `--log-dir` narrows what is acted on, never what is known. One of the log dirs left out that does not
+    answer is offline.
+    """
+    target, failures = target_of(call), LogDirFailures()
+    if to_plan:
+        for path in target.left_out:
+            if real_path(path, LEFT_OUT_SECONDS) is None:
+                failures.mark_offline(path, "its disk does not answer")
+        target = target.with_all_log_dirs()
     with open_session(
         target,
         call.settings(),
@@ -43,6 +59,7 @@ def session_of(call: Call, *, act: bool = False, wait_seconds: float = EXECUTOR_
         act=act,
         actor=f"cli:{_user()}",
         wait_seconds=wait_seconds,
+        failures=failures,
     ) as session:
         yield session
 

@@ -265,6 +265,9 @@ class Session:
         facts: Facts,
         approve: str | None = None,
     ) -> Plan:
+        spared = frozenset(self.target.spared)
+        proposals = [p for p in proposals if p.dir.log_dir not in spared]
+        waiting = [w for w in waiting if w.log_dir not in spared]
         cleanup = self.settings.cleanup
         limits = BlastRadius(cleanup.max_dirs, cleanup.max_fraction)
         return assemble(proposals, waiting, facts, GUARDS, limits, approve=approve, refusals=refusals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties, read_server_properties
 from logagent.broker.process.version import apache_version
@@ -27,6 +27,12 @@ class Target:
     log_dirs: tuple[str, ...]
     kafka_version: tuple[int, ...] | None
     left_out: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+
+    def with_all_log_dirs(self) -> Target:
+        """For a plan: the log dirs left out are looked at like the others, for they count for what is offline, moves
+        and copies. They are `spared`: nothing in them is acted on."""
+        return replace(self, log_dirs=_unique([*self.log_dirs, *self.left_out]), left_out=(), spared=self.left_out)
 
 
 def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:

@@ -133,7 +133,7 @@ class _Run:
     def _act(self, *, dry_run: bool) -> None:
         self._step.note("opening the state dir, the journal and the log dirs; nothing was renamed")
         wait = max(0.0, min(EXECUTOR_WAIT_SECONDS, self._left()))
-        with session_of(self.call, act=not dry_run, wait_seconds=wait) as session:
+        with session_of(self.call, act=not dry_run, to_plan=True, wait_seconds=wait) as session:
             with looking_at_most(self._left()):
                 self._step.note("looking at assignments and log dirs; nothing was renamed")
                 read_assignments(session, self.call)

@@ -49,7 +49,8 @@ def restore(
         chosen = [
             d
             for d in session.dirs
-            if d.name in names or f"{d.log_dir}/{d.name}" in names or (d.log_dir, d.name) in moved
+            if d.log_dir not in session.target.spared
+            and (d.name in names or f"{d.log_dir}/{d.name}" in names or (d.log_dir, d.name) in moved)
         ]
         known = {d.name for d in chosen} | {f"{d.log_dir}/{d.name}" for d in chosen}
         missing = [name for name in names if name not in known]
