@@ -39,8 +39,9 @@ def look_at_brokers(found: Sequence[BrokerFound], chosen: str | None) -> tuple[B
             unit=b.unit.name if b.unit is not None else None,
             unit_file=b.unit.file if b.unit is not None else None,
             version=(version_of_process(b.pid) if b.pid is not None else None) or version_installed(b.config),
-            chosen=chosen is not None and same_file(b.config, chosen),
+            chosen=b.ignored is None and chosen is not None and same_file(b.config, chosen),
             candidate=b in candidates,
+            ignored=b.ignored,
         )
         for b in found
     )

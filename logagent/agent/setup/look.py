@@ -19,8 +19,8 @@ from logagent.broker.files.server_properties import ServerProperties, parse_serv
 from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.limits import CONFIG, PROPERTIES, UNIT
-from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.brokers.units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
+from logagent.host.brokers.usual_places import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.linux.planned_mounts import mount_points
 from logagent.host.linux.trusted import Untrusted, read_trusted, sole_owner, trusted_path
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR

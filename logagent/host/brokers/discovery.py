@@ -12,49 +12,14 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from logagent.broker.files.meta_properties import META_PROPERTIES
-from logagent.broker.files.server_properties import ServerProperties, read_server_properties
+from logagent.broker.files.server_properties import read_server_properties
 from logagent.broker.process.launch import Launch, launch_of_java
 from logagent.broker.process.version import version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
+from logagent.host.brokers.believed import Believed
 from logagent.host.brokers.units import BrokerUnit, broker_units, under
+from logagent.host.brokers.usual_places import UNPACKED_SERVER_PROPERTIES, USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.linux.proc import effective_user
-
-# Apache's archive, Confluent's packages, Bigtop, Bitnami, BSD and the distributions that package Kafka.
-USUAL_SERVER_PROPERTIES = (
-    "/etc/kafka/server.properties",
-    "/etc/kafka/kraft/server.properties",
-    "/etc/kafka/kraft/broker.properties",
-    "/etc/kafka/broker.properties",
-    "/etc/kafka/conf/server.properties",
-    "/opt/kafka/config/server.properties",
-    "/opt/kafka/config/kraft/server.properties",
-    "/opt/kafka/config/kraft/broker.properties",
-    "/opt/kafka/config/broker.properties",
-    "/opt/bitnami/kafka/config/server.properties",
-    "/opt/confluent/etc/kafka/server.properties",
-    "/usr/local/kafka/config/server.properties",
-    "/usr/local/kafka/config/kraft/server.properties",
-    "/usr/share/kafka/config/server.properties",
-)
-# Looked at only where nothing else is found: the releases before an upgrade stay there, with their configuration.
-UNPACKED_SERVER_PROPERTIES = (
-    "/opt/kafka[_-]*/config/server.properties",
-    "/opt/kafka[_-]*/config/kraft/server.properties",
-    "/opt/kafka[_-]*/config/broker.properties",
-    "/opt/confluent-*/etc/kafka/server.properties",
-    "/opt/confluent-*/etc/kafka/kraft/server.properties",
-)
-# What `log.dirs` is in the files that come with Kafka and with Confluent's packages.
-_SHIPPED_LOG_DIRS = frozenset(
-    {
-        "/tmp/kafka-logs",
-        "/tmp/kraft-combined-logs",
-        "/tmp/kraft-broker-logs",
-        "/tmp/kraft-controller-logs",
-        "/var/lib/kafka",
-    }
-)
 
 Version = tuple[int, int, int]
 
@@ -65,7 +30,9 @@ class BrokerFound:
 
     pid, user: the running process that was started with it. unit: the service that starts it. launch: the command line
     of the process, else of the unit. sample: it is as it came with Kafka, and nothing was ever stored under it.
-    controller: a node without the role of a broker. strong: a process or an enabled unit uses it.
+    controller: a node without the role of a broker. strong: a process or an enabled unit uses it. shipped: it is as it
+    came with Kafka, whoever uses it. log_dirs: those that it names, where it can be read. ignored: why the process is
+    not taken for a broker.
     """
 
     config: str
@@ -76,6 +43,9 @@ class BrokerFound:
     usual: bool = False
     sample: bool = False
     controller: bool = False
+    shipped: bool = False
+    log_dirs: tuple[str, ...] = ()
+    ignored: str | None = None
 
     @property
     def strong(self) -> bool:
@@ -90,6 +60,7 @@ class BrokerFound:
         words += ["it is in a usual place"] if not words else []
         words += ["as it came with Kafka"] if self.sample else []
         words += ["a controller's"] if self.controller else []
+        words += [f"ignored: {self.ignored}"] if self.ignored is not None else []
         return ", ".join(words)
 
 
@@ -98,13 +69,14 @@ def find_brokers(root: str = "/") -> list[BrokerFound]:
     found: list[BrokerFound] = []
     for running in running_brokers(root):
         _add(found, running)
-    for unit in broker_units(root):
+    units = broker_units(root)
+    for unit in units:
         config = under(root, unit.launch.config)
         if os.path.isabs(unit.launch.config) and os.path.exists(config):
             _add(found, BrokerFound(config=config, unit=unit, launch=unit.launch))
     for path in _files(root, USUAL_SERVER_PROPERTIES):
         _add(found, BrokerFound(config=path, usual=True))
-    found = [_judged(broker, root) for broker in found]
+    found = _believed([_judged(broker, root) for broker in found], units)
     if not brokers_of(found):
         for path in _files(root, UNPACKED_SERVER_PROPERTIES):
             _add(found, _judged(BrokerFound(config=path, usual=True), root))
@@ -112,8 +84,11 @@ def find_brokers(root: str = "/") -> list[BrokerFound]:
 
 
 def brokers_of(found: Iterable[BrokerFound]) -> list[BrokerFound]:
-    """Those of `found` that a broker uses, or may use: no controllers, and samples only where there is nothing else."""
-    brokers = [b for b in found if not b.controller]
+    """Those of `found` that a broker uses, or may use: no controllers, and samples only where there is nothing else.
+
+    What only a process says that is not believed is left out.
+    """
+    brokers = [b for b in found if not b.controller and b.ignored is None]
     return [b for b in brokers if not b.sample] or brokers
 
 
@@ -142,9 +117,10 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
             hint="say which one with --kafka-config or kafka.config; logagent@NAME with /etc/logagent/NAME.toml serves"
             " one broker of several",
         )
+    ignored = tuple(f"{b.config}: {b.how}" for b in found if b.ignored is not None)
     raise ConfigError(
         "no server.properties was found: no broker runs, no unit starts one, and the usual places have none",
-        problems=tuple(f"{p}: not there" for p in USUAL_SERVER_PROPERTIES),
+        problems=(*ignored, *(f"{p}: not there" for p in USUAL_SERVER_PROPERTIES)),
         hint="name it with --kafka-config FILE, or the log dirs with --log-dir DIR",
     )
 
@@ -205,15 +181,31 @@ def _judged(broker: BrokerFound, root: str) -> BrokerFound:
     except LogAgentError:
         return broker
     controller = server.process_roles == ["controller"]
-    return replace(broker, controller=controller, sample=not broker.strong and is_sample(server, root))
+    shipped = is_sample(server, root)
+    override = broker.launch.overrides.get("log.dirs", "") if broker.launch is not None else ""
+    named = tuple(under(root, d) for d in override.split(",") or () if d) or tuple(
+        under(root, d) for d in server.log_dirs
+    )
+    return replace(broker, log_dirs=named, controller=controller, shipped=shipped, sample=not broker.strong and shipped)
 
 
-def is_sample(server: ServerProperties, root: str = "/") -> bool:
-    """Whether a configuration is as it came with Kafka, and nothing was ever stored under it."""
-    log_dirs = [d.rstrip("/") for d in server.log_dirs]
-    # Nothing else is looked at on a disk: it may hang.
-    shipped = all(d in _SHIPPED_LOG_DIRS for d in log_dirs)
-    return shipped and not any(os.path.lexists(f"{under(root, d)}/{META_PROPERTIES}") for d in log_dirs)
+def _believed(found: list[BrokerFound], units: list[BrokerUnit]) -> list[BrokerFound]:
+    """The same, with the processes marked that any local user could have made up."""
+    known = [b.log_dirs for b in found if (b.unit is not None or b.usual) and not b.sample and not b.controller]
+    judge = Believed(units, known)
+    told: list[BrokerFound] = []
+    for b in found:
+        on_host = b.unit is not None or b.usual
+        why = judge.why_not(b.user, b.log_dirs, by_unit=on_host) if b.pid is not None and b.user is not None else None
+        if why is None:
+            told.append(b)
+            continue
+        if on_host:  # what else is known of the same file stays
+            launch = b.unit.launch if b.unit is not None else None
+            alone = replace(b, pid=None, user=None, launch=launch)
+            told.append(replace(alone, sample=b.shipped and not alone.strong))
+        told.append(replace(b, unit=None, usual=False, ignored=why))
+    return told
 
 
 def _config_of_process(launch: Launch, process: str, root: str) -> str | None:

@@ -54,6 +54,9 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
     how = "named" if c.named else f"found: {chosen.how}" if chosen is not None else "found"
     yield works("server-properties", c.kafka_config, f"the broker's configuration ({how})")
     for b in f.brokers:
+        if b.ignored is not None:
+            says = f"process {b.pid} is not taken for a broker: {b.ignored}"
+            yield info("ignored-process", b.config, says, "if it is one, name its configuration with kafka.config")
         if not b.chosen and b.candidate:
             yield info(
                 "other-broker",

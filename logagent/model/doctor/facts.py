@@ -42,7 +42,8 @@ class ConfigLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLook:
-    """A broker's configuration on this host. overrides: keys that its command line sets over the file."""
+    """A broker's configuration on this host. overrides: keys that its command line sets over the file. ignored: why a
+    process that calls itself a broker is not taken for one."""
 
     config: str
     how: str
@@ -54,6 +55,7 @@ class BrokerLook:
     chosen: bool = False
     candidate: bool = True
     overrides: tuple[str, ...] = ()
+    ignored: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
