@@ -19,6 +19,7 @@ from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.cli.main import run
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.kafka_disks import extract, metadata_dir
 
 # Where a test says nothing else: nothing waits, and no plan is too large.
@@ -86,8 +87,9 @@ class CliHost:
             sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
         self.toml.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
 
-    def with_assignments(self, **settings: object) -> None:
-        """As `configure`, with the assignments of the disk's own metadata log, dated to now."""
+    def with_assignments(self, *, topics_gone: object = False, **settings: object) -> None:
+        """As `configure`, with the assignments of the disk's own metadata log, dated to now; with `topics_gone` of a
+        cluster in which every topic was deleted since, and another one made elsewhere."""
         directory = metadata_dir(self.disk)
         meta = parse_meta_properties((directory.parent / "meta.properties").read_bytes())
         now_ms = time.time_ns() // 1_000_000
@@ -95,7 +97,11 @@ class CliHost:
             str(directory), node_id=meta.node_id, cluster_id=meta.cluster_id, now_ms=now_ms, configured_voters=1
         )
         file = self.root / "assignments.json"
-        write_assignments(str(file), replace(log.assignments, at_ms=now_ms))
+        image = replace(log.assignments, at_ms=now_ms)
+        if topics_gone:
+            elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((meta.node_id or 0, 999))})
+            image = replace(image, by_id={"ElseElseElseElseElseEA": elsewhere}, by_name={"elsewhere": elsewhere})
+        write_assignments(str(file), image)
         self.configure(**{"assignments.sources": ["file"], "assignments.file": str(file), **settings})
 
     def set_property(self, line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from logagent.model.facts import Facts, LogDirFacts, Ruling
+from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.names import classify
 from logagent.model.planning.plan import Proposal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Identity, PartitionDir, Verdict
@@ -57,6 +57,13 @@ def log_dir(path: str = LOG_DIR, **fields: Any) -> LogDirFacts:
     return replace(found, **fields)
 
 
+class AllMayGo(dict[tuple[str, str], StrayRuling]):
+    """Of every stray it is known that it may go."""
+
+    def get(self, key: tuple[str, str], default: Any = None) -> Any:
+        return StrayRuling(True, "test")
+
+
 def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
     """Facts under which every guard lets every sensible proposal pass. `orphans`: (log dir, name) of proven ones."""
     orphans = fields.pop("orphans", ())
@@ -68,6 +75,7 @@ def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
         partition_dirs=1000,
         partition_bytes=1_000_000_000,
         assigned_dirs=frozenset({ASSIGNED}),
+        strays=AllMayGo(),
     )
     return replace(found, **fields)
 

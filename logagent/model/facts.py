@@ -40,6 +40,14 @@ class Ruling:
     last_copy: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StrayRuling:
+    """Whether a stray may go, and the fact behind it in words."""
+
+    may_go: bool
+    detail: str
+
+
 class Rulings(Mapping[tuple[str, str], Ruling]):
     """Verdicts by log dir and name, filled by `add`.
 
@@ -97,7 +105,7 @@ class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is.
 
     `partition_dirs` and `partition_bytes` are what the host had within 24 hours, what we removed since included.
-    `left_out`: log dirs of the broker that nobody looked at.
+    `left_out`: log dirs of the broker that nobody looked at. `strays`: of those that are about to go, whether they may.
     """
 
     now_ms: int
@@ -113,6 +121,7 @@ class Facts:
     partition_bytes: int = 0
     assigned_dirs: Iterable[tuple[str, str]] = ()
     left_out: tuple[str, ...] = ()
+    strays: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
 
     def not_seen(self) -> tuple[str, str] | None:
         """A log dir in which partitions may lie that nobody sees now, and what is with it: "is offline", or a directory

@@ -13,8 +13,10 @@ from pathlib import Path
 from tests.disk.conftest import run, unmount
 from tests.needs import need_command, need_root
 
-META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=3\ndirectory.id={directory}\n"
+CLUSTER_ID = "abcdefghijklmnopqrstuv"
+META = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=3\ndirectory.id={{directory}}\n"
 DIRECTORY_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+GONE_ID = "GoneGoneGoneGoneGoneGA"
 # Generous: a machine may have six times more to do than it can.
 LIMIT = 120.0
 
@@ -110,12 +112,14 @@ def format_log_dir(path: Path, directory_id: str = DIRECTORY_IDS[0]) -> Path:
 
 
 def partition(log_dir: Path, name: str, segments: int = 1, size: int = 1000) -> Path:
-    """A partition directory with so many segments."""
+    """A partition directory with so many segments; a stray is of a topic id that lives nowhere."""
     made = log_dir / name
     made.mkdir()
     for number in range(segments):
         (made / f"{number * 100:020d}.log").write_bytes(b"r" * size)
         (made / f"{number * 100:020d}.index").write_bytes(b"i" * 8)
+    if name.endswith("-stray"):
+        (made / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     return made
 
 

@@ -14,16 +14,19 @@ from logagent.agent.session.open_session import open_session
 from logagent.agent.session.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target
+from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
 from logagent.model.summary import HealthSummary
-from logagent.settings import CleanupSettings, DeleteSettings, HealthSettings, Settings
-from tests.disk.failing import wait_until
+from logagent.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
+from tests.disk.failing import CLUSTER_ID, wait_until
 
 # Nothing waits for its age, and no plan is too large.
 SETTINGS = replace(
@@ -42,7 +45,10 @@ class Host:
     def __init__(self, state: Path, *paths: Path, settings: Settings = SETTINGS) -> None:
         self.paths = [str(path) for path in paths]
         self.target = Target(None, parse_server_properties(b"", "(none)"), tuple(self.paths), (3, 9, 1))
-        self.settings = settings
+        self.assignments = Path(f"{state}-assignments.json")
+        self.settings = replace(
+            settings, assignments=AssignmentsSettings(sources=("file",), file=str(self.assignments))
+        )
         self.state = state
         self.clock = SystemClock()
         self.failures = LogDirFailures()
@@ -50,7 +56,26 @@ class Host:
         self.known: dict[str, LogDirInventory] = {}
         self.health = LogDirHealth(self.target, self.clock, self.failures, settings, calls=self.calls, known=self.known)
 
-    def session(self) -> AbstractContextManager[Session]:
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session that has read what the cluster has: one topic, elsewhere."""
+        elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((3, 4), (4,))})
+        # What is made in a moment is judged, too.
+        at_ms = self.clock.now_ms() + CLOCK_TOLERANCE_MS - 5_000
+        image = make_image(
+            [elsewhere],
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER_ID,
+            at_ms=at_ms,
+            known_until_ms=at_ms,
+            complete=True,
+        )
+        write_assignments(str(self.assignments), image)
+        with self._open() as session:
+            session.read_assignments()
+            yield session
+
+    def _open(self) -> AbstractContextManager[Session]:
         return open_session(
             self.target,
             self.settings,

@@ -16,18 +16,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from logagent.agent.execute.checkpoints import ENTRY_FILES, edit_checkpoints, entries_to_drop
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
+from logagent.broker.files.partition_metadata import read_topic_id
 from logagent.broker.process.lock import Interlock, look
-from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
+from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import CheckpointEntry
 from logagent.model.naming.names import classify
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
-from logagent.model.records import ActionKind, Kind, Outcome
+from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
 
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
@@ -184,7 +186,8 @@ class RenameBatch:
         """The result of this one, and what ends the batch (None: go on)."""
         assert p.new_name is not None
         try:
-            self.source.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock, self.target)
+            check = partial(same_topic_id, p.dir)
+            self.source.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock, self.target, check)
         except BrokerHoldsLogDir as e:
             yielded = ActionResult(Outcome.YIELDED, str(e))
             return yielded, yielded
@@ -212,6 +215,22 @@ class RenameBatch:
                 if self._result(p).outcome is Outcome.DONE:
                     self.uncertain.add(action_id(p))
                     self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not durably: {e}")
+
+
+def same_topic_id(d: PartitionDir, fd: int) -> None:
+    """Raises NotAsPlanned unless the directory `fd` has the topic id that was judged.
+
+    The id of an inventory is one that was remembered: `partition.metadata` edited in place changes no directory time.
+    """
+    try:
+        topic_id = read_topic_id(fd)
+    except UnreadableError as e:
+        raise NotAsPlanned(f"{d.log_dir}/{d.name}: {e}") from e
+    if topic_id != d.topic_id:
+        raise NotAsPlanned(
+            f"{d.log_dir}/{d.name} has the topic id {topic_id} now, judged was {d.topic_id}",
+            hint="something edits partition.metadata there; look again and make a new plan",
+        )
 
 
 def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], error: LogAgentError) -> ActionResult:

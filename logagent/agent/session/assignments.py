@@ -7,19 +7,17 @@ source at all every verdict is `unknown`. Nothing in here ever turns an error in
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from logagent.agent.session.answering import Answering
 from logagent.agent.session.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.dir_walk import opened_directory
-from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, decide
-from logagent.model.facts import LogDirFacts, Ruling, Rulings
-from logagent.model.records import Kind, PartitionDir, Verdict
+from logagent.model.assignments.image import AssignmentImage
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
@@ -45,6 +43,7 @@ class Assignments:
     delete_delay_ms: int | None = None
     unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
+    answering: Answering | None = None
 
     @property
     def first(self) -> AssignmentImage | None:
@@ -55,17 +54,11 @@ class Assignments:
         """What to show a person: the first usable one, else the first that was read at all."""
         return next(iter((*self.usable, *self.unusable)), None)
 
-    @property
-    def own_reader(self) -> AdminReader | None:
-        """The reader, if what it reads from was seen to be this host's own cluster: another one has a node of our id,
-        and perhaps a log dir of our path, too."""
-        ours = any(i.source is Source.ADMIN for i in self.usable)
-        return self.reader if ours else None
-
     def log_dir_served(self, node_id: int, path: str) -> bool | None:
-        """Whether our broker says that it serves the log dir; None where it cannot be asked."""
-        reader = self.own_reader
-        return None if reader is None else reader.log_dir_served(node_id, path)
+        """Whether our broker says that it serves the log dir; None where it cannot be asked, or is not known to be
+        ours: a clone has a node of our id, and perhaps a log dir of our path, too."""
+        ours = self.answering is not None and self.answering.own
+        return self.reader.log_dir_served(node_id, path) if ours and self.reader is not None else None
 
     def close(self) -> None:
         """End the round of questions to the cluster."""
@@ -146,6 +139,10 @@ def _read(
         found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
     found.reader = open_reader(settings)
+    if host.node_id is not None:
+        # Our own broker first: others lag behind it, and one that lost its cluster knows only what was once.
+        with suppress(ServiceUnreachable):
+            return found.reader.image(now_ms, node_id=host.node_id)
     return found.reader.image(now_ms)
 
 
@@ -210,60 +207,3 @@ def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:
     if image.topic_count == 0:
         return "it has no topics"
     return None
-
-
-def judge(
-    dirs: Iterable[PartitionDir],
-    assignments: Assignments,
-    host: Host,
-    log_dirs: Mapping[str, LogDirFacts],
-    now_ms: int,
-    *,
-    proven_absent: frozenset[str] = frozenset(),
-) -> Rulings:
-    """The verdict on every current and future directory.
-
-    The first usable source decides. Where it says orphan, every other usable one must agree. The Admin API cannot
-    prove absence by leaving a topic out, so the broker of this host is asked by topic id. While it is stopped nobody
-    can be asked; then `proven_absent` counts: the ids that it did not know at every sighting that an orphan needs. A
-    topic id is random and never given again, so what was gone for good stays gone.
-    """
-    chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
-    absent = _absent_by_id(chosen, assignments, host, proven_absent)
-    rulings = Rulings()
-    # Most directories have the same few: 100,000 of them keep one object each.
-    shared: dict[Ruling, Ruling] = {}
-    for d in chosen:
-        where = log_dirs.get(d.log_dir)
-        directory_id = where.directory_id if where is not None else None
-        images: Sequence[AssignmentImage | None] = assignments.usable or assignments.unusable[:1] or [None]
-        answers = [
-            decide(d, image, host, now_ms=now_ms, directory_id=directory_id, absent_by_id=absent) for image in images
-        ]
-        ruling = answers[0]
-        if ruling is None:
-            continue
-        if ruling.verdict is Verdict.ORPHAN:
-            for other in answers[1:]:
-                ruling = combine(ruling, other)
-        rulings.add(d.log_dir, d.name, shared.setdefault(ruling, ruling))
-    return rulings
-
-
-def _absent_by_id(
-    dirs: Sequence[PartitionDir], assignments: Assignments, host: Host, proven_absent: frozenset[str]
-) -> AbstractSet[str] | None:
-    """Topic ids of `dirs` that the Admin image does not list and this host's own broker does not know either."""
-    image = next((i for i in assignments.usable if not i.complete), None)
-    reader = assignments.own_reader
-    if image is None or reader is None or host.node_id is None:
-        return None
-    asked = sorted({d.topic_id for d in dirs if d.topic_id is not None and d.topic_id not in image.by_id})
-    if not asked:
-        return frozenset()
-    try:
-        answers = reader.topic_ids_known(host.node_id, asked)
-    except LogAgentError as e:
-        assignments.problems.append(f"admin: {e}")
-        return proven_absent.intersection(asked)
-    return frozenset(topic_id for topic_id, answer in answers.items() if answer.value == "unknown")

@@ -49,7 +49,7 @@ def looking_at_most(seconds: float) -> Iterator[None]:
 
 def plan_prestart(session: Session, facts: Facts) -> Plan:
     """What is due and can be renamed now."""
-    cleanup = session.settings.cleanup
+    cleanup, session.ask_leaders = session.settings.cleanup, False
     marks, begun = session.marks(), session.begun()
     ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, waiting = orphans(session.dirs, facts, session.sightings(), ages, new_uuid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,21 +12,26 @@ from logagent.agent.clock import Clock
 from logagent.agent.execute.checkpoints import entries_to_drop
 from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.session import history
-from logagent.agent.session.assignments import Assignments, judge, load_assignments
+from logagent.agent.session.assignments import Assignments, load_assignments
 from logagent.agent.session.clock_watch import ClockWatch
+from logagent.agent.session.identify import absent_ids, identify
 from logagent.agent.session.inventories import scan_log_dirs
 from logagent.agent.session.kafka_version import look_at_versions
 from logagent.agent.session.log_dirs import LogDirs
+from logagent.agent.session.strays import StrayQuestions
 from logagent.agent.session.target import Target
+from logagent.agent.session.verdicts import judge
 from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DiskCalls, never
 from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.control import WorkControl
+from logagent.host.state.brokers_seen import read_brokers_seen, write_brokers_seen
 from logagent.host.state.journal import CheckpointEntry, Journal
+from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.verdict import Host
-from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling
+from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling, StrayRuling
 from logagent.model.health.kafka_version import KafkaVersion, which_version
 from logagent.model.health.serving import has_all_open, tell_serving
 from logagent.model.planning.assemble import assemble
@@ -33,7 +39,7 @@ from logagent.model.planning.blast_radius import BlastRadius, Taken, had
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
-from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
 # How long all sources of assignments together may take, where nobody waits who could press Ctrl-C.
@@ -43,7 +49,8 @@ READ_SECONDS = 120.0
 @dataclass(slots=True)
 class Session:
     """Everything that a command sees. `acting`: it holds the executor lock and may write the journal. `whole`: the
-    inventory is of all directories, so that what it does not show is not there."""
+    inventory is of all directories, so that what it does not show is not there. `ask_leaders`: whether leaders
+    elsewhere are asked about strays that are about to go."""
 
     target: Target
     settings: Settings
@@ -58,6 +65,7 @@ class Session:
     dirs: list[PartitionDir] = field(default_factory=list)
     whole: bool = False
     assignments: Assignments = field(default_factory=Assignments)
+    ask_leaders: bool = True
     clock_watch: ClockWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -198,16 +206,14 @@ class Session:
         `to_plan`: with what the blast radius of a plan needs besides.
         """
         now = self.clock.now_ms()
-        log_dirs = self._tell_serving(self.log_dirs.log_dir_facts(), now)
-        cluster = self.log_dirs.cluster
-        host = Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
+        looked = self.log_dirs.log_dir_facts()
+        host = self._host()
+        identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
+        self._remember_brokers()
+        log_dirs = self._tell_serving(looked, now)
+        proven = history.proven_absent(self.sightings().values(), self.settings.cleanup)
         rulings = judge(
-            self.dirs if dirs is None else dirs,
-            self.assignments,
-            host,
-            log_dirs,
-            now,
-            proven_absent=history.proven_absent(self.sightings().values(), self.settings.cleanup),
+            self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
         )
         recent = (
             history.recent(self.journal, self.clock_watch.reaching_back(now - DAY_MS))
@@ -225,7 +231,43 @@ class Session:
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
+            strays={} if dirs is None else self._rule_on_strays([d for d in dirs if d.kind is Kind.STRAY], now),
         )
+
+    def _host(self) -> Host:
+        cluster = self.log_dirs.cluster
+        return Host(cluster.node_id, cluster.cluster_id, self.settings.assignments.max_age)
+
+    def _brokers_seen(self) -> frozenset[BrokerPlace]:
+        state_dir = os.path.dirname(self.journal.path)
+        return read_brokers_seen(state_dir, self.log_dirs.cluster.cluster_id) if state_dir else frozenset()
+
+    def _remember_brokers(self) -> None:
+        answering, cluster_id = self.assignments.answering, self.log_dirs.cluster.cluster_id
+        if not self.acting or answering is None or not answering.own or cluster_id is None:
+            return
+        if answering.places != self._brokers_seen():
+            write_brokers_seen(os.path.dirname(self.journal.path), cluster_id, answering.places)
+
+    def _rule_on_strays(self, strays: Sequence[PartitionDir], now_ms: int) -> dict[tuple[str, str], StrayRuling]:
+        """Whether the strays that are about to go may go."""
+        if not strays:
+            return {}
+        host = self._host()
+        proven = history.proven_absent(self.sightings().values(), self.settings.cleanup)
+        questions = StrayQuestions(
+            self.assignments,
+            host,
+            # With the current directories, for canaries.
+            absent_ids([*strays, *self.of_kind(Kind.CURRENT)], self.assignments, host, now_ms, proven),
+            self.log_dirs.opened(),
+            self.calls,
+            self.dirs,
+            self.marks(),
+            now_ms,
+            self.ask_leaders,
+        )
+        return questions.rule_on(strays)
 
     def kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> KafkaVersion:
         """Which version of Kafka holds, and what says so. `log_dirs`: their holders are looked at."""
@@ -268,6 +310,12 @@ class Session:
         spared = frozenset(self.target.spared)
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
+        going = [
+            p.dir
+            for p in proposals
+            if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK) and not p.begun
+        ]
+        facts = replace(facts, strays=self._rule_on_strays(going, facts.now_ms))
         cleanup = self.settings.cleanup
         limits = BlastRadius(cleanup.max_dirs, cleanup.max_fraction)
         return assemble(proposals, waiting, facts, GUARDS, limits, approve=approve, refusals=refusals)

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from logagent.errors import UnreadableError
-from logagent.model.assignments.image import PartitionAssignment, Topic
+from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
+from logagent.model.assignments.quorum import QuorumLook, QuorumReplica
 from logagent.model.naming.topic_ids import to_text
 
 # Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
@@ -63,6 +64,13 @@ class LogDirDescription:
     total_bytes: int | None
     usable_bytes: int | None
 
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """Its current logs; None for a log dir that is offline."""
+        if self.error_code != NONE:
+            return None
+        return frozenset((r.topic, r.partition) for r in self.replicas if not r.is_future)
+
 
 def id_answer(error_code: int) -> IdAnswer:
     known = {
@@ -108,6 +116,24 @@ def _assignment(partition: Any, moving: Any | None) -> PartitionAssignment:
         adding=adding,
         removing=removing,
         leader=partition.leader_id,
+    )
+
+
+def quorum_of(response: Any) -> QuorumLook:
+    """A DescribeQuorum answer; `UnreadableError` where it is refused, partial or of version 0 (which has no times)."""
+    partitions = [p for t in response.topics for p in t.partitions if t.topic_name == METADATA_TOPIC]
+    code = response.error_code or next((p.error_code for p in partitions), NONE)
+    if code != NONE or len(partitions) != 1:
+        raise UnreadableError(f"the quorum is not described: error {code}")
+    (partition,) = partitions
+
+    def replica(state: Any) -> QuorumReplica:
+        return QuorumReplica(state.replica_id, state.last_fetch_timestamp, state.last_caught_up_timestamp)
+
+    return QuorumLook(
+        partition.leader_id,
+        tuple(map(replica, partition.current_voters)),
+        tuple(map(replica, partition.observers)),
     )
 
 

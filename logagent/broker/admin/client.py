@@ -22,7 +22,8 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
     import kafka.errors as kafka_errors
     from kafka.net.selector import NetworkSelector
-    from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
+    from kafka.protocol.admin import DescribeLogDirsRequest, DescribeQuorumRequest, ListPartitionReassignmentsRequest
+    from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
     from kafka.protocol.metadata import MetadataRequest
 
     from logagent.broker.admin.limited import BEFORE_AUTHENTICATION_BYTES, LimitedManager
@@ -30,8 +31,11 @@ with warnings.catch_warnings():
 __all__ = [
     "AdminClient",
     "DescribeLogDirsRequest",
+    "DescribeQuorumRequest",
+    "ListOffsetsRequest",
     "ListPartitionReassignmentsRequest",
     "MetadataRequest",
+    "OffsetForLeaderEpochRequest",
     "cluster_request",
 ]
 

@@ -22,18 +22,25 @@ from logagent.broker.admin.answers import (
     LogDirDescription,
     id_answer,
     log_dir_of,
+    quorum_of,
     topic_id_of,
     topic_of,
 )
 from logagent.broker.admin.client import (
     AdminClient,
     DescribeLogDirsRequest,
+    DescribeQuorumRequest,
     ListPartitionReassignmentsRequest,
     MetadataRequest,
 )
+from logagent.broker.admin.epochs import ask_epoch_ends
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
+from logagent.model.assignments.covered import EpochEnd
+from logagent.model.assignments.identity import BrokerPlace
+from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, BrokerRegistration, Source, make_image
+from logagent.model.assignments.quorum import QuorumLook
 from logagent.model.naming.topic_ids import ZERO_ID, from_text
+from logagent.model.records import TopicPartition
 
 __all__ = ["AdminReader", "IdAnswer", "LogDirDescription"]
 
@@ -116,30 +123,71 @@ class AdminReader:
         self._living_ids = tuple(image.by_id)
         return image
 
-    def topic_ids_known(self, node_id: int, topic_ids: Iterable[str]) -> dict[str, IdAnswer]:
+    def topic_ids_known(
+        self, node_id: int, topic_ids: Iterable[str], *, canaries: Iterable[str] | None = None
+    ) -> dict[str, IdAnswer]:
         """What node `node_id` itself says about each topic id (22-character text).
 
         The answer for every id is there. `CANNOT_TELL` where the broker has no such question (before 3.1), gives
-        another error or none, or where it does not know topics either that are alive: a broker that has just
-        started in ZooKeeper mode knows nothing yet.
+        another error or none, or where it does not know every one of some topics that are alive, asked for in the same
+        request: a broker that has just started in ZooKeeper mode knows nothing yet, and a principal may be allowed to
+        see nothing. `canaries`: which ids these are, where it is not enough that the cluster lists them.
         """
         ids = list(dict.fromkeys(topic_ids))
         if not ids or self._client.request_version(MetadataRequest, node_id) < BY_ID_VERSION:
             return dict.fromkeys(ids, IdAnswer.CANNOT_TELL)
-        if not self._living_ids:
+        if canaries is None and not self._living_ids:
             response = self._metadata(topics=None, node_id=node_id)
             self._living_ids = tuple(i for t in response.topics if (i := topic_id_of(t)) is not None)
-        canaries = [i for i in self._living_ids if i not in ids][:CANARIES]
+        alive = [i for i in (self._living_ids if canaries is None else canaries) if i not in ids][:CANARIES]
         asked = [i for i in ids if i != ZERO_ID]
         answers: dict[str, IdAnswer] = {}
         for start in range(0, len(asked), IDS_A_REQUEST):
-            answers.update(self._ask_ids(node_id, asked[start : start + IDS_A_REQUEST] + canaries))
-        alive = [answers.get(i) for i in canaries]
-        if IdAnswer.UNKNOWN in alive or not (canaries or IdAnswer.KNOWN in answers.values()):
-            answers = {
-                i: IdAnswer.CANNOT_TELL if answer is IdAnswer.UNKNOWN else answer for i, answer in answers.items()
-            }
+            part = asked[start : start + IDS_A_REQUEST]
+            answers.update(_sure(self._ask_ids(node_id, part + alive), alive))
         return {i: answers.get(i, IdAnswer.CANNOT_TELL) for i in ids}
+
+    def places(self) -> frozenset[BrokerPlace]:
+        """Where the brokers that the cluster counts as alive listen, for a client that came through our bootstrap."""
+        return frozenset(BrokerPlace(b.node_id, b.host, b.port) for b in self._metadata(topics=[]).brokers)
+
+    def has_quorum(self, node_id: int) -> bool:
+        """Whether that broker takes DescribeQuorum with times (version 1, Kafka 3.3); none does in ZooKeeper mode."""
+        return self._client.request_version(DescribeQuorumRequest, node_id) >= 1
+
+    def quorum(self) -> QuorumLook:
+        """What the active controller says of its quorum; version 1 or later (Kafka 3.3), which has the times."""
+        request = DescribeQuorumRequest.TopicData
+        partition = request.PartitionData(partition_index=0)
+        topic = request(topic_name=METADATA_TOPIC, partitions=[partition])
+        return quorum_of(self._client.send(lambda: DescribeQuorumRequest(topics=[topic], min_version=1)))
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, EpochEnd]:
+        """For each partition, where its leader ends the given leader epoch, and where its log begins.
+
+        `topic_ids`: of the topics, by name; a topic of that name with another id is not asked. Partitions without a
+        leader or without an answer are missing; raises nothing of ours. An epoch below all that the leader knows has no
+        end (see `covered.end_of_epoch`): it is told by asking for the epoch before it, too.
+        """
+        try:
+            return ask_epoch_ends(self._client, self._leaders(wanted, topic_ids), wanted)
+        except (ServiceUnreachable, UnreadableError):
+            return {}
+
+    def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        topics = [
+            MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0))
+            for name in sorted({p.topic for p in wanted})
+        ]
+        return {
+            TopicPartition(topic.name, p.partition_index): p.leader_id
+            for topic in self._metadata(topics=topics).topics
+            if topic.error_code == NONE and topic_id_of(topic) == topic_ids.get(topic.name)
+            for p in topic.partitions
+            if p.error_code == NONE and p.leader_id >= 0
+        }
 
     def log_dirs(self, node_id: int) -> dict[str, LogDirDescription]:
         """The log dirs of one broker by path, offline ones too (they carry an error code)."""
@@ -211,3 +259,11 @@ class AdminReader:
             if (topic_id := topic_id_of(topic)) is not None:
                 answers[topic_id] = id_answer(topic.error_code)
         return answers
+
+
+def _sure(answers: dict[str, IdAnswer], alive: list[str]) -> dict[str, IdAnswer]:
+    """`answers` of one request; without proof that it knows what lives, no id in it is known to be unknown."""
+    knows = IdAnswer.KNOWN in answers.values() and all(answers.get(i) is IdAnswer.KNOWN for i in alive)
+    if knows:
+        return answers
+    return {i: IdAnswer.CANNOT_TELL if answer is IdAnswer.UNKNOWN else answer for i, answer in answers.items()}

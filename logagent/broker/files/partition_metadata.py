@@ -6,6 +6,8 @@ import re
 from typing import Final
 
 from logagent.errors import UnreadableError
+from logagent.files import limits
+from logagent.files.safe_open import read_regular
 from logagent.model.naming.java_numbers import parse_int
 from logagent.model.naming.topic_ids import ZERO_ID, canonical
 
@@ -14,6 +16,17 @@ PARTITION_METADATA: Final = "partition.metadata"
 # What every broker since 2.8 writes; anything else takes the long way.
 _AS_WRITTEN: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{21}[AQgw])\n?")
 _COLON: Final = re.compile(r":[ \t\n\v\f\r]+")
+
+
+def read_topic_id(dir_fd: int) -> str | None:
+    """The topic id in the open partition dir `dir_fd`, read now; None where the file is missing.
+
+    Raises `UnreadableError` where it cannot be trusted, `OSError` where it cannot be read.
+    """
+    try:
+        return parse_partition_metadata(read_regular(PARTITION_METADATA, limits.PARTITION_METADATA, dir_fd=dir_fd))
+    except FileNotFoundError:
+        return None
 
 
 def parse_partition_metadata(data: bytes) -> str:

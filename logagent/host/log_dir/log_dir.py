@@ -19,6 +19,7 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -189,7 +190,13 @@ class OpenLogDir:
             raise NotAsPlanned(f"{path} is a mount point", hint="those are never touched; unmount it first")
 
     def rename(
-        self, name: str, new_name: str, expect: Identity, interlock: Watch, into: OpenLogDir | None = None
+        self,
+        name: str,
+        new_name: str,
+        expect: Identity,
+        interlock: Watch,
+        into: OpenLogDir | None = None,
+        check: Callable[[int], None] | None = None,
     ) -> None:
         """Rename the directory `name` to `new_name` in this log dir, if it is `expect`, replacing nothing.
 
@@ -197,8 +204,9 @@ class OpenLogDir:
         directory, for brokers that do not start with a `-stray` dir in a log dir, or the way back from there).
 
         Mirrors the rename of `LogManager.asyncDelete`; deviations: never a non-atomic fallback, never a copy (EXDEV is
-        an error), no fsync (the caller does one `fsync()` for the batch). `interlock.before()` is asked last before
-        the call. The caller asks `interlock.after_rename()` next, when it knows that this rename is done.
+        an error), no fsync (the caller does one `fsync()` for the batch). `check` is given the directory's own
+        descriptor and raises if it is not to be renamed after all; `interlock.before()` is asked last before the call.
+        The caller asks `interlock.after_rename()` next, when it knows that this rename is done.
 
         A process may swap the directory between our look at it and the rename. Nothing prevents that, so the result is
         compared, and a wrong one goes back to its name (again replacing nothing).
@@ -208,7 +216,12 @@ class OpenLogDir:
         """
         check_child_name(new_name)
         with self.acting("rename", name):
-            os.close(self.open_child(name, expect))
+            fd = self.open_child(name, expect)
+            try:
+                if check is not None:
+                    check(fd)
+            finally:
+                os.close(fd)
             interlock.before()
             target = self if into is None else into
             rename_noreplace(self.fd, name, new_name, target.fd)

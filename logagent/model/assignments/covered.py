@@ -27,10 +27,14 @@ class LogLook:
 
     @property
     def last_epoch(self) -> int | None:
-        """The leader epoch of the last record; None for no epochs, or where the last one begins behind the end."""
-        if not self.epochs or self.log_end is None or self.epochs[-1][1] > self.log_end:
+        """The leader epoch of the last record; None for no record or epochs, or where one begins behind the end.
+
+        A leader notes an epoch when it is elected, so the last ones may have no record: only its followers' logs tell
+        others of an epoch, by its records.
+        """
+        if self.log_end is None or any(start > self.log_end for _, start in self.epochs):
             return None
-        return self.epochs[-1][0]
+        return next((epoch for epoch, start in reversed(self.epochs) if start < self.log_end), None)
 
 
 @dataclass(frozen=True, slots=True)

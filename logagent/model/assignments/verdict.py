@@ -33,19 +33,22 @@ def decide(
     now_ms: int,
     directory_id: str | None = None,
     absent_by_id: AbstractSet[str] | None = None,
+    internal: bool = False,
 ) -> Ruling | None:
     """The verdict on one directory; None for kinds that have none (only current and future ones do).
 
     `directory_id` is the `directory.id` of the log dir it lies in, None where there is none. `absent_by_id` are
     the topic ids that the broker itself answered `UNKNOWN_TOPIC_ID` for; it counts for images that are not
-    complete (Admin API), None = nothing was asked. Pure and total: it raises nothing and guesses nothing.
+    complete (Admin API), and for removals that are uncommitted on disk; None = nothing was asked. `internal`: rule on
+    internal topics like on any other (guard "policy" holds them back). Pure and total: it raises nothing and guesses
+    nothing.
 
     The first line that applies, from the top:
 
     ======================================================================  ==========================
     the image ...                                                           verdict, reason
     ======================================================================  ==========================
-    is not there, has no topic, or gives this node no replica at all        unknown, no-assignments
+    is not there, has no topic, or does not know this node (**)             unknown, no-assignments
     is of another cluster, or either cluster id or our node id is unknown   unknown, foreign-cluster
     is older than `max_age_ms`, or from the future                          unknown, stale-assignments
     ----------------------------------------------------------------------  --------------------------
@@ -65,12 +68,14 @@ def decide(
     ... its name does not live                                              orphan, topic-absent (*) (+)
     ======================================================================  ==========================
 
+    (**) Neither as a replica nor, where the image is complete, as a registered broker: a drained one is decided.
+
     (+) needs proof of absence: an image that is complete, or the id among `absent_by_id`; else unknown,
     no-assignments. (*) and (+) then become unknown where one of these holds, in this order:
 
     - the topic is an internal one: internal
     - the image is of a newer `metadata.version` than known, or ends within a transaction: no-assignments
-    - the removal is on disk, but not known to be committed: uncommitted
+    - the removal is on disk, but not known to be committed, and the id is not among `absent_by_id`: uncommitted
     - the directory is younger than what the image can know (both its times lie behind it): stale-assignments
 
     A directory never proves an orphan: brokers correct the metadata to where the log lies, and living replicas
@@ -94,7 +99,13 @@ def decide(
         ruling = _of_living_topic(directory, topic, image, host.node_id, directory_id)
     else:
         ruling = _of_gone_topic(directory, topic_id, image, absent_by_id)
-    return _held_back(directory, image, ruling) if ruling.verdict is Verdict.ORPHAN else ruling
+    if ruling.verdict is not Verdict.ORPHAN:
+        return ruling
+    if directory.topic in INTERNAL_TOPICS and not internal:
+        return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(ruling)}")
+    # A broker applies what is committed only: one that says that the topic is gone settles what its disk leaves open.
+    settled = absent_by_id is not None and ruling.reason != Reason.NOT_A_REPLICA and topic_id in absent_by_id
+    return _held_back(directory, image, ruling, settled)
 
 
 def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
@@ -130,8 +141,9 @@ def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ru
         if age_ms < 0:
             what = f"from {-age_ms / 1000:.0f} s in the future"
         return _unknown(Reason.STALE_ASSIGNMENTS, f"{_origin(image)} is {what}")
-    if host.node_id not in image.nodes:
-        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} gives node {host.node_id} no replica at all")
+    # A drained broker has no replica either, but the image knows it.
+    if host.node_id not in image.nodes and not (image.complete and host.node_id in image.brokers):
+        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} does not know node {host.node_id}")
     return None
 
 
@@ -201,14 +213,14 @@ def _of_gone_topic(
     return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}")
 
 
-def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling) -> Ruling:
+def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, settled: bool) -> Ruling:
     """The last doubts about an orphan; see the second list in `decide`."""
     assert directory.topic_id is not None and directory.partition is not None
-    if directory.topic in INTERNAL_TOPICS:
-        return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(orphan)}")
     if (incomplete := image.incomplete_because) is not None:
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {incomplete}; else {_in_words(orphan)}")
-    if not image.uncommitted.isdisjoint((directory.topic_id, (directory.topic_id, directory.partition))):
+    if not settled and not image.uncommitted.isdisjoint(
+        (directory.topic_id, (directory.topic_id, directory.partition))
+    ):
         return _unknown(Reason.UNCOMMITTED, f"the removal is not known to be committed; else {_in_words(orphan)}")
     # Whichever of the two times is older bounds the moment at which a broker wrote here first: ctime is younger
     # after a rename, mtime after every new file.

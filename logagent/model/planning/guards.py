@@ -100,9 +100,12 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
 def assigned(p: Proposal, facts: Facts) -> Refusal | None:
     """Only proven orphans are renamed away, unless the operator takes the responsibility in words.
 
-    A stray past its retention has been judged when it was set aside; its next step, `-delete`, asks no more.
+    A stray is asked again before it goes: what was an orphan when it was set aside may be assigned again, and then it
+    stays unless another copy covers it. One whose removal has begun is half a directory already, and goes on.
     """
-    if p.action not in _RENAMES_AWAY or p.dir.kind is Kind.STRAY:
+    if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK):
+        return None if p.begun else _stray(p, facts)
+    if p.action not in _RENAMES_AWAY:
         return None
     ruling = facts.ruling(p.dir)
     if ruling.verdict is Verdict.ORPHAN:
@@ -116,6 +119,15 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
         copies = "it is the last live copy" if ruling.last_copy else "no fresh assignments show another live copy"
         return _refuse(p, "assigned", f"{fact}, and {copies}", "add --even-last-copy if the data may be lost for good")
     return None
+
+
+def _stray(p: Proposal, facts: Facts) -> Refusal | None:
+    ruling = facts.strays.get((p.dir.log_dir, p.dir.name))
+    if ruling is not None and ruling.may_go:
+        return None
+    fact = "nobody asked whose it is" if ruling is None else ruling.detail
+    hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
+    return _refuse(p, "assigned", fact, hint)
 
 
 def lock(p: Proposal, facts: Facts) -> Refusal | None:
@@ -169,13 +181,15 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
 
 def policy(p: Proposal, facts: Facts) -> Refusal | None:
     """`delete.topic.enable=false` and internal topics."""
-    if p.action not in _RENAMES_AWAY:
+    going = p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and not p.begun
+    if p.action not in _RENAMES_AWAY and not going:
         return None
     if p.flags.by_topic and not facts.delete_topic_enable:
         fact = "the broker's configuration says delete.topic.enable=false"
         return _refuse(p, "policy", fact, "set delete.topic.enable=true in server.properties if deletion is wanted")
-    if p.dir.topic is not None and names.is_internal(p.dir.topic) and not p.flags.include_internal:
-        return _refuse(p, "policy", f"{p.dir.topic} is an internal topic", "add --include-internal to delete by name")
+    topic = p.full_topic or p.dir.topic
+    if topic is not None and names.is_internal(topic) and not p.flags.include_internal:
+        return _refuse(p, "policy", f"{topic} is an internal topic", "add --include-internal if it is really to go")
     return None
 
 

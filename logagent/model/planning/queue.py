@@ -25,7 +25,8 @@ class Mark:
     """What the journal knows of a rename of ours: when (ms), and what the name no longer tells.
 
     `old_name` is the name it had before, to the letter: `zzz-01` is partition 1 too, and goes back to `zzz-01`.
-    `came_from` is the log dir that it was quarantined from, where that is not the directory it lies in now.
+    `came_from` is the log dir that it was quarantined from, where that is not the directory it lies in now; `reason` is
+    why it was set aside.
     """
 
     at_ms: int
@@ -34,6 +35,7 @@ class Mark:
     approved: bool = False
     action_id: int | None = None
     came_from: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

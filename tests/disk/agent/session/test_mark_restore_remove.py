@@ -16,11 +16,13 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.session import plan_delete
+from logagent.agent.session.assignments import Assignments
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session, new_uuid
 from logagent.agent.session.target import resolve_target
 from logagent.broker.files.checkpoints import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
 from logagent.errors import KafkaStorageError
+from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, action_id
 from logagent.model.planning.proposals import rename_away
@@ -157,6 +159,19 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
     partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
     before = {file: entries(root, file) for file in CHECKPOINTS}
     with session_of(root) as session:
+        session.log_dirs.read_cluster()
+        cluster, now_ms = session.log_dirs.cluster, session.clock.now_ms()
+        assert cluster.node_id is not None
+        elsewhere = Topic("elsewhere", "AAAAAAAAAAAAAAAAAAAAEA", {0: PartitionAssignment((cluster.node_id, 99))})
+        image = make_image(
+            [elsewhere],
+            source=Source.KRAFT_LOG,
+            cluster_id=cluster.cluster_id,
+            at_ms=now_ms,
+            known_until_ms=now_ms,
+            complete=True,
+        )
+        session.assignments = Assignments(usable=[image])
         plan = plan_of(session, (Kind.STRAY,), marking)
         done = session.log_manager().execute(plan)
         assert [r.outcome for r in done.results.values()] == [Outcome.DONE]

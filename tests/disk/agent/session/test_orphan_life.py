@@ -27,7 +27,7 @@ def host(tmp_path: Path) -> CliHost:
 
 def quarantined(host: CliHost, *arguments: str) -> dict[str, str]:
     ran = host.run("cleanup", "--json", *arguments)
-    assert ran.status in (0, 4), ran.err
+    assert ran.status in (0, 3, 4), ran.err  # 3: the disk has strays of topics that live here
     return {a["name"]: a["reason"] for a in ran.json["actions"] if a["action"] == "quarantine"}
 
 

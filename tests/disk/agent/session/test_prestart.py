@@ -44,7 +44,7 @@ def test_after_a_clock_was_set_nothing_is_marked(host: CliHost, hours: int) -> N
 
 
 def test_with_true_clocks_strays_past_their_retention_are_marked(host: CliHost) -> None:
-    host.configure(**NO_LIMITS, **ALL_DUE)
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     cycle_was(host, wall_ms_ahead=0)
     assert host.find("", "-stray")
     host.run("prestart", "--budget", "60s", "--json")

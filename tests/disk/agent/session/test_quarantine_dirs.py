@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 
+QUARANTINE: dict[str, object] = {**NO_LIMITS, **ALL_DUE, "kafka.version": "3.5.2"}
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> CliHost:
@@ -17,7 +19,7 @@ def host(tmp_path: Path) -> CliHost:
 
 def with_quarantine(host: CliHost, where: Path) -> None:
     where.mkdir(exist_ok=True)
-    host.configure(**NO_LIMITS, **ALL_DUE, **{"kafka.version": "3.5.2", "cleanup.quarantine_dirs": [str(where)]})
+    host.configure(**QUARANTINE, **{"cleanup.quarantine_dirs": [str(where)]})
 
 
 def test_the_directory_above_the_log_dirs_is_no_quarantine(host: CliHost) -> None:
@@ -59,5 +61,8 @@ def test_what_was_set_aside_there_is_removed_when_it_is_due(host: CliHost) -> No
     with_quarantine(host, quarantine)
     host.run("delete", "--partition", "orders-1", "--quarantine", *FREELY, "--execute")
     assert len(list(quarantine.iterdir())) == 1
+    host.run("cleanup", "--execute")
+    assert len(list(quarantine.iterdir())) == 1, "nobody says that its topic is gone"
+    host.with_assignments(topics_gone=True, **QUARANTINE, **{"cleanup.quarantine_dirs": [str(quarantine)]})
     host.run("cleanup", "--execute")
     assert list(quarantine.iterdir()) == []

@@ -51,6 +51,14 @@ def test_a_log_created_anew_and_refilled_does_not_cover() -> None:
     assert "ends at offset 100 in leader epoch 3; here does not know that epoch" in why_not_covered(OWN, (answer,))
 
 
+def test_an_epoch_without_a_record_is_not_the_last_one() -> None:
+    """Elected, and nothing was written since: no follower ever heard of that epoch."""
+    own = LogLook(0, 100, ((0, 0), (3, 40), (5, 100)))
+    assert own.last_epoch == 3
+    assert covers(EpochEnd("leader", 3, 100, 0), own)
+    assert LogLook(0, 0, ((0, 0),)).last_epoch is None
+
+
 def test_a_log_that_lost_its_older_epochs_does_not_cover() -> None:
     """Kafka would answer that epoch 3 ends at 500, where the first epoch begins that is still known."""
     assert not covers(end_of_epoch("here", LogLook(0, 900, ((9, 500),)), 3), OWN)

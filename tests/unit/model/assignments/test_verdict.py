@@ -276,3 +276,13 @@ def test_an_image_that_may_not_know_everything_proves_no_orphan(doubt: dict[str,
     assert outcome(ruled(directory("lives", LIVES), image(**doubt))) == ASSIGNED
     known = image(metadata_version=NEWEST_METADATA_VERSION)
     assert outcome(ruled(directory("gone", GONE), known)) == ("orphan", "topic-absent")
+
+
+def test_a_drained_broker_is_decided() -> None:
+    """No replica any more, but registered: its directories are of other nodes' replicas, or of nobody's."""
+    drained = Host(node_id=9, cluster_id="ours", max_age_ms=MAX_AGE)
+    known = image(brokers={9: BrokerRegistration(9, (), fenced=False)})
+    assert outcome(ruled(directory("lives", LIVES), known, drained)) == ("orphan", "not-a-replica")
+    assert outcome(ruled(directory("gone", GONE), known, drained)) == ("orphan", "topic-absent")
+    for unknown in (image(), image(complete=False, brokers={9: BrokerRegistration(9)})):
+        assert outcome(ruled(directory("lives", LIVES), unknown, drained)) == ("unknown", "no-assignments")

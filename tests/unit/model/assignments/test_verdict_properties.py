@@ -132,8 +132,8 @@ def check_proof(case: Case) -> Ruling:
     assert image.cluster_id == "ours" and 1 in image.nodes
     assert -CLOCK_TOLERANCE_MS <= NOW - image.at_ms <= MAX_AGE
     assert min(one.ctime_ns, one.mtime_ns) // 1_000_000 <= image.known_until_ms
-    assert one.topic_id not in image.uncommitted
-    assert (one.topic_id, one.partition) not in image.uncommitted
+    settled = found.reason != Reason.NOT_A_REPLICA and one.topic_id in (case.absent or ())
+    assert settled or image.uncommitted.isdisjoint((one.topic_id, (one.topic_id, one.partition)))
     if found.reason == Reason.NOT_A_REPLICA:
         assert partition is not None and 1 not in partition.replicas and not partition.reassigning
         assert image.by_id[one.topic_id].name == one.topic

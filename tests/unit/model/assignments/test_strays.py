@@ -1,0 +1,88 @@
+"""Whether a stray may go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from logagent.model.assignments.covered import EpochEnd, LogLook
+from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.strays import as_it_was, decide_stray, has_live_isr
+from logagent.model.facts import Ruling
+from logagent.model.naming.names import stray_name
+from logagent.model.records import Kind, Verdict
+from tests.hosts import HEX, TOPIC_ID, directory
+
+OWN = LogLook(0, 100, ((0, 0),))
+COVERS, SHORTER = EpochEnd("the leader", 0, 100, 0), EpochEnd("the leader", 0, 99, 0)
+ASSIGNED = Ruling(Verdict.ASSIGNED)
+WRONG_DIRECTORY = Ruling(Verdict.UNKNOWN, "wrong-directory", "elsewhere")
+ABSENT, RECREATED = Ruling(Verdict.ORPHAN, "topic-absent"), Ruling(Verdict.ORPHAN, "topic-recreated")
+MOVED = Ruling(Verdict.ORPHAN, "not-a-replica")
+STALE = Ruling(Verdict.UNKNOWN, "stale-assignments")
+
+
+@pytest.mark.parametrize(
+    ("ruling", "proof", "own", "answers", "live_isr", "goes"),
+    [
+        (ABSENT, None, None, (), False, True),
+        (RECREATED, None, None, (), False, True),
+        (MOVED, None, None, (), True, True),
+        (MOVED, None, None, (), False, False),
+        (ASSIGNED, None, OWN, (COVERS,), True, True),
+        (ASSIGNED, None, OWN, (SHORTER, COVERS), True, True),
+        (ASSIGNED, None, OWN, (SHORTER,), True, False),
+        (ASSIGNED, None, OWN, (), True, False),
+        (ASSIGNED, None, None, (COVERS,), True, False),
+        (ASSIGNED, None, LogLook(0, None, ((0, 0),), "torn"), (COVERS,), True, False),
+        (ASSIGNED, "topic-absent", OWN, (), True, False),  # it lives: what once was said does not count
+        (WRONG_DIRECTORY, None, OWN, (SHORTER,), True, False),
+        (WRONG_DIRECTORY, None, OWN, (COVERS,), True, True),
+        (STALE, None, OWN, (COVERS,), True, False),
+        (STALE, "topic-absent", None, (), False, True),
+        (STALE, "topic-recreated", None, (), False, True),
+        (STALE, "not-a-replica", None, (), True, False),
+        (STALE, "asked for", None, (), True, False),
+    ],
+)
+def test_what_may_go(
+    ruling: Ruling, proof: str | None, own: LogLook | None, answers: tuple[EpochEnd, ...], live_isr: bool, goes: bool
+) -> None:
+    decided = decide_stray(ruling, proof=proof, own=own, answers=answers, live_isr=live_isr)
+    assert decided.may_go is goes
+    assert decided.detail
+
+
+def test_an_isr_of_the_fenced_and_the_unknown_is_no_copy() -> None:
+    stray = directory(stray_name("orders", 0, HEX))
+    topic = Topic("orders", TOPIC_ID, {0: PartitionAssignment((2, 3), (2, 3))})
+
+    def lives(*brokers: BrokerRegistration) -> bool:
+        image = make_image(
+            [topic],
+            source=Source.KRAFT_LOG,
+            cluster_id="c",
+            at_ms=0,
+            known_until_ms=0,
+            complete=True,
+            brokers={b.node_id: b for b in brokers},
+        )
+        return has_live_isr(stray, image, 1)
+
+    assert lives(BrokerRegistration(2, (), False), BrokerRegistration(3, (), True))
+    assert not lives(BrokerRegistration(2, (), True), BrokerRegistration(3, (), True))
+    assert not lives(BrokerRegistration(2), BrokerRegistration(3))
+    assert not lives()
+
+
+def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
+    long = "t" * 249
+    stray = directory(stray_name(long, 0, HEX))
+    assert stray.truncated and stray.topic != long
+    topic = Topic(long, TOPIC_ID, {0: PartitionAssignment((1,))})
+    image = make_image([topic], source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True)
+    was = as_it_was(stray, None, image)
+    assert (was.kind, was.topic) == (Kind.CURRENT, long)
+    assert as_it_was(stray, "from-the-journal", image).topic == "from-the-journal"
+    assert as_it_was(replace(stray, topic_id="other"), None, image).topic == stray.topic
