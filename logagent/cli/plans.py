@@ -105,7 +105,7 @@ def show_plan(call: Call, done: Done) -> None:
              "" if p.until_ms is None else f"{human_time(p.until_ms)} (in {human_ms(p.until_ms - plan.made_at_ms)})"]
             for w, p in zip(document["waiting"], plan.waiting, strict=True)
         ]  # fmt: skip
-        columns = [("action", "left"), ("directory", "path"), ("waits for", "text"), ("until", "left")]
+        columns = [("action", "left"), ("directory", "path"), ("waits for", "text"), ("until", "text")]
         table("Waiting", columns, rows, color=call.color)
     if document["refusals"]:
         rows = [

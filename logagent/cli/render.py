@@ -104,8 +104,8 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
 
     It fits the terminal, COLUMNS, or 200 columns in a pipe: a "text" column is folded at words, a "path" is shortened
     (`shortened`), "left" and "right" stay whole. Where that is not enough, columns whose kind ends in "?" are left out,
-    the last one first, and the title says so; where even that is not enough, a terminal gets one block per row. A
-    column without a single cell in it is not drawn.
+    the last one first, and the title says so; where even that is not enough, a terminal gets one block per row, a pipe
+    folded columns. A column without a single cell in it is not drawn.
     """
     from rich.console import Console
 
@@ -131,6 +131,7 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     if widths is None and console.is_terminal:
         drawn = _blocks(title, columns, cells)
     else:
+        widths = widths or _widths(columns, cells, room, _FOLDED)
         drawn = _drawn(console, title, columns, cells, widths or _natural(columns, cells))
     sys.stdout.write(drawn)
     sys.stdout.flush()
@@ -142,6 +143,7 @@ _BETWEEN, _EDGES = 3, 2
 # Widths below which optional columns go first, and below which there is no table.
 _COMFORTABLE = {"text": 20, "path": 32}
 _LEAST = {"text": 16, "path": 20}
+_FOLDED = {"text": 8, "path": 12, "left": 6, "right": 6}
 # `shortened`: rows that are compared, characters at the end that stay, and what need not.
 _COMPARED, _END = 500, 12
 _UUID = re.compile(r"[0-9a-f]{32}")

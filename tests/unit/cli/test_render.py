@@ -36,6 +36,14 @@ def test_it_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert all("1.0 KiB" in "".join(lines) for _ in ROWS)
 
 
+def test_where_nothing_may_shrink_everything_folds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    table("Long", [(f"heading {n}", "left") for n in range(5)], [["x" * 30] * 5], color=False)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+
+
 def test_what_differs_stays() -> None:
     paths = [f"/disk{n}/kafka-logs/orders-{p}" for n in range(1, 3) for p in range(3)]
     short = shortened(paths, 18)
