@@ -25,7 +25,7 @@ _WIDTH = 100
 
 
 class NotSo(Exception):
-    """Something did not come out as told. It stands in `Stage.failures`, and the story ends there."""
+    """A step did not go as announced. It is in `Stage.failures`, and the demo ends there."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ ORPHANS = 8
 
 
 def tell(stage: Stage) -> None:
-    """Everything, in order, up to the first thing that does not come out as told: then it is in `stage.failures`.
+    """Everything, in order, up to the first step that does not go as announced: it is then in `stage.failures`.
 
     Raises LogAgentError where this machine does not let us see whether a broker is there.
     """
@@ -26,7 +26,7 @@ def tell(stage: Stage) -> None:
     try:
         _tell(stage)
     except NotSo:
-        stage.tell("The story ends here; see above for why.")
+        stage.tell("The demo ends here; see above for why.")
 
 
 def _nobody_hides(stage: Stage) -> None:
@@ -34,9 +34,9 @@ def _nobody_hides(stage: Stage) -> None:
     hidden = [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
     if hidden:
         raise LogAgentError(
-            f"a broker (process {hidden[0]}) runs on this machine whose open files we may not see, so logagent would"
-            " refuse everything",
-            hint="run the demo as that broker's user or as root, or where no broker runs",
+            f"a broker (process {hidden[0]}) is running on this machine and its open files cannot be seen, so logagent"
+            " would refuse everything",
+            hint="run the demo as that broker's user or as root, or on a machine without a broker",
         )
 
 
@@ -56,9 +56,9 @@ def _tell(stage: Stage) -> None:
 
 def _inventory(stage: Stage) -> None:
     stage.chapter(
-        "What lies on this disk",
-        """The log dirs of a real Kafka 3.9.1 broker. Whoever asks the broker hears of current and future logs only;
-        what is marked for deletion (-delete) or set aside (-stray) takes its space all the same. The verdicts come
+        "What is on this disk",
+        """The log dirs of a real Kafka 3.9.1 broker. The broker's own tools show current and future logs
+        only, but what is marked for deletion (-delete) or set aside (-stray) takes up space as well. The verdicts come
         from the cluster's metadata log: an orphan is what this broker should no longer have.""",
     )
     stage.command("scan", "--all")
@@ -67,14 +67,14 @@ def _inventory(stage: Stage) -> None:
     stage.check(seen == set(look(stage.folder).dirs), f"all {len(seen)} directories were seen")
     orphans = [d for d in document["dirs"] if d["verdict"] == "orphan"]
     stage.check(len(orphans) == ORPHANS, f"{len(orphans)} of them are orphans")
-    stage.check(not (stage.folder / STATE_DIR).exists(), "looking wrote nothing, not even a state dir")
+    stage.check(not (stage.folder / STATE_DIR).exists(), "scanning wrote nothing, not even a state dir")
 
 
 def _broker_is_there(stage: Stage) -> None:
     stage.chapter(
         "While a broker holds the log dirs, nothing is touched",
         """Another process now takes the lock of both log dirs, as a broker does. An operator who deletes an orphan all
-        the same is refused, with the guard, the fact that it saw, and what to do.""",
+        the same is refused, with the guard, what it saw, and what to do.""",
     )
     arguments = ("delete", "--partition", "returns-2", "--execute")
     with broker_holds([stage.folder / d for d in LOG_DIRS]) as pid, stage.watching() as before:
@@ -84,15 +84,15 @@ def _broker_is_there(stage: Stage) -> None:
         told = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
         stage.check(told, f"guard `window` named process {pid}")
         stage.check(look(stage.folder) == before(), "the disk is as it was, down to every ctime")
-    stage.tell("That process is gone again: from here on the broker is stopped.")
+    stage.tell("That process is gone again: from here on, the broker is stopped.")
 
 
 def _assigned(stage: Stage) -> None:
     stage.chapter(
         "An assigned partition is not deleted by mistake",
         """orders-1 is one of this broker's replicas. To throw away a damaged copy, so that the broker fetches a new
-        one, the operator has to say it in words. Its log start offset (25: the records before it were deleted) leaves
-        the checkpoint with it, and the journal keeps it.""",
+        one, the operator has to say so explicitly. Its log start offset (25: earlier records were deleted) is removed
+        from the checkpoint with it, and kept in the journal.""",
     )
     with stage.watching() as before:
         stage.command("delete", "--partition", "orders-1", "--execute", expect=3)
@@ -106,8 +106,8 @@ def _assigned(stage: Stage) -> None:
 def _planned(stage: Stage) -> None:
     stage.chapter(
         "A plan, and nothing but a plan",
-        f"""Three orphans now. One belongs to a topic whose name has {LONGEST_TOPIC} characters, the most that Kafka
-        allows. Without --execute a command only shows what it would do.""",
+        f"""Three orphans now. One belongs to a topic whose name has {LONGEST_TOPIC} characters, the most Kafka
+        allows. Without --execute, a command only shows what it would do.""",
     )
     with stage.watching() as before:
         stage.command("delete", "--topic", TOPICS)
@@ -118,7 +118,7 @@ def _deleted(stage: Stage) -> str:
     stage.chapter(
         "Delete: rename first, remove later",
         """LogManager.asyncDelete by hand: each directory is renamed to TOPIC-PARTITION.UNIQUE-delete, cut to 255 bytes
-        where it would be longer, and leaves the checkpoints. The journal knew of each before the first rename.""",
+        if it would be longer, and removed from the checkpoints. The journal had each one before the first rename.""",
     )
     with stage.watching() as before:
         stage.command("delete", "--topic", TOPICS, "--execute")
@@ -128,7 +128,7 @@ def _deleted(stage: Stage) -> str:
         longest = max(len(name.partition("/")[2].encode()) for name in new)
         stage.check(longest == LONGEST_NAME, f"the longest new name has {longest} bytes: the topic's end was cut off")
         stage.check(_contents(before(), gone) == _contents(now, new), "no file in them changed")
-    stage.tell("The names on disk are the queue, and the journal still knows the full topics:")
+    stage.tell("The names on disk are the queue, and the journal knows the full topics:")
     stage.command("queue")
     _, document = stage.ask("queue")
     known = {len(e["full_topic"]) for e in document["entries"] if e["owner"] == "logagent"}
@@ -140,7 +140,7 @@ def _deleted(stage: Stage) -> str:
 def _restored(stage: Stage, plan_id: str, original: Tree) -> None:
     stage.chapter(
         "Restore: all of it back, under its full names",
-        """As long as the directories exist they come back, with what the checkpoints had on them: a whole plan, or
+        """As long as the directories exist they can be restored, with their checkpoint entries: a whole plan, or
         directory by directory.""",
     )
     (orders,) = _marked(look(stage.folder), "d2/orders-1.")
@@ -148,7 +148,7 @@ def _restored(stage: Stage, plan_id: str, original: Tree) -> None:
         stage.command("restore", "--plan", plan_id, "--execute")
         stage.command("restore", orders.partition("/")[2], "--execute")
         now = look(stage.folder)
-        stage.check(now.dirs == original.dirs, "every name, byte and modification time is as it was in the beginning")
+        stage.check(now.dirs == original.dirs, "every name, byte and modification time is as it was at the start")
         stage.check(now.checkpoints == original.checkpoints, "and so is every entry of the checkpoints")
         longest = max(len(name.partition("/")[2]) for name in now.dirs if name.endswith("sold-since-0"))
         stage.check(longest == LONGEST_TOPIC + 2, f"the {LONGEST_TOPIC}-character topic has its full name again")
@@ -156,10 +156,10 @@ def _restored(stage: Stage, plan_id: str, original: Tree) -> None:
 
 def _waits(stage: Stage) -> None:
     stage.chapter(
-        "Mark again: what is marked waits its time",
-        """Only the long topic this time. What is marked stays for file.delete.delay.ms, a day on this broker; what the
-        broker set aside stays for cleanup.stray_retention; and what else is an orphan is to be seen three times in 24
-        hours before cleanup makes it a stray.""",
+        "Mark again: what is marked waits until it is due",
+        """Only the long topic this time. What is marked is kept for file.delete.delay.ms, a day on this broker; what
+        the broker set aside, for cleanup.stray_retention; and other orphans have to be seen three times over 24 hours
+        before cleanup sets them aside.""",
     )
     with stage.watching() as before:
         stage.command("delete", "--topic", LONG_TOPIC, "--execute")
@@ -171,9 +171,9 @@ def _waits(stage: Stage) -> None:
 
 def _removed(stage: Stage) -> None:
     stage.chapter(
-        "Removal: what is due goes",
-        f"""A day is long for a demo, so its {CONFIG} now sets delete.file_delete_delay_ms = 0. What the broker marked
-        itself is its own for cleanup.leftover_grace more, and stays.""",
+        "Removal: what is due is removed",
+        f"""A day is long for a demo, so {CONFIG} now sets delete.file_delete_delay_ms = 0. What the broker marked
+        itself is left to it for cleanup.leftover_grace longer.""",
     )
     _configure(stage, "[delete]\nfile_delete_delay_ms = 0\n")
     (name,) = (e["name"] for e in stage.ask("queue")[1]["entries"] if e["owner"] == "logagent")
@@ -181,23 +181,23 @@ def _removed(stage: Stage) -> None:
         stage.command("cleanup", "--execute")
         gone = set(before().dirs) - set(look(stage.folder).dirs)
         stage.check(gone == {f"d2/{name}"}, "exactly the directory that was marked is gone")
-    stage.tell("Removed is removed, and the undo says so:")
+    stage.tell("What is removed cannot be restored:")
     stage.command("restore", name, "--execute", expect=2)
 
 
 def _orphans(stage: Stage) -> None:
     stage.chapter(
         "Orphans: set aside, and not too many at once",
-        f"""{CONFIG} now asks for two sightings and no age, so the other orphans are due: they become -stray, which a
-        broker keeps and never deletes. That is more than a tenth of this small host, so the guard `blast-radius` wants
-        the operator's word for exactly this plan (exit status 4).""",
+        f"""{CONFIG} now requires two sightings and no age, so the other orphans are due: they become -stray, which a
+        broker keeps and never deletes. That is more than a tenth of this small host, so the guard `blast-radius`
+        requires the operator's approval of exactly this plan (exit status 4).""",
     )
     _configure(stage, '[cleanup]\nsightings = 2\nmin_age = "0s"\n')
     with stage.watching() as before:
         stage.command("cleanup", "--execute", expect=4)
         stage.check(look(stage.folder) == before(), "nothing was done")
     status, document = stage.ask("cleanup")
-    stage.check(status == 4, "a dry run says it too")
+    stage.check(status == 4, "a dry run says so, too")
     with stage.watching() as before:
         stage.command("cleanup", "--execute", "--approve", str(document["plan_id"]))
         now = look(stage.folder)
@@ -208,7 +208,7 @@ def _orphans(stage: Stage) -> None:
 
 
 def _history(stage: Stage) -> None:
-    stage.chapter("History: who did what, when, and what came of it", "The journal, oldest first.")
+    stage.chapter("History: who did what, when, and the outcome", "The journal, oldest first.")
     stage.command("history")
     _, document = stage.ask("history")
     done = [e["action"] for e in document["entries"] if e["outcome"] == "done"]

@@ -41,7 +41,7 @@ class DoctorLogDir(TypedDict):
 
 @strict
 class DoctorUser(TypedDict):
-    """Whose rights were looked at, and how that user was found. `service`: the daemon runs as that user."""
+    """Whose rights were checked, and how that user was found. `service`: the daemon runs as that user."""
 
     name: str
     uid: int

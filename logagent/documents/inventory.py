@@ -1,4 +1,4 @@
-"""What lies on a host and whose it is: `scan`, `explain`, `assignments export`."""
+"""What is on a host and whose it is: `scan`, `explain`, `assignments export`."""
 
 from __future__ import annotations
 

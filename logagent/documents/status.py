@@ -1,4 +1,4 @@
-"""What `logagent status` heard of the daemon."""
+"""What the daemon answers to `logagent status`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logagent.model.records import ActionKind, Health, Outcome
 
 @strict
 class StatusLogDir(TypedDict):
-    """`watch`: whether inotify tells of new names there, or it is only looked at now and then (`watch_problem`)."""
+    """`watch`: whether inotify reports new names there, or it is polled (`watch_problem` says why)."""
 
     path: str
     health: Health | None
@@ -91,7 +91,7 @@ class StatusPublish(TypedDict):
 
 @strict
 class StatusDoc(TypedDict):
-    """What the running daemon says of itself; what it has not looked at yet is null."""
+    """The state of the running daemon; what it has not looked at yet is null."""
 
     schema: Literal["logagent.status/1"]
     at: Time

@@ -123,7 +123,7 @@ def _start_facts(
 
 
 def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:
-    """Without a configuration the mode is told by the version of `meta.properties`: KRaft formats with 1."""
+    """Without a configuration, the version of `meta.properties` gives the mode: KRaft formats with 1."""
     target = session.target
     if target.config is None:
         versions = {s.meta.version for s in seen if s.meta.state is MetaState.READ}

@@ -98,7 +98,7 @@ def _absolute(config: str, pid: int) -> str | None:
 
 
 def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
-    """Whether the file that the process was started with is the one we use; None where that cannot be told."""
+    """Whether the file that the process was started with is the one we use; None if unknown."""
     if theirs is None or ours is None:
         return None
     if same_file(theirs, ours):
@@ -145,7 +145,7 @@ def look_at_assignments(
 
 
 def client_address(server: ServerProperties) -> tuple[str | None, bool]:
-    """HOST:PORT of a listener that clients may use, a plain one before others, and whether it wants security settings;
+    """HOST:PORT of a listener for clients, plaintext first, and whether it requires security settings;
     (None, False) where `listeners` is not set."""
     pairs = (p.partition(":") for p in _items(server.props, "listener.security.protocol.map"))
     names = {name.strip(): protocol.strip() for name, _, protocol in pairs}

@@ -22,7 +22,7 @@ _PORTS_TRIED = 64
 
 
 def look_at_daemon(state_dir: str) -> DaemonLook:
-    """What the daemon of this state dir says of itself."""
+    """What the daemon of this state dir reports."""
     from logagent.agent.daemon.status_socket import SOCKET_NAME, ask_status
 
     path = os.path.join(state_dir, SOCKET_NAME)

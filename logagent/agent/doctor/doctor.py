@@ -103,7 +103,7 @@ def _with_broker(
     identity: Identity | None,
     clock: Clock,
 ) -> DoctorFacts:
-    """What can be looked at where it is known which broker is meant."""
+    """What can only be looked at once the broker is known."""
     table = mounts_or_none()
     accesses = {
         path: look_at_access(path, "a log dir", READ | WRITE | SEARCH, identity)

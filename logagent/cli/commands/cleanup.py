@@ -13,12 +13,12 @@ from logagent.model.planning.plan import Plan
 
 
 @click.command()
-@click.option("--execute", is_flag=True, help="Do it; without this it is only a plan.")
-@click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan, though it is over the blast radius.")
-@click.option("--trust-clock", is_flag=True, help="The wall clock is right now, although it was set.")
+@click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
+@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
+@click.option("--trust-clock", is_flag=True, help="The wall clock is correct now, although it was set.")
 @common
 def cleanup(call: Call, execute: bool, approve: str | None, trust_clock: bool) -> None:
-    """Show (or, with --execute, do) what is due: marked directories past their delay, strays past their retention."""
+    """Show or (with --execute) do what is due: marked directories past their delay, old strays, proven orphans."""
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         return plan_cleanup(session, facts, approve=approve, trust_clock=trust_clock)

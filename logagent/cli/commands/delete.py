@@ -24,15 +24,15 @@ MATCHING_SECONDS = 5.0
 
 
 @click.command()
-@click.option("--topic", metavar="REGEX", help="Topics whose whole name matches.")
+@click.option("--topic", metavar="REGEX", help="Topics whose full name matches.")
 @click.option("--partition", "partitions", multiple=True, metavar="T-P", help="One partition (repeatable).")
-@click.option("--include-internal", is_flag=True, help="Internal topics too.")
-@click.option("--future", is_flag=True, help="The future logs (of moves between log dirs), not the current ones.")
-@click.option("--quarantine", is_flag=True, help="Set aside as -stray, which the broker keeps, not as -delete.")
-@click.option("--allow-assigned", is_flag=True, help="Though it is not proven that nobody needs it.")
-@click.option("--even-last-copy", is_flag=True, help="Though no other live copy is known.")
-@click.option("--execute", is_flag=True, help="Do it; without this it is only a plan.")
-@click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan, though it is over the blast radius.")
+@click.option("--include-internal", is_flag=True, help="Include internal topics.")
+@click.option("--future", is_flag=True, help="The future logs (moves between log dirs), not the current ones.")
+@click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
+@click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")
+@click.option("--even-last-copy", is_flag=True, help="Even if no other live copy is known.")
+@click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
+@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
 @common
 def delete(
     call: Call,
@@ -46,7 +46,7 @@ def delete(
     execute: bool,
     approve: str | None,
 ) -> None:
-    """Mark partitions for deletion (rename to -delete); the files go after file.delete.delay.ms, by `cleanup`."""
+    """Mark partitions for deletion (rename to -delete). `cleanup` removes them after file.delete.delay.ms."""
     if (topic is None) == (not partitions):
         raise UsageError("name what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
     topics = _topics(call, topic) if topic is not None else None
@@ -59,7 +59,7 @@ def delete(
             session, facts, partitions, is_future=future, is_stray=quarantine, flags=flags, approve=approve
         )
         for partition in absent:
-            call.say(f"{partition}: there is no such {'future ' if future else ''}log here; nothing to do")
+            call.say(f"{partition}: no such {'future ' if future else ''}log here; nothing to do")
         return plan
 
     run_plan(call, make_plan, execute=execute)

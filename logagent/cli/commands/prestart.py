@@ -34,12 +34,12 @@ _TELLING_SECONDS = 0.2
 
 
 @click.command()
-@click.option("--budget", default="2s", show_default=True, metavar="TIME", help="Delay the start by at most this.")
-@click.option("--strict", is_flag=True, help="Exit 6 (and so prevent the start) if the broker would not start.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be renamed.")
+@click.option("--budget", default="2s", show_default=True, metavar="TIME", help="Delay the start by this at most.")
+@click.option("--strict", is_flag=True, help="Exit 6, which prevents the start, if the broker would fail to start.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be renamed.")
 @common
 def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
-    """Set due orphans aside and mark strays past their retention, right before the broker starts. Only renames.
+    """Set due orphans aside and mark strays past their retention, right before the broker starts. It only renames.
 
     The work is done by a child process, which is given up at the end of the budget whatever it waits for.
     """

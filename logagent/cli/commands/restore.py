@@ -17,11 +17,11 @@ from logagent.model.records import Kind
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything that this plan marked or set aside.")
-@click.option("--topic-name", metavar="TOPIC", help="The full topic of a name that was cut, where it is not known.")
-@click.option("--replace", is_flag=True, help="Quarantine what stands under the name now.")
-@click.option("--execute", is_flag=True, help="Do it; without this it is only a plan.")
-@click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan, though it is over the blast radius.")
+@click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
+@click.option("--topic-name", metavar="TOPIC", help="The full topic of a truncated name, where it is not known.")
+@click.option("--replace", is_flag=True, help="Set aside the directory that has the name now.")
+@click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
+@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
 @common
 def restore(
     call: Call,
@@ -32,7 +32,7 @@ def restore(
     execute: bool,
     approve: str | None,
 ) -> None:
-    """Give marked and stray directories (NAME as `scan` shows it) their full names back."""
+    """Rename marked and stray directories (NAME as `scan` shows it) back to their full names."""
     if not names and plan_id is None:
         raise UsageError("name what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
     if topic_name is not None and (len(names) != 1 or plan_id is not None):
@@ -55,7 +55,7 @@ def restore(
         known = {d.name for d in chosen} | {f"{d.log_dir}/{d.name}" for d in chosen}
         missing = [name for name in names if name not in known]
         if missing:
-            raise UsageError(f"there is no directory {missing[0]} in the log dirs", hint="logagent scan lists them")
+            raise UsageError(f"no directory {missing[0]} in the log dirs", hint="logagent scan lists them")
         if plan_id is not None and not moved:
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")
         chosen.sort(key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
