@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from logagent.cli.main import COMMANDS, cli
+from logagent.errors import Exit
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,12 +68,12 @@ def _main_page(context: click.Context, version: str, day: str) -> str:
     for name, (_, _, line) in COMMANDS.items():
         lines += [".TP", f".BR logagent\\-{roff(name)} (1)", roff(line)]
     lines += [".SH EXIT STATUS"]
-    for status, meaning in re.findall(r"^  (\d+)\s+(.*)$", cli.epilog or "", re.MULTILINE):
-        lines += [".TP", f".B {status}", roff(meaning)]
+    for status in Exit:
+        lines += [".TP", f".B {status}", roff(status.meaning)]
     files = {
         "/etc/logagent/logagent.toml": "The configuration; see logagent.toml(5).",
         "/etc/logagent/NAME.toml": "The configuration of logagent@NAME.service, where a host has several brokers.",
-        "/var/lib/logagent": "The journal: what was done, and what undoing it needs (/var/lib/logagent-NAME).",
+        "/var/lib/logagent": "The journal: what was done, and what is needed to undo it (/var/lib/logagent-NAME).",
     }
     lines += [".SH FILES"]
     for path, what in files.items():
