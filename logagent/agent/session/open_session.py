@@ -18,6 +18,7 @@ from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.journal import Journal
 from logagent.host.state.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
+from logagent.model.health.journal_host import JournalHost, foreign_journal
 from logagent.settings import Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.
@@ -78,6 +79,7 @@ def open_session(
                 sleep=clock.sleep,
                 calls=calls,
             )
+            check_host(journal, log_dirs)
             if settle:
                 recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
         session = Session(target, settings, clock, log_dirs, journal, act, actor, problem)
@@ -91,3 +93,23 @@ def log_dirs_there(log_dirs: Sequence[str], failures: LogDirFailures, calls: Dis
     """The log dirs that are directories; of one that is offline or hangs nobody asks that."""
     jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
     return [path for path, found in calls.looks(jobs).items() if found is True]
+
+
+def check_host(journal: Journal, log_dirs: LogDirs) -> None:
+    """Raise JournalError for the journal of another host: its intents would be settled on these disks. One that does
+    not say yet whose it is becomes this host's."""
+    metas = log_dirs.read_cluster()
+    cluster = log_dirs.cluster
+    if cluster.cluster_id is None or cluster.node_id is None or cluster.problems:
+        return
+    ids = frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
+    here, known = JournalHost(cluster.cluster_id, cluster.node_id, ids), journal.host()
+    why = foreign_journal(known, here)
+    if why is not None:
+        raise JournalError(
+            f"the journal {journal.path} is of another host: {why}",
+            hint="name this host's state dir with --state-dir; if the broker was set up anew, move the journal away",
+        )
+    now = here if known is None else here.with_dirs_of(known)
+    if now != known:
+        journal.note_host(now)

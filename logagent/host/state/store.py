@@ -27,6 +27,7 @@ from logagent.host.state.schema import (
 )
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.health.clock import ClockDoubt, ClockJump, Clocks
+from logagent.model.health.journal_host import JournalHost
 from logagent.model.health.serving import Serving
 
 
@@ -198,6 +199,16 @@ class JournalStore:
     def note_clocks(self, clocks: Clocks) -> None:
         with self._transaction() as db:
             _put_clocks(db, clocks)
+
+    def host(self) -> JournalHost | None:
+        """The broker that this journal tells of, if it says so yet."""
+        rows = self._rows("SELECT cluster_id, node_id, directory_ids FROM host")
+        return JournalHost(rows[0][0], rows[0][1], frozenset(rows[0][2].split())) if rows else None
+
+    def note_host(self, host: JournalHost) -> None:
+        with self._transaction() as db:
+            values = (host.cluster_id, host.node_id, " ".join(sorted(host.directory_ids)))
+            db.execute("INSERT OR REPLACE INTO host VALUES (1,?,?,?)", values)
 
     def clock_doubt(self) -> ClockDoubt | None:
         """Of the last cycle in which the clock was in doubt, if none could be trusted since."""
