@@ -1,0 +1,36 @@
+"""The topic id is read again right before each rename: an in-place edit changes no time of the directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from logagent.model.planning.plan import Flags
+from logagent.model.planning.proposals import rename_away
+from logagent.model.records import Kind, Outcome
+from tests.disk.failing import GONE_ID, format_log_dir, partition
+from tests.disk.sessions import Host
+from tests.hosts import HEX
+
+ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
+
+
+def test_an_id_edited_in_place_after_the_plan_is_seen(tmp_path: Path) -> None:
+    log_dir = format_log_dir(tmp_path / "d1")
+    orders = partition(log_dir, "orders-0")
+    partition(log_dir, "kept-0")
+    metadata = orders / "partition.metadata"
+    metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
+    with Host(tmp_path / "state", log_dir).session() as session:
+        session.take_inventory()
+        (current,) = (d for d in session.of_kind(Kind.CURRENT) if d.topic == "orders")
+        mark = rename_away(current, is_stray=False, reason="test", new_uuid=lambda: HEX, flags=ALLOWED)
+        plan = session.plan([mark], facts=session.facts())
+        assert len(plan.actions) == 1
+        before = orders.stat().st_mtime_ns
+        with metadata.open("r+") as file:
+            file.write("version: 0\ntopic_id: LivesLivesLivesLivesLA\n")
+        assert orders.stat().st_mtime_ns == before
+        (result,) = session.log_manager().execute(plan).results.values()
+    assert result.outcome is Outcome.FAILED
+    assert "LivesLivesLivesLivesLA" in (result.error or "")
+    assert sorted(d.name for d in log_dir.iterdir() if d.is_dir()) == ["kept-0", "orders-0"]
