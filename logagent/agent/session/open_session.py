@@ -14,7 +14,7 @@ from logagent.agent.session.session import Session
 from logagent.agent.session.target import Target
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
-from logagent.host.log_dir.calls import DirectCalls, DiskCalls
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.journal import Journal
 from logagent.host.state.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
@@ -53,6 +53,7 @@ def open_session(
     checkpoint, and that is not for whoever only reports.
     """
     failures = failures if failures is not None else LogDirFailures()
+    direct = calls is None
     calls = calls if calls is not None else DirectCalls()
     directory = state_dir if state_dir is not None else default_state_dir(environ)
     with ExitStack() as stack:
@@ -60,9 +61,12 @@ def open_session(
         if act:
             there = log_dirs_there(target.log_dirs, failures, calls)
             prepare_state_dir(directory, there[0] if there else None, there)
-            stack.enter_context(
+            lock = stack.enter_context(
                 ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
             )
+            if direct:
+                # Whoever is refused meanwhile learns which log dir this command is at, should it hang there.
+                calls = NotedCalls(lock.note)
             journal = stack.enter_context(Journal.open(directory))
         else:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 # In the flags of /proc/PID/stat: a thread of the kernel, which has no files.
 PF_KTHREAD = 0x00200000
@@ -78,3 +79,13 @@ def effective_user(pid: int, proc: str = "/proc") -> int:
 
 def mount_namespace(pid: int | str) -> int:
     return os.stat(f"/proc/{pid}/ns/mnt").st_ino
+
+
+def thread_states(pid: int, proc: str = "/proc") -> str:
+    """The kernel's state letters of all threads of a process (`R`, `S`, `D` …); empty where there is none."""
+    found = ""
+    with suppress(OSError):
+        for thread in os.listdir(f"{proc}/{pid}/task"):
+            with suppress(OSError, IndexError), open(f"{proc}/{pid}/task/{thread}/stat", "rb") as file:
+                found += file.read(4096).rpartition(b")")[2].split()[0].decode("ascii", "replace")
+    return found

@@ -110,6 +110,25 @@ class DirectCalls:
         return False
 
 
+class NotedCalls(DirectCalls):
+    """The same; `note` is told which log dir comes next."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def look(self, path: str, fn: Callable[[], T]) -> T:
+        self._note(path)
+        return fn()
+
+    def looks(
+        self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
+    ) -> dict[str, T | LogAgentError]:
+        return {path: caught(partial(self.look, path, job)) for path, job in jobs.items()}
+
+    def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
+        return self.looks({path: partial(job, never) for path, job in jobs.items()})
+
+
 def caught(fn: Callable[[], T]) -> T | LogAgentError:
     try:
         return fn()

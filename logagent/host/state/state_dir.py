@@ -7,12 +7,14 @@ import fcntl
 import os
 import shlex
 import stat
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from logagent.errors import Busy, JournalError, KafkaStorageError, LogAgentError
+from logagent.host.linux.proc import thread_states
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.as_root import become, make_as_root
@@ -117,6 +119,7 @@ class ExecutorLock:
         self._sleep = sleep
         self._fd = -1
         self._waiting_fd = -1
+        self._at: str | None = None
 
     def __enter__(self) -> Self:
         """Take it, waiting at most `wait_seconds`. Raises Busy (exit 1) that names the holder, or JournalError."""
@@ -153,17 +156,30 @@ class ExecutorLock:
         return True
 
     def _held(self) -> LogAgentError:
-        pid, _, who = os.pread(self._fd, 4096, 0).decode("utf-8", "replace").strip().partition(" ")
-        return Busy(
-            f"another logagent is {self._doing}: {who or 'unknown'} (process {pid or 'unknown'}) holds {self._path}",
-            hint=self._hint,
-        )
+        lines = os.pread(self._fd, 8192, 0).decode("utf-8", "replace").splitlines()
+        pid, _, who = (lines[0] if lines else "").partition(" ")
+        where, hint = f"process {pid or 'unknown'}", self._hint
+        if len(lines) > 1:
+            where += f", at {lines[1]}"
+        if waits_for_disk(pid):
+            where += ", waiting for a disk that does not answer"
+            hint = f"repair that disk; process {pid} ends when it answers again, or with kill -9 where that helps"
+        return Busy(f"another logagent is {self._doing}: {who or 'unknown'} ({where}) holds {self._path}", hint=hint)
+
+    def note(self, path: str) -> None:
+        """Say in the lock's file which log dir its holder is at: of one that hangs there, nobody else can tell."""
+        if path != self._at and self._fd >= 0:
+            self._at = path
+            self._say_who()
 
     def _say_who(self) -> None:
         """For whoever is refused. Where there is no room for it, the lock holds all the same."""
+        at = b"" if self._at is None else os.fsencode(self._at).replace(b"\n", b"?") + b"\n"
+        said = f"{os.getpid()} {self._who}\n".encode() + at
         try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()} {self._who}\n".encode(), 0)
+            # Never empty in between, for whoever reads it just then.
+            os.pwrite(self._fd, said, 0)
+            os.ftruncate(self._fd, len(said))
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -178,6 +194,17 @@ class ExecutorLock:
     def _close(self) -> None:
         self._waiting_fd = _closed(self._waiting_fd)
         self._fd = _closed(self._fd)
+
+
+def waits_for_disk(pid: str) -> bool:
+    """Whether a thread of the process sits in a call to a disk (the kernel's state D), twice in a row: a disk that
+    works is waited for in moments."""
+    for attempt in range(2):
+        if attempt:
+            time.sleep(_POLL_SECONDS)
+        if not pid.isdecimal() or "D" not in thread_states(int(pid)):
+            return False
+    return True
 
 
 def _closed(fd: int) -> int:
