@@ -50,8 +50,9 @@ class Shortener:
         self._control = control
         self.chunk = control.chunk
 
-    def shorten(self, dir_fd: int, name: str, found: os.stat_result, keep: int) -> int:
-        """Shorten the file that `found` describes to at most `keep` bytes and return its size now.
+    def shorten(self, dir_fd: int, name: str, found: os.stat_result, keep: int, least: int = LEAST_BYTES) -> int:
+        """Shorten the file that `found` describes to at most `keep` bytes and return its size now; below `least` bytes
+        it is left alone. Asked before every step: that nobody made a link to it.
 
         It comes back unshortened if it is not that file any more, or not one that may be shortened. Raises `OSError`,
         `BrokerHoldsLogDir` and `RemovalStopped`.
@@ -65,7 +66,7 @@ class Shortener:
         try:
             if not self._may_shorten(fd, found):
                 return found.st_size
-            return self._steps(fd, found.st_size, keep)
+            return self._steps(fd, found.st_size, keep, least)
         finally:
             os.close(fd)
 
@@ -80,11 +81,11 @@ class Shortener:
             and mount_id(fd) == self._log_dir.mount_id
         )
 
-    def _steps(self, fd: int, size: int, keep: int) -> int:
-        while size > keep and size >= LEAST_BYTES:
+    def _steps(self, fd: int, size: int, keep: int, least: int) -> int:
+        while size > keep and size >= least:
             self._control.check()
             # It stops at the least that may be shortened; from there one step goes all the way.
-            target = max(_next_size(fd, size, self.chunk), LEAST_BYTES) if size > LEAST_BYTES else keep
+            target = max(_next_size(fd, size, self.chunk), least) if size > least else keep
             self._control.wait_for_budget(min(size - target, MAX_CHUNK))
             # Pages leave the cache in a call of their own: the truncate is several times shorter then.
             os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)

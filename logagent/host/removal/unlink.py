@@ -105,9 +105,9 @@ class FileRemover:
             frees = 0
         elif self._held:
             # The holder of a stray may have it open (`.log`) or mapped (indexes): only the former may be shortened.
-            # A small one is unlinked whole; its space comes back when the broker closes it.
-            if self._truncate_held and size >= LEAST_BYTES and name.endswith((".log", ".log.deleted")):
-                size = self._shortener.shorten(fd, name, found, keep=0)
+            # However small: unlinked alone, its space would not come back before the broker closes it.
+            if self._truncate_held and size and name.endswith((".log", ".log.deleted")):
+                size = self._shortener.shorten(fd, name, found, keep=0, least=0)
             frees = frees if size == 0 else 0
         elif frees > self._shortener.chunk and size > LEAST_BYTES:
             size = self._shortener.shorten(fd, name, found, keep=self._shortener.chunk)
