@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from logagent.documents.base import Size, Time, TypedDict, strict
-from logagent.documents.inventory import AssignmentsUsed, DirDoc, LogDirDoc
+from logagent.documents.inventory import AssignmentsUsed, LogDirDoc
+from logagent.model.assignments.reasons import Reason
+from logagent.model.records import Kind, Verdict
 
 DateText = str
+Millis = int
 
 
 @strict
@@ -78,12 +81,22 @@ class ReportTable(TypedDict):
 
 
 @strict
+class ReportedRun(TypedDict):
+    """Which run of the store the report is of, and when it was ingested."""
+
+    run: str
+    commit: int
+    at: Time
+
+
+@strict
 class FleetReport(TypedDict):
     schema: Literal["logagent.fleet-report/1"]
     run_id: str
     at: Time
     as_of: Time
     date: DateText
+    ingested: ReportedRun
     clusters: list[ReportCluster]
     hosts: ReportHosts
     totals: ReportTotals
@@ -129,7 +142,7 @@ class SnapshotHead(TypedDict):
     """The first line of a snapshot file: who saw what follows, and when."""
 
     row: Literal["snapshot"]
-    schema: Literal["logagent.snapshot/1"]
+    schema: Literal["logagent.snapshot/2"]
     snapshot_id: str
     at: Time
     host: str
@@ -144,8 +157,40 @@ class SnapshotLogDir(LogDirDoc):
     row: Literal["log_dir"]
 
 
-class SnapshotDir(DirDoc):
+class SnapshotDir(TypedDict):
+    """A directory as `logagent scan` has it, its times in milliseconds since 1970; and what only snapshots have.
+
+    `window`: when its bytes can come back (now, restart, approval, later), `due_at`: when that is, `covered`: whether
+    another replica has what a stray has; null where the agent says nothing about it.
+    """
+
     row: Literal["dir"]
+    log_dir: str
+    name: str
+    kind: Kind
+    topic: str | None
+    topic_truncated: bool
+    full_topic: str | None
+    partition: int | None
+    uuid: str | None
+    topic_id: str | None
+    bytes: Size
+    allocated: Size
+    files: Size
+    segments: Size
+    newest_mtime: Millis | None
+    marked_at: Millis | None
+    first_offset: int | None
+    last_segment_offset: int | None
+    sightings: int
+    first_seen: Millis | None
+    in_use: bool | None
+    verdict: Verdict | None
+    reason: Reason | None
+    error: str | None
+    window: Literal["now", "restart", "approval", "later"] | None
+    due_at: Millis | None
+    covered: Literal["yes", "no", "unknown"] | None
 
 
 SnapshotLine = Annotated[SnapshotHead | SnapshotLogDir | SnapshotDir, Field(discriminator="row")]

@@ -11,7 +11,7 @@ from logagent.settings import parse_duration
 
 @dataclass(frozen=True)
 class Option:
-    """One option with a value. `default` is as an operator would write it."""
+    """One option with a value, or a flag. `default` is as an operator would write it."""
 
     flag: str
     name: str
@@ -19,6 +19,7 @@ class Option:
     help: str
     required: bool = False
     default: str | None = None
+    is_flag: bool = False
 
 
 STORE = Option("--store", "store", "STORE", "The fleet store: a path or URI that Spark can read.", required=True)
@@ -35,12 +36,17 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         STORE,
         Option("--date", "day", "YYYY-MM-DD", "Only this date (default: every date that changed)."),
         KEEP_LANDING,
+        Option(
+            "--assignments-from", "assignments_from", "NODES", "Believe only assignments that these nodes published."
+        ),
     ),
     "report": (
         STORE,
         OUT,
         Option("--date", "day", "YYYY-MM-DD", "The date to report on (default: the newest one)."),
         MAX_AGE,
+        Option("--with-partitions", "with_partitions", "", "Also write usage by partition, as Parquet.", is_flag=True),
+        Option("--commit", "commit", "N", "An older ingest of the date, while it is kept."),
     ),
 }
 
@@ -48,3 +54,8 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
 def parse_age(text: str) -> timedelta:
     """`26h`, `7d`. Raises ValueError."""
     return timedelta(milliseconds=parse_duration(text))
+
+
+def parse_nodes(text: str) -> frozenset[int]:
+    """`1,2,3`. Raises ValueError."""
+    return frozenset(int(word) for word in text.split(","))

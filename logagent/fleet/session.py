@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.fleet import launch
 
 # What results depend on. Set on every session, also on one that spark-submit made.
 SQL_CONF = {
@@ -37,13 +41,15 @@ TUNING = {
     "spark.sql.parquet.aggregatePushdown": "false",
 }
 
-_LOG4J = Path(__file__).with_name("log4j2.properties")
+LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 def build_session(
-    *, master: str | None = None, conf: Mapping[str, str] | None = None, progress: bool = False
+    *, master: str | None = None, conf: Mapping[str, str] | None = None, progress: bool = False, rows: int | None = None
 ) -> SparkSession:
     """A session for `master` (the one in force, or `local[*]`), quiet on stdout; `conf` wins over our tuning.
+
+    `rows`: about how many directories it will see, where that is known: a JVM of ours is started accordingly.
 
     Under `spark-submit` the session's master and resources are those it was submitted with. Raises `ConfigError` for a
     `conf` that Spark refuses, `ServiceUnreachable` for a master that does not answer.
@@ -56,13 +62,22 @@ def build_session(
     if master:
         builder = builder.master(master)
     # spark-submit has started the JVM and placed the driver: nothing of that is ours to say.
-    settings = {**({} if submitted else _launch_defaults(master, progress)), **TUNING, **chosen}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    archive = None if submitted else launch.archive()
+    defaults = {} if submitted else _launch_defaults(master, progress, rows, archive)
     # It writes every failed analysis to stderr as JSON, before anybody has caught it.
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     with explained("Spark cannot be started"):
-        spark = builder.getOrCreate()
+        try:
+            spark = _started(builder, {**defaults, **TUNING, **launch.sql_conf(rows), **chosen})
+        except PySparkRuntimeError:
+            if archive is None:
+                raise
+            # A truncated archive ends every JVM with SIGBUS.
+            archive.unlink(missing_ok=True)
+            defaults = _launch_defaults(master, progress, rows, None)
+            spark = _started(builder, {**defaults, **TUNING, **launch.sql_conf(rows), **chosen})
+        if submitted:
+            _quiet(spark)
         for key, value in SQL_CONF.items():
             spark.conf.set(key, value)
         tune(spark, 0)
@@ -87,31 +102,36 @@ def tune(spark: SparkSession, rows: int) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
-# A report is many small plans: by default the second compiler spends more on Spark's planner, which runs a few seconds,
-# than all rows of a small fleet take. With these thresholds it is left for the loops that see millions of rows.
-_JIT = " ".join(
-    f"-XX:Tier4{name}={count}"
-    for name, count in (
-        ("InvocationThreshold", 100_000),
-        ("MinInvocationThreshold", 50_000),
-        ("CompileThreshold", 300_000),
-        ("BackEdgeThreshold", 1_000_000),
-    )
-)
+def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
-def _launch_defaults(master: str | None, progress: bool) -> dict[str, str]:
+def _quiet(spark: SparkSession) -> None:
+    """Our log settings, in a JVM that somebody else has started: in an archive they are no file, so they become one."""
+    content = pkgutil.get_data("logagent.fleet", LOG4J.name)
+    with tempfile.NamedTemporaryFile(suffix=".properties") as file:
+        file.write(content or b"")
+        file.flush()
+        jvm: Any = spark._jvm
+        uri = jvm.java.io.File(file.name).toURI()
+        jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(uri)
+
+
+def _launch_defaults(master: str | None, progress: bool, rows: int | None, archive: Path | None) -> dict[str, str]:
     """Settings that only count while a JVM is started."""
-    java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-    if master is not None and master.startswith("local"):
-        java += f" {_JIT}"
+    java = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    # Executors of a cluster do the rows there: the driver of any size is a small one.
+    alone = master is not None and (master == "local" or master.startswith("local["))
+    java = f"{java} {launch.java_options(rows if alone else None, archive)}".strip()
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
         "spark.driver.extraJavaOptions": java,
         "spark.log.structuredLogging.enabled": "false",
     }
-    if master is not None and (master == "local" or master.startswith("local[")):
+    if alone:
         # Nobody else has to reach a local session.
         defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         defaults["spark.driver.memory"] = "2g"
@@ -121,7 +141,7 @@ def _launch_defaults(master: str | None, progress: bool) -> dict[str, str]:
 _MEANINGS: tuple[tuple[str, type[LogAgentError], str, str], ...] = (
     (
         r"corrupted? page|Could not verify|CRC checksum|is not a Parquet file|FAILED_READ_FILE|CANNOT_READ_FILE"
-        r"|CANNOT_READ_FOOTER|could not read page",
+        r"|CANNOT_READ_FOOTER|could not read page|PATH_NOT_FOUND|FileNotFoundException",
         UnreadableError,
         "a file of the store is damaged",
         "run `logagent fleet ingest --date` for that date again: landing is the source",
@@ -166,6 +186,10 @@ def explained(doing: str, *, verbose: bool = False) -> Iterator[None]:
     """Turns Spark's and Java's exceptions into ours, each with one sentence and a hint; `verbose` prints theirs too."""
     try:
         yield
+    except OSError as error:
+        raise LogAgentError(
+            f"{doing}: {error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        ) from (error)
     except (PySparkException, Py4JError) as error:
         text = str(error)
         if verbose:

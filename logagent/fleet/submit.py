@@ -15,11 +15,12 @@ import json
 import shutil
 import sys
 import zipfile
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from logagent.errors import Exit, LogAgentError
-from logagent.fleet.options import OPTIONS, parse_age
+from logagent.fleet.options import OPTIONS, parse_age, parse_nodes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,10 +42,19 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="submit.py", description="The logagent fleet job.")
     commands = parser.add_subparsers(dest="command", required=True)
+    readers: dict[str, Callable[[str], object]] = {
+        "YYYY-MM-DD": date.fromisoformat,
+        "AGE": parse_age,
+        "NODES": parse_nodes,
+        "N": int,
+    }
     for name in OPTIONS:
         command = commands.add_parser(name)
         for o in OPTIONS[name]:
-            read = {"YYYY-MM-DD": date.fromisoformat, "AGE": parse_age}.get(o.metavar, str)
+            if o.is_flag:
+                command.add_argument(o.flag, dest=o.name, help=o.help, action="store_true")
+                continue
+            read = readers.get(o.metavar, str)
             command.add_argument(
                 o.flag, dest=o.name, metavar=o.metavar, help=o.help, required=o.required, default=o.default, type=read
             )
@@ -65,8 +75,9 @@ def _run(options: argparse.Namespace) -> object:
         with explained("the fleet job failed", verbose=options.verbose):
             store = Store.open(spark, options.store)
             if options.command == "report":
-                return report(Job(store, options.out, now, options.day, options.max_snapshot_age, say))
-            done = ingest_dates(store, options.day, say=say)
+                asked = (options.day, options.max_snapshot_age, say, options.with_partitions, options.commit)
+                return report(Job(store, options.out, now, *asked))
+            done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
             if options.keep_landing is not None:
                 trim_landing(store, (now - options.keep_landing).date(), say=say)
             return [one.document() for one in done]

@@ -37,7 +37,7 @@ Charts are tables too (`CHARTS`), bounded by the job, present even when empty:
 - bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come from `usage_hosts` and `usage_log_dirs`
   directly (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all
   bytes);
-- deletion progress comes from `deletion_progress` (`marked`, `removed`: counts of directories).
+- `deletion_progress` is empty until the controller fills it (`marked`, `removed`: counts of directories).
 
 Links between the tables: `cluster_id` + `node_id` lead to `usage_hosts`, + `log_dir` to `usage_log_dirs`,
 `cluster_id` + `topic` to `usage_topics`. Every text in `tables` and `report` may come from a disk: escape all of
@@ -48,13 +48,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-SNAPSHOT_SCHEMA = "logagent.snapshot/1"
+SNAPSHOT_SCHEMA = "logagent.snapshot/2"
 ASSIGNMENTS_SCHEMA = "logagent.assignments/1"
 MANIFEST_SCHEMA = "logagent.manifest/1"
 REPORT_SCHEMA = "logagent.fleet-report/1"
 
 PAGE_ROWS = 1000
 """Rows of one table that the page is given; the rest is in the CSV."""
+DRIVER_ROWS = 200_000
+"""Rows of a table up to which the driver sorts it and writes its CSV; larger ones are Spark's."""
 SHOWN_UNKNOWN_HOSTS = 1000
 GROWTH_DATES = 90
 
@@ -161,7 +163,7 @@ TABLES: dict[str, Table] = {
             {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
             age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
             only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
-            agent_reason
+            agent_reason window due_at:time snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -176,10 +178,20 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
-            age_seconds:seconds marked_at:time why
+            age_seconds:seconds marked_at:time why window due_at:time covered snapshot_at:time
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
+    ),
+    "undecided": Table(
+        "Directories that could not be decided",
+        _columns(
+            f"""
+            {_HOST} log_dir name kind {_PARTITION} reason bytes:bytes allocated:bytes
+            agent_verdict agent_reason snapshot_at:time
+            """
+        ),
+        ("reason", "-bytes", "cluster_id", "node_id", "log_dir", "name"),
     ),
     "duplicates": Table(
         "The same partition in two log dirs of one host",
@@ -223,6 +235,10 @@ TABLES: dict[str, Table] = {
 clock-skew,
 verdicts-differ. `growth.scope` is `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or
 not-a-replica.
+`undecided.reason` is why a directory that is not where its assignments have it is no orphan: no-assignments,
+no-topic-id, sources-disagree, reassigning, internal, stale-assignments, assignments-doubted.
+`window` and `due_at` are what the agent said (`logagent.snapshot/2`: now, restart, approval, later; null where it said
+nothing), `covered` its answer whether another replica has what a stray has. `id` names an orphan for `topics purge`.
 """
 
 CHARTS: dict[str, Table] = {

@@ -16,14 +16,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from logagent.errors import UnreadableError
 from logagent.store.contract import MANIFEST_SCHEMA
 from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST, PART
 from logagent.store.tree import LANDING, StoreTree, fsync_fd
 
-__all__ = ["DATA", "MANIFEST", "PART", "Claim", "claim_of", "deliver", "has_recent_assignments", "land", "put"]
+__all__ = [
+    "DATA",
+    "MANIFEST",
+    "PART",
+    "Claim",
+    "claim_of",
+    "deliver",
+    "has_recent_assignments",
+    "land",
+    "put",
+    "snapshot_row",
+]
 GZIP_LEVEL = 1
 FUTURE_SECONDS = 300
 """How far ahead of our clock a store's own may be. What is from later than that proves nothing."""
@@ -47,6 +58,11 @@ class Claim:
 def rfc3339(at: datetime) -> str:
     """RFC 3339 in UTC with milliseconds. `at` must be aware."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def millis(at: datetime) -> int:
+    """Milliseconds since 1970, as `logagent.snapshot/2` has its times. `at` must be aware."""
+    return round(at.timestamp() * 1000)
 
 
 def place(claim: Claim) -> tuple[str, ...]:
@@ -104,6 +120,16 @@ def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: dateti
     stem = store.joinpath(*place(claim), claim.snapshot_id)
     stem.parent.mkdir(parents=True, exist_ok=True)
     return put(stem, claim, lines, received_at=received_at, durable=False)
+
+
+def snapshot_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A directory as `logagent scan` prints it, as `logagent.snapshot/2` has it: times in milliseconds since 1970."""
+    times = {name: _millis(row[name]) for name in ("newest_mtime", "marked_at", "first_seen")}
+    return {**row, **times, "window": row.get("window"), "due_at": row.get("due_at"), "covered": row.get("covered")}
+
+
+def _millis(text: str | None) -> int | None:
+    return None if text is None else millis(datetime.fromisoformat(text))
 
 
 class _Counting:

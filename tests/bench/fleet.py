@@ -83,11 +83,16 @@ def _high_water(pid: int) -> int:
 
 PLAIN = """
 import sys
-from logagent.fleet.tables.schema import SNAPSHOT_LINE
+from logagent.fleet.tables.schema import DIR_LINE
 from logagent.fleet.session import build_session
+from pyspark.sql import functions as fn
 spark = build_session(master=sys.argv[2])
-frame = spark.read.schema(SNAPSHOT_LINE).json(sys.argv[1] + '/landing/*/*/[0-9]*/*.jsonl.gz')
-frame.write.mode('overwrite').parquet(sys.argv[1] + '/plain')
+frame = spark.read.schema(DIR_LINE).json(sys.argv[1] + '/landing/*/*/[0-9]*/*.jsonl.gz')
+for name in ('newest_mtime', 'marked_at', 'first_seen'):
+    frame = frame.withColumn(name, fn.timestamp_millis(name))
+frame = frame.where("row = 'dir'").repartition(max(1, int(sys.argv[3]) // 4000000), 'log_dir', 'topic')
+frame = frame.sortWithinPartitions('topic', 'partition')
+frame.write.option('compression', 'zstd').mode('overwrite').parquet(sys.argv[1] + '/plain')
 spark.stop()
 """
 
@@ -97,7 +102,7 @@ store, day = sys.argv[1], sys.argv[2]
 duck = duckdb.connect()
 duck.execute(f"set threads = {int(sys.argv[3])}")
 for name in ("dirs", "assignments"):
-    duck.execute(f"create view {name} as select * from read_parquet('{store}/{name}/dt={day}/*.parquet')")
+    duck.execute(f"create view {name} as select * from read_parquet('{store}/runs/{day}/{name}/*.parquet')")
 for key in ("cluster_id", "cluster_id, node_id", "cluster_id, node_id, log_dir", "cluster_id, topic, topic_id"):
     duck.execute(f"create table a as select {key}, count(*), sum(bytes), sum(allocated) from dirs group by all")
     duck.execute("drop table a")
@@ -126,7 +131,7 @@ def bench(rows: int, where: Path, threads: int) -> list[Run]:
     memory = ["--conf", f"spark.driver.memory={'10g' if rows > 10_000_000 else '4g'}"]
     ingest = [sys.executable, "-m", "logagent", "fleet", "ingest", "--store", str(where), "--master", master, *memory]
     runs = [
-        measure("plain Spark read and write", rows, [sys.executable, "-c", PLAIN, str(where), master]),
+        measure("plain Spark read and write", rows, [sys.executable, "-c", PLAIN, str(where), master, str(rows)]),
         measure("logagent fleet ingest", rows, ingest),
         *reporting(rows, where, threads),
     ]
@@ -139,7 +144,7 @@ def reporting(rows: int, where: Path, threads: int) -> list[Run]:
     """The report and DuckDB on one store."""
     memory = f"spark.driver.memory={'10g' if rows > 10_000_000 else '4g'}"
     job = [sys.executable, "-m", "logagent", "fleet", "report", "--store", str(where), "--out", str(where / "report")]
-    day = max(path.name.removeprefix("dt=") for path in (where / "files").iterdir())
+    day = max(path.name for path in (where / "runs").iterdir())
     return [
         measure("logagent fleet report", rows, [*job, "--master", f"local[{threads}]", "--conf", memory, "--json"]),
         measure("DuckDB: usage, orphans, missing", rows, [sys.executable, "-c", DUCK, str(where), day, str(threads)]),
@@ -160,7 +165,7 @@ def bench_report(rows: int, where: Path, threads: int, *, one_topic: bool) -> li
 
 
 def _totals(where: Path) -> dict[str, int]:
-    totals: dict[str, int] = json.loads((where / "report" / "report.json").read_text())["totals"]
+    totals: dict[str, int] = json.loads((where / "report" / "latest" / "report.json").read_text())["totals"]
     return totals
 
 

@@ -20,10 +20,9 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.ingest.ingest import ROWS_PER_FILE
 from logagent.fleet.session import build_session
-from logagent.fleet.tables import aggregates
-from logagent.fleet.tables.rows import fingerprinted
-from logagent.fleet.tables.schema import STORE, topic_key
-from logagent.fleet.tables.store import Store
+from logagent.fleet.tables.choice import Asked, Row, choose
+from logagent.fleet.tables.parts import KEY, parts, seen, topics
+from logagent.fleet.tables.store import Run, Store
 
 COPIES = 3
 CLUSTER_DIRS = 400_000
@@ -93,7 +92,6 @@ def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
     age = fn.pmod(chance, fn.lit(86_400_000)) / 1000
     written = fn.lit(at - timedelta(hours=2)).cast("timestamp").cast("double") - age
     made = {
-        "topic_key": topic_key(),
         "log_dir": fn.concat(fn.lit("/data/kafka-"), fn.pmod(fn.col("partition") + fn.col("node_id"), fn.lit(2))),
         "name": fn.concat_ws("-", "topic", "partition"),
         "kind": fn.lit("current"),
@@ -109,30 +107,43 @@ def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
         "first_seen": fn.when(fn.col("step") == COPIES, written.cast("timestamp")),
         "verdict": fn.when(fn.col("step") == COPIES, "orphan").otherwise("assigned"),
         "reason": fn.when(fn.col("step") == COPIES, "not-a-replica"),
-        **dict.fromkeys(("uuid", "marked_at", "in_use"), none),
+        **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered"), none),
     }
     return rows.withColumns(made)
 
 
-def _files(store: Store, dirs: DataFrame, assignments: DataFrame, at: datetime) -> DataFrame:
+def _entries(run: Run, at: datetime) -> list[Row]:
     """A taken snapshot per host and a taken assignment file per cluster."""
-    hosts = dirs.groupBy("cluster_id", "node_id").agg(fn.count("*").alias("dirs"))
-    hosts = hosts.withColumns({"kind": fn.lit("snapshot"), "host": fn.concat(fn.lit("kafka-"), "node_id")})
-    files = assignments.groupBy("cluster_id").agg(
-        fn.count("*").alias("partitions"), fn.count_distinct("topic").alias("topics")
-    )
-    files = files.withColumns({"kind": fn.lit("assignments"), "source": fn.lit("kraft-log")})
-    whole = hosts.unionByName(files, allowMissingColumns=True)
-    age = fn.when(fn.col("kind") == "snapshot", 0).otherwise(600)
-    moment = (fn.lit(at).cast("timestamp").cast("double") - age).cast("timestamp")
-    name = fn.concat_ws(
-        "/", "cluster_id", fn.lit(at.date().isoformat()), fn.coalesce(fn.col("node_id").cast("string"), "kind")
-    )
-    given = {"at": moment, "received_at": moment, "status": fn.lit("taken"), "file": name, "snapshot_id": name}
-    rest = [part.split() for part in " ".join(STORE["files"].split()).split(", ")]
-    named = whole.withColumns({**given, "agent_version": fn.lit("0.1.0"), "kafka_version": fn.lit("3.9.1")})
-    missing = {column: fn.lit(None).cast(kind) for column, kind in rest if column not in named.columns}
-    return named.withColumns(missing)
+    hosts = run.read("dirs").groupBy("cluster_id", "node_id").count().collect()
+    images = run.read("assignments").groupBy("cluster_id").agg(fn.count("*").alias("count")).collect()
+    moment = round(at.timestamp() * 1000)
+    found: list[Row] = []
+    for row in [each.asDict() for each in [*hosts, *images]]:
+        node = row.get("node_id")
+        name = f"{row['cluster_id']}/{at.date()}/{'assignments' if node is None else node}/made"
+        entry: Row = dict.fromkeys(("reason", "detail", "boot_id", "image_at", "topics", "partitions", "dirs"))
+        entry |= {"cluster_id": row["cluster_id"], "node_id": node, "file": name, "snapshot_id": name, "bytes": 1}
+        entry |= {"kind": "snapshot" if node is not None else "assignments", "status": "taken", "rows": row["count"]}
+        entry |= {"host": f"kafka-{node}", "agent_version": "0.1.0", "kafka_version": "3.9.1", "source": "kraft-log"}
+        entry |= {"at": moment - (600_000 if node is None else 0), "sha256": "0" * 64, "offset": 1}
+        entry |= {"received_at": entry["at"], "received_manifest": True}
+        entry["partitions" if node is None else "dirs"] = row["count"]
+        found.append(entry)
+    return found
+
+
+def _log_dirs(run: Run) -> list[Row]:
+    size = 1 << 40
+    sums = [fn.sum(name).alias(name) for name in ("bytes", "allocated")]
+    rows = run.read("dirs").groupBy("cluster_id", "node_id", "log_dir").agg(fn.count("*").alias("dirs"), *sums)
+    nothing = dict.fromkeys(("future", "stray", "delete", "other", "open_removed", "unexplained"), 0)
+    return [
+        row.asDict()
+        | nothing
+        | {"size": size, "used": row.bytes, "current": row.bytes, "free": max(0, size - row.bytes)}
+        | {"health": "online", "reason": None, "directory_id": None}
+        for row in rows.collect()
+    ]
 
 
 def make(spark: SparkSession, where: Path, rows: int, *, at: datetime, one_topic: bool = False) -> dict[str, int]:
@@ -140,43 +151,34 @@ def make(spark: SparkSession, where: Path, rows: int, *, at: datetime, one_topic
     shape = Shape.of(rows, one_topic=one_topic)
     where.mkdir(parents=True, exist_ok=True)
     store, day = Store.open(spark, str(where)), at.date()
-    partitions = _partitions(spark, shape, max(1, -(-rows // ROWS_PER_FILE)))
-    store.replace("dirs", day, _dirs(partitions, shape, at))
+    run = store.new_run()
+    number = max(1, -(-rows // ROWS_PER_FILE))
+    partitions = _partitions(spark, shape, number)
+    run.write("dirs", _dirs(partitions, shape, at))
+    run.write("others", run.read("dirs").where("kind <> 'current' or verdict <> 'assigned'").coalesce(1))
     replicas = fn.array(*(_node(shape, step) for step in range(COPIES)))
     empty = {name: fn.array().cast("array<int>") for name in ("adding", "removing")}
-    assigned = partitions.withColumns({"replicas": replicas, "isr": replicas, **empty, "topic_key": topic_key()})
-    assigned = assigned.withColumn("directories", fn.array().cast("array<string>")).transform(fingerprinted)
-    store.replace("assignments", day, assigned)
-    dirs, assignments = store.read("dirs", [day]), store.read("assignments", [day])
-    nodes = assignments.select("cluster_id", fn.explode("replicas").alias("node_id")).groupBy("cluster_id", "node_id")
-    store.replace("brokers", day, nodes.agg(fn.count("*").alias("replicas"), fn.lit(True).alias("registered")))
-    size = 1 << 40
-    ledger = dict.fromkeys(("future", "stray", "delete", "other", "open_removed", "unexplained"), fn.lit(0))
-    ledgers = dirs.groupBy("cluster_id", "node_id", "log_dir").agg(fn.sum("bytes").alias("used"))
-    sizes = {
-        "size": fn.lit(size),
-        "current": fn.col("used"),
-        "free": fn.greatest(fn.lit(size) - fn.col("used"), fn.lit(0)),
-    }
-    text = {
-        "directory_id": fn.lit(None).cast("string"),
-        "health": fn.lit("online"),
-        "reason": fn.lit(None).cast("string"),
-    }
-    store.replace("logdirs", day, ledgers.withColumns({**sizes, **ledger, **text}).coalesce(1))
-    store.replace("agg_topic", day, aggregates.topics(dirs, assignments).coalesce(1))
-    store.replace("agg_logdir", day, aggregates.log_dirs(dirs, store.read("logdirs", [day])).coalesce(1))
-    store.replace("others", day, aggregates.others(dirs).coalesce(1))
-    none = spark.createDataFrame([], STORE["quarantine"])
-    store.replace("quarantine", day, none)
-    store.replace("files", day, _files(store, dirs, assignments, at).coalesce(1))
-    store.commit(day)
+    assigned = partitions.withColumns({"replicas": replicas, "isr": replicas, **empty, "said": fn.lit(1)})
+    run.write("assignments", assigned.withColumn("directories", fn.array().cast("array<string>")))
+    nodes = run.read("assignments").select("cluster_id", fn.explode("replicas").alias("node_id"))
+    counted = nodes.groupBy("cluster_id", "node_id").agg(fn.count("*").alias("replicas")).collect()
+    run.write_small("nodes", [row.asDict() | {"registered": True} for row in counted])
+    entries = _entries(run, at)
+    run.write_small("files", entries)
+    run.write_small("log_dirs", _log_dirs(run))
+    run.write_small("quarantine", [])
+    made = parts(run.read("dirs"), run.read("assignments"))
+    written = run.write("parts", made.repartition(number, "cluster_id", "topic").sortWithinPartitions(*KEY))
+    run.write("topics", topics(seen(written, None), run.read("others")).coalesce(1))
+    asked = Asked(day, round(at.timestamp() * 1000), timedelta(hours=26))
+    run.write_small("choice", choose(asked, {day: entries}, {day: [row.asDict() for row in counted]}).rows())
+    store.add_commit(run.as_commit(day, store.next_number(day)))
     sick = fn.pmod(fn.xxhash64("cluster_id", "number"), fn.lit(SICK))
-    counted = partitions.agg(
+    found = partitions.agg(
         fn.count_if(sick == 1).alias("orphans"), fn.count_if(sick == 0).alias("missing"), fn.count("*").alias("n")
     ).collect()[0]
-    orphans, missing = int(counted.orphans), int(counted.missing)
-    dirs_in_all = int(counted.n) * COPIES + orphans - missing
+    orphans, missing = int(found.orphans), int(found.missing)
+    dirs_in_all = int(found.n) * COPIES + orphans - missing
     return {"dirs": dirs_in_all, "orphans": orphans, "missing_replicas": missing, "hosts": shape.hosts * shape.clusters}
 
 

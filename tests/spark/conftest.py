@@ -6,12 +6,12 @@ import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from logagent.fleet.demo.generate import generate
 from logagent.fleet.demo.planted import Fleet, Truth
@@ -25,6 +25,7 @@ from tests.spark.hand_made import AT, NOW
 from tests.spark.scenarios import Expected, write_all
 
 SEEDS = range(1, 21)
+DAY = AT.date()
 
 # The small fleets of these tests live in the compilers: the interpreter and C1 take a third of the time. The cluster
 # tests, the demo and the benchmarks run with what everybody else gets.
@@ -58,8 +59,21 @@ class Told:
 
     store: Store
     out: Path
+    """The report's own directory, below the one asked for."""
     content: dict[str, Any]
     ingested: list[Ingested]
+
+    def stored(self, table: str, *, day: date = DAY) -> DataFrame:
+        """A Parquet table of the store, as committed for a date."""
+        commit = self.store.commit_of(day)
+        assert commit is not None
+        return self.store.read(table, [commit])
+
+    def small(self, table: str, *, day: date = DAY) -> list[dict[str, Any]]:
+        """A small table of the store, as committed for a date."""
+        commit = self.store.commit_of(day)
+        assert commit is not None
+        return self.store.small(table, commit)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a report table."""
@@ -71,8 +85,8 @@ def tell(spark: SparkSession, store: Path, out: Path) -> Told:
     """Ingests what is new and reports, as of `NOW`."""
     opened = Store.open(spark, str(store))
     ingested = ingest_dates(opened, None)
-    content = report(Job(opened, str(out), NOW))
-    return Told(opened, out, content, ingested)
+    content = report(Job(opened, str(out), NOW, with_partitions=True))
+    return Told(opened, out / content["run_id"], content, ingested)
 
 
 @dataclass

@@ -79,7 +79,7 @@ def test_demo_makes_a_report(spark: SparkSession, tmp_path: Path, capsys: pytest
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert content["totals"]["orphans"] == sum(len(one["orphans"]) for one in truth)
     assert content["totals"]["bytes"] == sum(one["bytes"] for one in truth)
-    assert (tmp_path / "report" / "index.html").is_file()
+    assert (tmp_path / "report" / "latest" / "index.html").is_file()
     assert run(["fleet", "ingest", "--store", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "nothing new in landing\n"
 

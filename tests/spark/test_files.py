@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
 from logagent.broker.exported.file import write_assignments
 from logagent.fleet.demo.generate import generate
 from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.report.output import Output
+from logagent.fleet.tables.files import Files
+from logagent.fleet.tables.frames import local_frame
 from logagent.store.contract import NO_CSV, TABLES
 from tests.documents import assert_promised
 from tests.spark.conftest import Zoo
@@ -20,6 +28,8 @@ from tests.spark.hand_made import AT
 
 def test_report_directory(zoo: Zoo) -> None:
     names = {path.name for path in zoo.told.out.iterdir()}
+    assert {path.name for path in zoo.told.out.parent.iterdir()} == {zoo.told.out.name, "latest"}
+    assert (zoo.told.out.parent / "latest").resolve() == zoo.told.out.resolve()
     assert names == {f"{name}.csv" for name in TABLES if name not in NO_CSV} | {"report.json", "index.html", "parquet"}
     assert {path.name for path in (zoo.told.out / "parquet").iterdir()} == set(TABLES)
 
@@ -71,6 +81,42 @@ def test_hostile_names_come_back_from_csv(zoo: Zoo) -> None:
     assert names == {"caf\\udce9-0", "caf\\udcea-0", "\U0001f480-0", "back\\udce9slash-0", 'quote",comma\n-0'}
 
 
+def test_csv_is_strict_and_runs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """On the driver and by Spark the same bytes: RFC 4180, and no cell that a spreadsheet would run."""
+    hostile = [
+        "=1+1",
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "\tx",
+        "\rx",
+        "a\rb",
+        "a\nb",
+        "a\r\nb",
+        'q"q',
+        "a,b",
+        " x ",
+    ]
+    hostile += ["-EkO4NIHQdIlB-q-5VcGFg", "-7", "caf\\udce9", "\U0001f480", ""]
+    rows = [{"cluster_id": "c", "node_id": n, "reason": text} for n, text in enumerate(hostile)]
+    made = []
+    for number, limit in enumerate((1000, 1)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("logagent.fleet.report.output.DRIVER_ROWS", limit)
+            output = Output(spark, Files(spark), f"file:{tmp_path}/{number}", "run")
+            types = "cluster_id string, node_id int, reason string"
+            frame = local_frame(spark, rows, types)
+            missing = {n: fn.lit(None) for n in TABLES["quarantined_input"].names if n not in frame.columns}
+            output.table("quarantined_input", frame.withColumns(missing))
+            made.append((tmp_path / str(number) / "run" / "quarantined_input.csv").read_bytes())
+    assert made[0] == made[1]
+    with io.StringIO(made[0].decode(), newline="") as file:
+        read = {int(row["node_id"]): row["reason"] for row in csv.DictReader(file, strict=True)}
+    for number, text in enumerate(hostile):
+        assert read[number] == ("'" + text if number < 6 else text), text
+    assert made[0].count(b"\r\n") == len(hostile) + 2, "one inside a quoted cell"
+
+
 def test_the_page_is_there(zoo: Zoo) -> None:
     page = (zoo.told.out / "index.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>")
@@ -83,7 +129,7 @@ def test_files_that_were_not_taken_are_not_lost(zoo: Zoo) -> None:
         str(p.relative_to(zoo.path / "landing")) for p in (zoo.path / "landing").rglob("*.jsonl.gz") if p.stat().st_size
     }
     store = zoo.told.store
-    listed = {row.file: row.status for row in store.read("files", store.dates()).select("file", "status").collect()}
+    listed = {row["file"]: row["status"] for day in store.dates() for row in zoo.told.small("files", day=day)}
     assert landed <= listed.keys()
     assert set(listed.values()) == {"taken", "superseded", "waiting", "rejected"}
 

@@ -30,21 +30,25 @@ def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSessi
     store = Store.open(spark, str(path))
     (done,) = ingest_dates(store, None)
     assert (done.taken, done.waiting, done.rejected, done.superseded) == (2, 0, 0, 0)
-    days = store.dates()
-    assert store.read("quarantine", days).count() == 0
+    (day,) = store.dates()
+    commit = store.commit_of(day)
+    assert commit is not None
+    assert store.small("quarantine", commit) == []
     scan = host.run("scan", "--json").json
-    dirs = store.read("dirs", days).collect()
+    dirs = store.read("dirs", [commit]).collect()
     assert {(r.log_dir, r.name, r.kind, r.bytes, r.topic_id) for r in dirs} == {
         (d["log_dir"], _as_stored(d["name"]), d["kind"], d["bytes"], d["topic_id"]) for d in scan["dirs"]
     }
-    log_dirs = store.read("logdirs", days).collect()
-    assert {(r.log_dir, r.health, r.size) for r in log_dirs} == {
+    assert all(r.newest_mtime is not None for r in dirs if r.kind == "current" and r.files)
+    log_dirs = store.small("log_dirs", commit)
+    assert {(r["log_dir"], r["health"], r["size"]) for r in log_dirs} == {
         (d["path"], d["health"], d["ledger"]["size"]) for d in scan["log_dirs"]
     }
-    assert store.read("assignments", days).count() == scan["assignments"]["partitions"]
-    (snapshot,) = store.read("files", days).where("kind = 'snapshot'").collect()
-    assert (snapshot.status, snapshot.cluster_id, snapshot.node_id) == ("taken", scan["cluster_id"], scan["node_id"])
-    assert snapshot.rows == 1 + len(scan["log_dirs"]) + len(scan["dirs"])
+    assert store.read("assignments", [commit]).count() == scan["assignments"]["partitions"]
+    (snapshot,) = (row for row in store.small("files", commit) if row["kind"] == "snapshot")
+    said = (snapshot["status"], snapshot["cluster_id"], snapshot["node_id"])
+    assert said == ("taken", scan["cluster_id"], scan["node_id"])
+    assert snapshot["rows"] == 1 + len(scan["log_dirs"]) + len(scan["dirs"])
 
 
 def _as_stored(name: str) -> str:

@@ -11,10 +11,10 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest.dates import changed_dates
-from logagent.fleet.ingest.ingest import ingest
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.schema import STORE
+from logagent.fleet.tables.store import SMALL
 from logagent.store.contract import TABLES
 from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import NOW
@@ -22,32 +22,30 @@ from tests.spark.hand_made import NOW
 DAY = date(2025, 3, 10)
 
 
-def _rows(store: Path) -> dict[str, tuple[int, list[tuple[Any, ...]]]]:
-    """Number of Parquet files and all rows, in order within each file, of every table of the date."""
-    found = {}
-    with duckdb.connect() as duck:
-        for name in STORE:
-            files = sorted((store / name / f"dt={DAY}").glob("*.parquet"))
-            rows = [
-                duck.execute(f"select cast(columns(*) as varchar) from read_parquet('{path}')").fetchall()
-                for path in files
-            ]
-            found[name] = (len(files), sorted(map(tuple, rows), key=repr))
+def _rows(told: Told) -> dict[str, Any]:
+    """Number of Parquet files and all rows of every table of the date."""
+    told.store.refresh()
+    commit = told.store.commit_of(DAY)
+    assert commit is not None
+    found: dict[str, Any] = {name: told.store.small(name, commit) for name in SMALL}
+    for name in STORE:
+        rows = Counter(map(str, told.store.read(name, [commit]).collect()))
+        found[name] = (len(commit.tables[name]), rows)
     return found
 
 
 def test_a_repeat_gives_the_same_rows(zoo: Zoo, spark: SparkSession) -> None:
-    before = _rows(zoo.path)
-    assert all(count for count, _ in before.values())
-    assert changed_dates(zoo.told.store) == []
+    before = _rows(zoo.told)
+    assert ingest_dates(zoo.told.store, None) == [], "nothing has changed in landing"
     parts = spark.conf.get("spark.sql.files.maxPartitionBytes")
     try:
         spark.conf.set("spark.sql.files.maxPartitionBytes", "65536")
-        ingest(zoo.told.store, DAY)
+        ingest_dates(zoo.told.store, DAY)
     finally:
         spark.conf.set("spark.sql.files.maxPartitionBytes", parts or "128m")
-    assert _rows(zoo.path) == before
+    assert _rows(zoo.told) == before
     assert not list(zoo.path.glob(".scratch*"))
+    assert sorted(p.name for p in (zoo.path / "commits" / str(DAY)).iterdir()) == ["1.json", "2.json"]
 
 
 def _values(told: Told, table: str) -> Counter[tuple[Any, ...]]:
@@ -67,21 +65,21 @@ def test_other_partitioning_and_shuffle_joins(zoo: Zoo, spark: SparkSession, tmp
     before = {key: spark.conf.get(key, None) for key in settings}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("logagent.fleet.report.verdicts.BROADCAST_KEYS", 0)
-        patch.setattr("logagent.fleet.report.output.PAGE_ROWS", 10)
+        patch.setattr("logagent.fleet.report.output.DRIVER_ROWS", 10)
         patch.setattr("logagent.fleet.job.tune", lambda *_: None)
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            content = report(Job(zoo.told.store, str(tmp_path / "out"), NOW))
+            content = report(Job(zoo.told.store, str(tmp_path / "out"), NOW, with_partitions=True))
         finally:
             for key, old in before.items():
                 spark.conf.unset(key) if old is None else spark.conf.set(key, old)
-    other = Told(zoo.told.store, tmp_path / "out", content, [])
+    other = Told(zoo.told.store, tmp_path / "out" / content["run_id"], content, [])
     for table in TABLES:
         assert _values(other, table) == _values(zoo.told, table), table
         csv = zoo.told.out / f"{table}.csv"
         if csv.exists():
-            assert (tmp_path / "out" / csv.name).read_text() == csv.read_text(), table
+            assert (other.out / csv.name).read_bytes() == csv.read_bytes(), table
     assert content["totals"] == zoo.told.content["totals"]
 
 
@@ -91,7 +89,7 @@ with hosts as (
         select *, row_number() over (partition by cluster_id, node_id order by least("at", received_at) desc, "at" desc)
         as nth
         from files where kind = 'snapshot' and status = 'taken')
-    where nth = 1 and least("at", received_at) >= timestamp '2025-03-10 12:20:00' - interval 26 hour),
+    where nth = 1 and least("at", received_at) >= epoch_ms(timestamp '2025-03-10 12:20:00' - interval 26 hour)),
 image as (
     select * from (
         select *, row_number() over (partition by cluster_id
@@ -111,11 +109,18 @@ def duck(zoo: Zoo) -> duckdb.DuckDBPyConnection:
     """DuckDB on the Parquet files of the store."""
     made = duckdb.connect()
     made.execute("set timezone = 'UTC'")
-    for name in STORE:
-        made.execute(
-            f"create view {name} as select * from "
-            f"read_parquet('{zoo.path}/{name}/*/*.parquet', hive_partitioning = true)"
-        )
+    store = zoo.told.store
+    commits = {day: store.commit_of(day) for day in store.dates()}
+    for name in (*STORE, *SMALL):
+        parts = []
+        for day, commit in commits.items():
+            assert commit is not None
+            for each in commit.tables[name]:
+                reader = "read_parquet" if name in STORE else "read_json"
+                path = f"{zoo.path}/runs/{commit.run}/{name}/{each['file']}"
+                if each["rows"]:
+                    parts.append(f"select *, date '{day}' as dt from {reader}('{path}')")
+        made.execute(f"create view {name} as " + " union all by name ".join(parts))
     return made
 
 
@@ -127,7 +132,7 @@ def test_duckdb_finds_the_same_replicas_missing(zoo: Zoo, duck: duckdb.DuckDBPyC
              join hosts using (cluster_id, node_id)
              where not exists (select 1 from live s where s.cluster_id = a.cluster_id and s.node_id = a.node_id
                                and s.topic_id = a.topic_id and s.partition = a.partition)
-             and not exists (select 1 from logdirs l where l.cluster_id = a.cluster_id and l.node_id = a.node_id
+             and not exists (select 1 from log_dirs l where l.cluster_id = a.cluster_id and l.node_id = a.node_id
                              and l.health = 'offline')"""
     ).fetchall()
     offline = {(r["cluster_id"], r["node_id"]) for r in zoo.told.rows("log_dir_health") if r["finding"] == "offline"}
@@ -148,7 +153,7 @@ def test_duckdb_finds_the_same_orphans(zoo: Zoo, duck: duckdb.DuckDBPyConnection
              join hosts h on h.cluster_id = s.cluster_id and h.node_id = s.node_id
              where not exists (select 1 from assigned a where s.cluster_id = a.cluster_id and s.node_id = a.node_id
                                and s.topic_id = a.topic_id and s.partition = a.partition)
-             and least(s.newest_mtime, coalesce(s.first_seen, s.newest_mtime)) <= i."at"
+             and least(s.newest_mtime, coalesce(s.first_seen, s.newest_mtime)) <= make_timestamp(i."at" * 1000)
              """
     ).fetchall()
     reported = {

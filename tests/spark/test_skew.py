@@ -16,7 +16,8 @@ from tests.spark.hand_made import NOW
 def test_one_topic_with_nearly_everything(spark: SparkSession, tmp_path: Path) -> None:
     planted = make(spark, tmp_path / "store", 24_000, at=NOW, one_topic=True)
     store = Store.open(spark, str(tmp_path / "store"))
-    told = Told(store, tmp_path / "out", report(Job(store, str(tmp_path / "out"), NOW)), [])
+    content = report(Job(store, str(tmp_path / "out"), NOW))
+    told = Told(store, tmp_path / "out" / content["run_id"], content, [])
     totals = told.content["totals"]
     assert planted["orphans"] > 0
     assert planted["missing_replicas"] > 0

@@ -95,6 +95,15 @@ def test_landing_of_nothing_but_scraps(spark: SparkSession, tmp_path: Path) -> N
     assert told.content["warnings"][0].startswith("no host is known")
 
 
+def test_a_day_of_which_nothing_was_ingested(small: Told, tmp_path: Path) -> None:
+    """Not a page of zeros; and the last report stays."""
+    good = report(Job(small.store, str(tmp_path / "out"), NOW))
+    with pytest.raises(LogAgentError, match="nothing was ingested for 2025-03-09: the last date that was is") as raised:
+        report(Job(small.store, str(tmp_path / "out"), NOW, DAY - timedelta(days=1)))
+    assert raised.value.exit_status is Exit.FAILED
+    assert (tmp_path / "out" / "latest").resolve().name == good["run_id"]
+
+
 def test_all_hosts_too_old(small: Told, tmp_path: Path) -> None:
     """Two days later without a word: nobody is reporting, nothing is an orphan or missing."""
     content = report(Job(small.store, str(tmp_path / "out"), NOW + timedelta(days=2)))
@@ -104,10 +113,16 @@ def test_all_hosts_too_old(small: Told, tmp_path: Path) -> None:
     assert "all 3 hosts are unknown" in content["warnings"][0]
 
 
+def _files(tmp_path: Path, table: str) -> list[Path]:
+    found = [p for p in (tmp_path / "store" / "runs").glob(f"*/{table}/*") if p.suffix in (".parquet", ".gz")]
+    assert found
+    return found
+
+
 def test_flipped_bytes_in_the_store(small: Told, tmp_path: Path) -> None:
     """Parquet's page checksums are verified: a changed topic id would be a false orphan."""
     store = _copy(small, tmp_path / "store")
-    for data in (tmp_path / "store" / "dirs").rglob("*.parquet"):
+    for data in _files(tmp_path, "parts"):
         content = bytearray(data.read_bytes())
         for place in range(40, len(content) // 2, 23):
             content[place] ^= 0x55
@@ -115,34 +130,28 @@ def test_flipped_bytes_in_the_store(small: Told, tmp_path: Path) -> None:
         data.with_name(f".{data.name}.crc").unlink(missing_ok=True)
     with pytest.raises(UnreadableError, match="a file of the store is damaged"), explained("reporting"):
         report(Job(store, str(tmp_path / "out"), NOW))
-    assert not (tmp_path / "out" / "report.json").exists()
+    assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_lost_file_of_the_store(small: Told, tmp_path: Path) -> None:
-    """A Parquet file that is gone would be missing replicas: the rows are counted against what ingest took."""
+@pytest.mark.parametrize("table", ["dirs", "assignments", "parts", "topics", "others", "files", "log_dirs", "choice"])
+def test_lost_file_of_the_store(small: Told, tmp_path: Path, table: str) -> None:
+    """What is gone would be missing replicas, or orphans: every file is looked for under its name and size."""
     store = _copy(small, tmp_path / "store")
-    for data in (tmp_path / "store" / "dirs").rglob("*.parquet"):
+    good = report(Job(store, str(tmp_path / "out"), NOW)) if table == "dirs" else None
+    for data in _files(tmp_path, table):
         data.unlink()
-    with pytest.raises(UnreadableError, match=r"the store has 0 of 6 directories of 2025-03-10"):
+    with pytest.raises(UnreadableError, match="a file of the store is damaged"):
         report(Job(store, str(tmp_path / "out"), NOW))
-
-
-@pytest.mark.parametrize("table", ["assignments", "agg_topic"])
-def test_lost_assignments_of_the_store(small: Told, tmp_path: Path, table: str) -> None:
-    """Topics that are not in the store any more would be absent, so their directories orphans."""
-    store = _copy(small, tmp_path / "store")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "report.json").write_text("yesterday's")
-    for data in (tmp_path / "store" / table).rglob("*.parquet"):
-        data.unlink()
-    with pytest.raises(UnreadableError, match="assigned partitions of 2025-03-10"):
-        report(Job(store, str(tmp_path / "out"), NOW))
-    assert not (tmp_path / "out" / "report.json").exists(), "a report that failed does not look like one"
+    if good is not None:
+        assert (tmp_path / "out" / "latest").resolve().name == good["run_id"], "the last good one stays"
+    kept = {good["run_id"], "latest"} if good is not None else set()
+    assert {path.name for path in (tmp_path / "out").glob("*")} == kept
 
 
 def test_interrupted_ingest_counts_as_none(small: Told, tmp_path: Path) -> None:
     store = _copy(small, tmp_path / "store")
-    store.uncommit(DAY)
+    shutil.rmtree(tmp_path / "store" / "commits")
+    store.refresh()
     with pytest.raises(LogAgentError, match="nothing was ingested"):
         report(Job(store, str(tmp_path / "out"), NOW))
     assert [one.taken for one in ingest_dates(store, None)] == [4]

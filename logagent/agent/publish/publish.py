@@ -113,7 +113,7 @@ class Publisher:
         for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings())):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon ends")
-            yield _line("dir", row)
+            yield _line("dir", landing.snapshot_row(row))
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
         # Two hosts never write the same file, nor one host the same one anew: that would mix the data of one with the

@@ -17,7 +17,7 @@ import click
 
 from logagent.cli.render import dump, human_bytes, visible
 from logagent.errors import ConfigError, LogAgentError, UsageError
-from logagent.fleet.options import OPTIONS, parse_age
+from logagent.fleet.options import OPTIONS, parse_age, parse_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,11 +52,12 @@ def _options(name: str) -> Callable[[Command], Command]:
             command = click.option(
                 o.flag,
                 o.name,
-                metavar=o.metavar,
+                metavar=o.metavar or None,
                 help=o.help,
                 required=o.required,
-                default=o.default,
-                show_default=True,
+                default=o.default if not o.is_flag else False,
+                show_default=not o.is_flag,
+                is_flag=o.is_flag,
             )(command)
         return command
 
@@ -89,18 +90,19 @@ def init(store: str) -> None:
 
 @fleet.command()
 @_options("ingest")
-def ingest(store: str, day: str | None, keep_landing: str | None, **spark: Any) -> None:
+def ingest(store: str, day: str | None, keep_landing: str | None, assignments_from: str | None, **spark: Any) -> None:
     """Check and compact what the agents published: landing to typed Parquet.
 
     Ingesting a date again gives the same rows. Files that do not match their manifest are set aside with the reason.
     """
     wanted = None if day is None else _date(day)
     keep = None if keep_landing is None else _age("--keep-landing", keep_landing)
+    pinned = None if assignments_from is None else _nodes(assignments_from)
     from_now = datetime.now(UTC)
-    with _job(store, spark) as (opened, say):
+    with _job(store, spark, _rows_to_ingest(store)) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
-        done = ingest_dates(opened, wanted, say=say)
+        done = ingest_dates(opened, wanted, say=say, pinned=pinned)
         trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say)
     if spark["as_json"]:
         dump(
@@ -124,20 +126,30 @@ def ingest(store: str, day: str | None, keep_landing: str | None, **spark: Any) 
 
 @fleet.command()
 @_options("report")
-def report(store: str, out: str, day: str | None, max_snapshot_age: str, **spark: Any) -> None:
+def report(
+    store: str,
+    out: str,
+    day: str | None,
+    max_snapshot_age: str,
+    with_partitions: bool,
+    commit: str | None,
+    **spark: Any,
+) -> None:
     """Report on the fleet: usage, orphans, missing replicas, leftovers, health, growth, one page.
 
-    Writes index.html, report.json, and per table CSV and Parquet. A host or cluster about which too little is known is
-    listed as unknown, and no conclusions are drawn from its silence.
+    Writes index.html, report.json, and per table CSV and Parquet into DIR/<run>/; DIR/latest names the last whole one.
+    A host or cluster about which too little is known is listed as unknown, and no conclusions are drawn from its
+    silence.
     """
     wanted = None if day is None else _date(day)
     max_age = _age("--max-snapshot-age", max_snapshot_age)
-    with _job(store, spark) as (opened, say):
+    number = None if commit is None else _number("--commit", commit)
+    with _job(store, spark, _rows_to_report(store)) as (opened, say):
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 
-        content = run(Job(opened, out, datetime.now(UTC), wanted, max_age, say))
-        place = opened.files.qualify(out)
+        content = run(Job(opened, out, datetime.now(UTC), wanted, max_age, say, with_partitions, number))
+        place = f"{opened.files.qualify(out)}/{content['run_id']}"
     if spark["as_json"]:
         dump(content)
     else:
@@ -179,7 +191,7 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
     _say(f"created {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
     if only_make:
         return
-    with _job(str(folder), spark) as (opened, say):
+    with _job(str(folder), spark, options["partitions"]) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
@@ -189,7 +201,19 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
     if spark["as_json"]:
         dump(content)
     else:
-        _summary(content, f"{folder}/report")
+        _summary(content, f"{folder}/report/{content['run_id']}")
+
+
+@fleet.command()
+def warm() -> None:
+    """Make Spark start faster on this machine, for this user: dump the classes it loads into an archive (AppCDS).
+
+    It runs a small demo once. Without it everything works the same, and starts some seconds later.
+    """
+    _need_pyspark()
+    from logagent.fleet.warm import warm as dump_classes
+
+    click.echo(f"sessions of this user start from {dump_classes()}")
 
 
 @fleet.command()
@@ -214,7 +238,7 @@ def _need_pyspark() -> None:
 
 
 @contextmanager
-def _job(store: str, options: dict[str, Any]) -> Iterator[tuple[Store, Callable[[str], None]]]:
+def _job(store: str, options: dict[str, Any], rows: int | None = None) -> Iterator[tuple[Store, Callable[[str], None]]]:
     """A session and an opened store; Spark's errors become ours. The session is stopped if it was made here."""
     conf = _conf(options["conf"])
     _need_pyspark()
@@ -223,13 +247,25 @@ def _job(store: str, options: dict[str, Any]) -> Iterator[tuple[Store, Callable[
 
     ours = not running()
     shown = options["verbose"] or sys.stderr.isatty()
-    spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty())
+    spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), rows=rows)
     try:
         with explained("the fleet job failed", verbose=options["verbose"]):
             yield Opened.open(spark, store), (_say if shown else _silent)
     finally:
         if ours:
             spark.stop()
+
+
+def _rows_to_ingest(store: str) -> int | None:
+    from logagent.fleet.launch import rows_to_ingest
+
+    return None if "://" in store else rows_to_ingest(store.removeprefix("file:"))
+
+
+def _rows_to_report(store: str) -> int | None:
+    from logagent.fleet.launch import rows_to_report
+
+    return None if "://" in store else rows_to_report(store.removeprefix("file:"))
 
 
 def _conf(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -244,6 +280,19 @@ def _date(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"--date: {text!r} is not a date", hint="write it as YYYY-MM-DD") from error
+
+
+def _nodes(text: str) -> frozenset[int]:
+    try:
+        return parse_nodes(text)
+    except ValueError as error:
+        raise UsageError(f"--assignments-from: {text!r} is not a list of node ids", hint="write it as 1,2,3") from error
+
+
+def _number(option: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{option}: {text!r} is not a number", hint="report.json of a report names its commit")
+    return int(text)
 
 
 def _age(option: str, text: str) -> timedelta:

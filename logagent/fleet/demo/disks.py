@@ -21,7 +21,7 @@ from logagent.fleet.demo.planted import Dir
 from logagent.fleet.demo.planting import Cluster
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.store.contract import SNAPSHOT_SCHEMA
-from logagent.store.files import Claim, rfc3339
+from logagent.store.files import Claim, millis, rfc3339
 
 Export = Callable[[str, AssignmentImage], None]
 """Writes an image as `logagent assignments export` does; passed in, because that is the broker layer's."""
@@ -145,10 +145,11 @@ def snapshot_lines(cluster: Cluster, scanned: Scan, day: int, claim: Claim) -> I
         yield json.dumps({"row": "log_dir", **log_dir, "ledger": _ledger(log_dir["ledger"], back)})
     for row in rows:
         if row.get("goes") is None or day < row["goes"]:
-            times = {name: _dated_back(row[name], back) for name in _TIMES}
+            times = {name: None if row[name] is None else _dated_back(row[name], back) for name in _TIMES}
             size = row["bytes"] - row["bytes"] // 100 * back
             kept = {name: value for name, value in row.items() if name != "goes"}
-            yield json.dumps({**kept, **times, "bytes": size})
+            said = dict.fromkeys(("window", "due_at", "covered"))
+            yield json.dumps({**kept, **times, **said, "bytes": size})
 
 
 def _ledger(ledger: dict[str, int] | None, back: int) -> dict[str, int] | None:
@@ -161,5 +162,5 @@ def _ledger(ledger: dict[str, int] | None, back: int) -> dict[str, int] | None:
     return {**ledger, "current": current, "used": ledger["used"] - less, "free": ledger["free"] + less}
 
 
-def _dated_back(text: str | None, days: int) -> str | None:
-    return None if text is None else rfc3339(datetime.fromisoformat(text) - timedelta(days=days))
+def _dated_back(text: str, days: int) -> int:
+    return millis(datetime.fromisoformat(text) - timedelta(days=days))

@@ -20,7 +20,7 @@ from logagent.fleet.demo.disks import Export, export_assignments, lay_out, scan,
 from logagent.fleet.demo.planted import Dir, Fleet, Truth
 from logagent.fleet.demo.planting import Cluster
 from logagent.store.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
-from logagent.store.files import Claim, land, rfc3339
+from logagent.store.files import Claim, land, millis, rfc3339
 
 GIB = 1 << 30
 DISK = 4096 * GIB
@@ -162,15 +162,15 @@ def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day:
 def _dir_line(cluster: Cluster, made: Dir, at: datetime, day: int) -> str:
     """One `dir` row; formatted by hand because a large fleet has tens of millions of them."""
     size = cluster.size(made, day)
-    marked = "null" if made.marked_hours is None else f'"{rfc3339(at - timedelta(hours=made.marked_hours))}"'
-    first_seen = f'"{rfc3339(at - timedelta(days=3))}"' if made.orphan else "null"
+    marked = "null" if made.marked_hours is None else millis(at - timedelta(hours=made.marked_hours))
+    first_seen = millis(at - timedelta(days=3)) if made.orphan else "null"
     uuid = made.name.rsplit(".", 1)[1].split("-")[0] if made.kind in ("future", "stray", "delete") else None
     return (
         f'{{"row":"dir","log_dir":"{cluster.log_dir_path(made.log_dir)}","name":{json.dumps(made.name)},'
         f'"kind":"{made.kind}","topic":{json.dumps(made.topic)},"topic_truncated":false,"full_topic":null,'
         f'"partition":{json.dumps(made.partition)},"uuid":{json.dumps(uuid)},"topic_id":{json.dumps(made.topic_id)},'
         f'"bytes":{size},"allocated":{-(-size // 4096) * 4096},"files":9,"segments":3,'
-        f'"newest_mtime":"{rfc3339(at - timedelta(days=made.age_days))}","marked_at":{marked},"first_offset":0,'
+        f'"newest_mtime":{millis(at - timedelta(days=made.age_days))},"marked_at":{marked},"first_offset":0,'
         f'"last_segment_offset":{made.offset},"sightings":{4 if made.orphan else 0},"first_seen":{first_seen},'
         f'"in_use":null,"verdict":{json.dumps("orphan" if made.orphan else None)},"reason":{json.dumps(made.orphan)}}}'
     )

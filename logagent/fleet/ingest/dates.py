@@ -2,122 +2,165 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from datetime import date
-
-from pyspark.sql import functions as fn
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 
 from logagent.errors import LogAgentError, ServiceUnreachable
-from logagent.fleet.ingest import manifests
 from logagent.fleet.ingest.ingest import Ingested, Say, ingest
+from logagent.fleet.ingest.landing import Landed, Landing, Listing
 from logagent.fleet.ingest.lock import IngestLock
-from logagent.fleet.tables.store import Store
+from logagent.fleet.tables.store import Commit, Row, Store
+from logagent.store.names import ASSIGNMENTS
 
-DATE_GLOB = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-TRIMMED = "trimmed"
-"""Dates whose files left landing: the store is their only source now, so they are never ingested again."""
+KEEP_RUNS = timedelta(hours=24)
+"""A run that was superseded, or never committed, stays this long: a report may still read it."""
+MOST_LATE = 1000
+_RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
 
 
-def ingest_dates(store: Store, day: date | None, *, say: Say = lambda _: None) -> list[Ingested]:
+def ingest_dates(
+    store: Store, day: date | None, *, say: Say = lambda _: None, pinned: frozenset[int] | None = None
+) -> list[Ingested]:
     """Ingests `day`, or every date of landing whose files are not those that the store was made from.
 
     Raises `ServiceUnreachable` without a landing, `LogAgentError` for a date that landing has nothing for or that
     was trimmed, and while another ingest of this store is running.
     """
+    _need_landing(store)
+    with IngestLock(store, say) as lock, Landing(store) as landing:
+        store.refresh()
+        sweep(store, datetime.now(UTC))
+        listing = landing.listed(day)
+        commits = {each: store.commit_of(each) for each in store.dates()}
+        trimmed = {each for each, commit in commits.items() if commit is not None and commit.trimmed}
+        if day is not None and day in trimmed:
+            raise LogAgentError(
+                f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
+            )
+        if day is not None and day not in listing.landed:
+            raise LogAgentError(f"landing has nothing for {day}", hint="leave out --date to ingest what is there")
+        wanted = [day] if day is not None else [d for d in changed(store, listing) if d not in trimmed]
+        done = []
+        for each in wanted:
+            store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
+            done.append(ingest(store, each, landing, listing, say=say, still_ours=lock.check, pinned=pinned))
+        for each in sorted(trimmed & listing.landed.keys()):
+            _late(store, each, listing.landed[each], say)
+        return done
+
+
+def _need_landing(store: Store) -> None:
     if not store.files.exists(store.landing):
         raise ServiceUnreachable(
             f"there is no landing in {store.uri}", hint="check --store; agents publish into it with publish.store"
         )
-    with IngestLock(store, say) as lock:
-        return _ingest_dates(store, day, say, lock.check)
 
 
-def _ingest_dates(store: Store, day: date | None, say: Say, still_ours: Callable[[], None]) -> list[Ingested]:
-    trimmed = trimmed_dates(store)
-    if day is not None and day in trimmed:
-        raise LogAgentError(
-            f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
-        )
-    if day is not None and day not in landed_dates(store):
-        raise LogAgentError(f"landing has nothing for {day}", hint="leave out --date to ingest what is there")
-    wanted = [day] if day is not None else [d for d in changed_dates(store) if d not in trimmed]
-    done = []
-    for each in wanted:
-        store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
-        done.append(ingest(store, each, say=say, still_ours=still_ours))
-    return done
+def changed(store: Store, listing: Listing) -> list[date]:
+    """Dates whose files, by name, size and time, differ from those that were ingested; oldest first."""
+    found = []
+    for day, landed in listing.landed.items():
+        commit = store.commit_of(day)
+        if commit is None or {_seen(each) for each in landed} != _ingested(store, commit):
+            found.append(day)
+    return sorted(found)
 
 
-def landed_dates(store: Store) -> list[date]:
-    """Dates that any cluster has a directory for, oldest first."""
-    names = {
-        name for cluster in store.files.names(store.landing) for name in store.files.names(f"{store.landing}/{cluster}")
+_State = tuple[str, int | None, int | None, bool]
+
+
+def _seen(landed: Landed) -> _State:
+    received = landed.data or landed.manifest
+    size = landed.data.bytes if landed.data else None
+    return landed.file, size, received.modified_ms if received else None, landed.manifest is not None
+
+
+def _ingested(store: Store, commit: Commit) -> set[_State]:
+    return {
+        (row["file"], row["bytes"], row["received_at"], bool(row["received_manifest"]))
+        for row in store.small("files", commit)
+        if row["received_at"] is not None
     }
-    return sorted(found for found in map(as_date, names) if found is not None)
 
 
-def as_date(text: str) -> date | None:
-    """The date that a directory name says, None for any other name."""
-    try:
-        return date.fromisoformat(text) if len(text) == 10 else None
-    except ValueError:
-        return None
-
-
-def trimmed_dates(store: Store) -> set[date]:
-    """Dates that `trim_landing` removed."""
-    found = (as_date(name.removeprefix("dt=")) for name in store.files.names(store.table(TRIMMED)))
-    return {day for day in found if day is not None}
-
-
-def changed_dates(store: Store) -> list[date]:
-    """Dates whose files, by name, size and time, differ from those that were ingested."""
-    days = landed_dates(store)
-    if not days:
-        return []
-    done = set(store.dates())
-    # Manifests count by being there; a data file by its size and time.
-    now = manifests.listing(store.spark, store.landing, DATE_GLOB).where(fn.col("suffix") == manifests.DATA)
-    vouched = manifests.listing(store.spark, store.landing, DATE_GLOB).where(fn.col("suffix") == manifests.MANIFEST)
-    manifest = vouched.select(fn.regexp_replace("file", r"\.manifest\.json$", manifests.DATA).alias("file")).distinct()
-    now = now.join(manifest.withColumn("complete", fn.lit(True)), "file", how="full_outer")
-    seen = store.read("files", [day for day in days if day in done])
-    before = seen.select(
-        "file",
-        fn.col("bytes").alias("old_bytes"),
-        fn.col("received_at").alias("old_received_at"),
-        (fn.col("status") != "waiting").alias("old_complete"),
-    )
-    same = (
-        fn.col("bytes").eqNullSafe(fn.col("old_bytes"))
-        & fn.coalesce("complete", fn.lit(False)).eqNullSafe(fn.col("old_complete"))
-        & (fn.col("bytes").isNull() | fn.col("received_at").eqNullSafe(fn.col("old_received_at")))
-    )
-    differ = now.join(before, "file", how="full_outer").where(~same)
-    rows = differ.select(fn.get(fn.split("file", "/"), fn.lit(1)).alias("day")).distinct().collect()
-    changed = {as_date(row.day or "") for row in rows} - {None}
-    return sorted(day for day in days if day in changed or day not in done)
+def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
+    """Files that came after their date was trimmed: said, and listed as not taken. Landing has nothing else of it."""
+    commit = store.commit_of(day)
+    if commit is None:
+        return
+    late: list[Row] = [
+        {
+            "cluster_id": each.cluster_id,
+            "node_id": each.node_id,
+            "kind": ASSIGNMENTS if each.place == ASSIGNMENTS else "snapshot",
+            "file": each.file,
+            "reason": "late",
+            "detail": f"it came after {day} was removed from landing",
+            "record": None,
+        }
+        for each in sorted(landed, key=lambda one: one.file)[:MOST_LATE]
+    ]
+    if late and late != commit.late:
+        say(f"{day}: {len(landed)} files came after the date was removed from landing: not taken")
+        store.add_commit(replace(commit, number=store.next_number(day), late=late))
 
 
 def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> list[date]:
-    """Removes the dates before `before` from landing that are ingested and unchanged since; which ones.
+    """Removes from landing the dates before `before` that are ingested and unchanged since; which ones.
 
-    A date goes as a whole. One that has files which were not taken stays: somebody should look at them. Raises
-    `LogAgentError` while another ingest of this store is running.
+    A date goes as a whole, and only files that were listed. One that has files which were not taken stays: somebody
+    should look at them. Raises `LogAgentError` while another ingest of this store is running.
     """
-    with IngestLock(store, say):
-        return _trim(store, before, say)
+    _need_landing(store)
+    with IngestLock(store, say) as lock, Landing(store) as landing:
+        store.refresh()
+        listing = landing.listed()
+        stays = set(changed(store, listing))
+        gone = []
+        for day, landed in sorted(listing.landed.items()):
+            commit = store.commit_of(day) if day < before and day not in stays else None
+            if commit is None or commit.trimmed or _has_refused(store, commit):
+                continue
+            say(f"{day}: removing from landing")
+            lock.check()
+            store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
+            for each in landed:
+                landing.remove(each)
+            for each in landed:
+                landing.remove_empty(each)
+            gone.append(day)
+        return gone
 
 
-def _trim(store: Store, before: date, say: Say) -> list[date]:
-    changed = set(changed_dates(store))
-    old = [day for day in landed_dates(store) if day < before and day in set(store.dates()) - changed]
-    refused = store.read("files", old).where(fn.col("status").isin("rejected", "waiting"))
-    kept = {row.dt for row in refused.select("dt").distinct().collect()}
-    gone = [day for day in old if day not in kept]
-    for day in gone:
-        say(f"{day}: removing from landing")
-        store.files.write(f"{store.table(TRIMMED)}/dt={day}", b"")
-        for cluster in store.files.names(store.landing):
-            store.files.delete(f"{store.landing}/{cluster}/{day}")
+def _has_refused(store: Store, commit: Commit) -> bool:
+    return any(row["status"] in ("rejected", "waiting") for row in store.small("files", commit))
+
+
+def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: None) -> list[str]:
+    """Removes runs that no commit in force names: `KEEP_RUNS` after they were superseded, or made and never committed.
+
+    Their names. Only the holder of the ingest lock does this, so a run of now is nobody's garbage.
+    """
+    idle_since: dict[str, datetime] = {}
+    in_force = set()
+    for day in store.dates():
+        last = store.commit_of(day)
+        if last is not None:
+            in_force.add(last.run)
+            for number in range(1, last.number):
+                old = store.commit_of(day, number)
+                if old is not None:
+                    idle_since[old.run] = datetime.fromisoformat(last.at)
+    gone = []
+    for name in store.files.names(f"{store.uri}/runs"):
+        made = _RUN.fullmatch(name)
+        if made is None or name in in_force:
+            continue
+        at = datetime.strptime(made.group(1), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        if now - idle_since.get(name, at) > KEEP_RUNS:
+            say(f"removing run {name}: no date needs it")
+            store.files.delete(f"{store.uri}/runs/{name}")
+            gone.append(name)
     return gone

@@ -28,7 +28,8 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 
 from logagent.errors import LogAgentError
-from logagent.fleet.tables.store import Files, Store
+from logagent.fleet.tables.files import Files
+from logagent.fleet.tables.store import Store
 
 NAME = ".ingest-lock"
 REFRESH_SECONDS = 60.0
@@ -58,13 +59,13 @@ class IngestLock:
         self._refresher = threading.Thread(target=self._refresh, name="logagent-ingest-lock", daemon=True)
 
     def __enter__(self) -> IngestLock:
-        if not self._files.create_new(self._uri):
+        if not self._files.create_new(self._uri, b""):
             self._take_over()
         try:
             self._write()
-        except Py4JError:
+        except (OSError, Py4JError):
             # A full store: an empty lock would keep everybody out until it is stale.
-            with suppress(Py4JError):
+            with suppress(OSError, Py4JError):
                 self._files.delete(self._uri)
             raise
         self.check()
@@ -79,7 +80,7 @@ class IngestLock:
         self._stop.set()
         self._refresher.join(REFRESH_SECONDS)
         # The error that brought us here says more than one about cleaning up after it.
-        with suppress(Py4JError):
+        with suppress(OSError, Py4JError):
             if self._holder().get("id") == self._id:
                 self._files.delete(self._uri)
 
@@ -99,7 +100,7 @@ class IngestLock:
 
     def _refresh(self) -> None:
         while not self._stop.wait(REFRESH_SECONDS):
-            with suppress(Py4JError):
+            with suppress(OSError, Py4JError):
                 if self._holder().get("id") != self._id:
                     return
                 self._write()
@@ -133,7 +134,7 @@ class IngestLock:
         self._files.move(self._uri, probe)
         said = json.loads(self._files.read(probe) or b"{}")
         self._files.delete(probe)
-        if said.get("id") != holder.get("id") or not self._files.create_new(self._uri):
+        if said.get("id") != holder.get("id") or not self._files.create_new(self._uri, b""):
             raise LogAgentError("another ingest of this store has just begun", hint="wait for it")
 
 

@@ -1,115 +1,130 @@
-"""Growth, days until full, and deletion progress: what several dates say together."""
+"""Growth and days until full: what several dates say together.
+
+Log dirs and clusters from their small tables, up to `GROWTH_DATES` dates, on the driver; topics of this date, the day
+before, and 7, 30 and 90 days before, by Spark.
+"""
 
 from __future__ import annotations
 
-from datetime import date
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
-from pyspark.sql.window import Window
 
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.verdicts import HOST
-from logagent.fleet.tables.store import Store
+from logagent.fleet.report.usage import fitted
+from logagent.fleet.tables.choice import Row
+from logagent.fleet.tables.store import Commit, Store
+from logagent.store.contract import GROWTH_DATES
 
+TOPIC_DAYS = (0, 1, 7, 30, 90)
 MIN_DATES = 2
 
 
-def growth(store: Store, scope: Scope, days: list[date]) -> DataFrame:
-    """`growth`: bytes a day by least squares over the dates at hand, of log dirs and of topics.
+def history(store: Store, until: date, own: Commit) -> dict[date, Commit]:
+    """The commits of the last dates, oldest first; the report's own run for its own date."""
+    days = [day for day in store.dates() if day <= until][-GROWTH_DATES:]
+    found = {day: own if day == until else store.commit_of(day) for day in days}
+    return {day: commit for day, commit in found.items() if commit is not None}
 
-    Of a log dir it is the used bytes of its file system, and `days_to_full` = free / growth. Of a topic only dates
-    count on which
-    exactly the same hosts of its cluster reported as on the newest. Without two dates, or where it does not grow,
-    there is no number.
+
+def log_dirs(scope: Scope, ledgers: Mapping[date, list[Row]]) -> list[Row]:
+    """Growth of log dirs that count: the used bytes of their file system; `days_to_full` = free / growth.
+
+    Without two dates there is no row, where it does not grow there is no number.
     """
-    return _log_dirs(store, scope, days).unionByName(_topics(store, days), allowMissingColumns=True)
-
-
-def _fitted(rows: DataFrame, key: list[str], value: str) -> DataFrame:
-    day = fn.unix_date("dt")
-    newest = fn.max_by(value, "dt")
-    return (
-        rows.groupBy(*key)
-        .agg(
-            fn.min("dt").alias("first_date"),
-            fn.max("dt").alias("last_date"),
-            fn.count_distinct("dt").alias("dates"),
-            newest.alias("bytes"),
-            fn.regr_slope(value, day).alias("slope"),
+    series: dict[tuple[str, int, str], dict[date, int]] = defaultdict(dict)
+    for day, rows in ledgers.items():
+        for row in rows:
+            if row["used"] is not None:
+                series[row["cluster_id"], row["node_id"], row["log_dir"]][day] = row["used"]
+    hosts = scope.hosts()
+    found = []
+    for row in scope.log_dirs:
+        key = (row["cluster_id"], row["node_id"], row["log_dir"])
+        known = sorted(series.get(key, {}).items())
+        slope = fitted([(day.toordinal(), used) for day, used in known])
+        if slope is None:
+            continue
+        grows = slope > 0
+        found.append(
+            {
+                "scope": "log_dir",
+                "cluster_id": key[0],
+                "node_id": key[1],
+                "host": hosts[key[:2]]["host"],
+                "log_dir": key[2],
+                "topic": None,
+                "topic_id": None,
+                "first_date": known[0][0].isoformat(),
+                "last_date": known[-1][0].isoformat(),
+                "dates": len(known),
+                "bytes": known[-1][1],
+                "bytes_per_day": round(slope) if grows else None,
+                "free": row.get("free"),
+                "days_to_full": round(row["free"] / slope, 2) if grows and row.get("free") is not None else None,
+            }
         )
-        .where(fn.col("dates") >= MIN_DATES)
-        .withColumn("bytes_per_day", fn.when(fn.col("slope") > 0, fn.round("slope").cast("bigint")))
-    )
+    return found
 
 
-def _log_dirs(store: Store, scope: Scope, days: list[date]) -> DataFrame:
-    key = [*HOST, "log_dir"]
-    rows = store.read("agg_logdir", days).where(fn.col("used").isNotNull())
-    now = scope.log_dirs.select(*key, "free")
-    fitted = _fitted(rows, key, "used").join(now, key, how="inner")
-    named = fitted.join(fn.broadcast(scope.hosts.select(*HOST, "host")), HOST, how="inner")
-    full = fn.when(fn.col("slope") > 0, fn.round(fn.col("free") / fn.col("slope"), 2))
-    return named.withColumns({"scope": fn.lit("log_dir"), "days_to_full": full}).drop("slope")
-
-
-def _topics(store: Store, days: list[date]) -> DataFrame:
-    reported = store.read("files", days).where((fn.col("status") == "taken") & (fn.col("kind") == "snapshot"))
-    hosts = reported.groupBy("cluster_id", "dt").agg(fn.sort_array(fn.collect_set("node_id")).alias("hosts"))
-    newest = fn.max_by("hosts", "dt").over(Window.partitionBy("cluster_id"))
-    same = hosts.withColumn("newest", newest).where(fn.col("hosts") == fn.col("newest"))
-    same = same.select("cluster_id", "dt")
-    rows = store.read("agg_topic", days).where(fn.col("dirs") > 0)
-    rows = rows.join(fn.broadcast(same), ["cluster_id", "dt"], how="left_semi")
-    fitted = _fitted(rows, ["cluster_id", "topic", "topic_id"], "bytes")
-    return fitted.withColumns({"scope": fn.lit("topic"), "days_to_full": fn.lit(None).cast("double")}).drop("slope")
-
-
-def by_date(store: Store, days: list[date]) -> DataFrame:
+def by_date(ledgers: Mapping[date, list[Row]]) -> list[Row]:
     """`chart_growth`: sums of each cluster and date, with how many hosts they are of."""
-    return (
-        store.read("agg_logdir", days)
-        .groupBy("cluster_id", fn.col("dt").alias("date"))
-        .agg(
-            fn.count_distinct("node_id").alias("hosts"),
-            *(fn.sum(name).alias(name) for name in ("bytes", "used", "size")),
-        )
-    )
+    sums: dict[tuple[str, date], Row] = {}
+    nodes: dict[tuple[str, date], set[int]] = defaultdict(set)
+    for day, rows in ledgers.items():
+        for row in rows:
+            key = (row["cluster_id"], day)
+            one = sums.setdefault(
+                key, {"cluster_id": key[0], "date": day.isoformat(), "bytes": 0, "used": 0, "size": 0}
+            )
+            nodes[key].add(row["node_id"])
+            for name in ("bytes", "used", "size"):
+                one[name] += row[name] or 0
+    return [one | {"hosts": len(nodes[key])} for key, one in sums.items()]
 
 
-def deletion_progress(store: Store, scope: Scope, days: list[date]) -> DataFrame:
-    """`deletion_progress`: of the directories seen marked since the first date, how many are gone, by topic.
+def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
+    """Growth of topics; a date of a cluster counts only if exactly the same hosts reported as on the newest.
 
-    A directory counts as removed when its host reported later without it; one on a host or in a log dir that does not
-    count today is still to be removed.
+    None where there are not two dates.
     """
-    key = [*HOST, "log_dir", "name"]
-    marked = store.read("others", days).where(fn.col("kind") == "delete")
-    ever = marked.groupBy(*key).agg(
-        fn.min("dt").alias("since"),
-        fn.max("bytes").alias("bytes"),
-        fn.max("topic").alias("topic"),
+    store = scope.store
+    days = {scope.asked.day - timedelta(days=n) for n in TOPIC_DAYS} & commits.keys()
+    hosts: dict[date, dict[str, frozenset[Any]]] = {}
+    for day in days:
+        by_cluster: dict[str, set[int]] = defaultdict(set)
+        for entry in store.small("files", commits[day]):
+            if entry["kind"] == "snapshot" and entry["status"] == "taken":
+                by_cluster[entry["cluster_id"]].add(entry["node_id"])
+        chosen: dict[str, set[int]] = defaultdict(set)
+        for row in store.small("choice", commits[day]):
+            if row["node_id"] is not None:
+                chosen[row["cluster_id"]].add(row["node_id"])
+        hosts[day] = {c: frozenset(n) for c, n in by_cluster.items() if n == chosen.get(c)}
+    newest = hosts.get(scope.asked.day, {})
+    frames = []
+    for day in sorted(days):
+        same = [cluster for cluster, nodes in hosts[day].items() if newest.get(cluster) == nodes]
+        if same:
+            rows = store.read("topics", [commits[day]]).where(fn.col("cluster_id").isin(same) & (fn.col("copies") > 0))
+            frames.append(rows.withColumn("dt", fn.lit(day.isoformat()).cast("date")))
+    if len(frames) < MIN_DATES:
+        return None
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    grouped = whole.groupBy("cluster_id", "topic", "topic_id").agg(
+        fn.min("dt").alias("first_date"),
+        fn.max("dt").alias("last_date"),
+        fn.count("*").alias("dates"),
+        fn.max_by("bytes", "dt").alias("bytes"),
+        fn.regr_slope("bytes", fn.unix_date("dt")).alias("slope"),
     )
-    now = scope.others.where(fn.col("kind") == "delete").select(*key, fn.lit(True).alias("there")).distinct()
-    readable = scope.log_dirs.where(fn.col("health") != "offline").select(
-        *HOST, "log_dir", fn.lit(True).alias("looked")
-    )
-    rows = ever.join(now, key, how="left").join(fn.broadcast(readable.distinct()), [*HOST, "log_dir"], how="left")
-    gone = fn.col("there").isNull() & fn.col("looked").isNotNull()
-    host_done = rows.withColumn("gone", gone).groupBy("cluster_id", "topic", "node_id")
-    by_host = host_done.agg(
-        fn.count("*").alias("marked"),
-        fn.sum("bytes").alias("marked_bytes"),
-        fn.count_if("gone").alias("removed"),
-        fn.sum(fn.when(fn.col("gone"), fn.col("bytes")).otherwise(0)).alias("removed_bytes"),
-        fn.min("since").alias("since"),
-    )
-    sums = [fn.sum(name).alias(name) for name in ("marked", "marked_bytes", "removed", "removed_bytes")]
-    progress = by_host.groupBy("cluster_id", "topic").agg(
-        *sums,
-        fn.count("*").alias("hosts"),
-        fn.count_if(fn.col("removed") == fn.col("marked")).alias("hosts_done"),
-        fn.min("since").alias("since"),
-    )
-    share = fn.round(fn.col("removed") / fn.col("marked"), 6)
-    return progress.withColumns({"remaining": fn.col("marked") - fn.col("removed"), "done_share": share})
+    grown = fn.when(fn.col("slope") > 0, fn.round("slope").cast("bigint"))
+    none = dict.fromkeys(("node_id", "host", "log_dir", "free", "days_to_full"), fn.lit(None))
+    named = grouped.where(fn.col("dates") >= MIN_DATES).withColumns({"scope": fn.lit("topic"), "bytes_per_day": grown})
+    return named.withColumns(none).drop("slope")

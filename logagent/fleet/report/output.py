@@ -1,18 +1,32 @@
-"""Where a report goes: per table Parquet and CSV, and `report.json` and the page beside them."""
+"""Where a report goes: per table Parquet and CSV, and `report.json` and the page beside them.
+
+A report is written below `DIR/<run>/`; `DIR/latest` names the last one that is whole. One that fails leaves the last
+good one where it was, and is removed.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from logagent.fleet.tables.files import Files, literal
+from logagent.fleet.tables.frames import local_frame
 from logagent.fleet.tables.schema import rfc3339
-from logagent.fleet.tables.store import Files, literal
-from logagent.store.contract import CHARTS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
+from logagent.model.times import rfc3339_or_none
+from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
 
 _TYPES = {
     "text": "string",
@@ -26,9 +40,12 @@ _TYPES = {
     "date": "date",
     "bool": "boolean",
 }
-
-
-_TEXT = "_text"
+LATEST = "latest"
+KEEP = timedelta(days=1)
+_RUN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-([0-9]{8}T[0-9]{12})Z-[0-9a-f]{8}")
+# What a spreadsheet runs. An id or a number may begin with a dash: without an operator behind it nothing can happen.
+_FORMULA = r"^(?:[=@\t\r]|[+-][A-Za-z0-9_.-]*[^A-Za-z0-9_.-])"
+Row = dict[str, Any]
 
 
 @dataclass
@@ -37,71 +54,167 @@ class Output:
 
     spark: SparkSession
     files: Files
-    uri: str
+    out: str
+    run: str
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     page: dict[str, PageTable] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """Removes what makes it a report, until it is one again: tables of two runs must not pass for one."""
-        for name in ("report.json", "index.html"):
-            self.files.delete(f"{self.uri}/{name}")
+    @property
+    def uri(self) -> str:
+        return f"{self.out}/{self.run}"
 
-    def table(self, name: str, frame: DataFrame) -> DataFrame:
-        """Writes one table of the contract; what was written, to go on from. Raises what Spark raises."""
+    def table(self, name: str, frame: DataFrame) -> list[Row] | None:
+        """Writes one table of the contract from a frame; its rows in order, None if they are more than `DRIVER_ROWS`.
+
+        Raises what Spark raises.
+        """
         table = TABLES[name]
-        parquet = f"parquet/{name}"
         shaped = frame.select(*(_typed(table, column) for column in table.names))
-        shaped.write.mode("overwrite").parquet(f"{self.uri}/{parquet}")
-        written = self.spark.read.schema(shaped.schema).parquet(literal(f"{self.uri}/{parquet}"))
+        folder = f"{self.uri}/parquet/{name}"
+        shaped.write.parquet(folder)
+        found = [n for n in self.files.names(folder) if n.endswith(".parquet") and n[0] not in "._"]
+        total = sum(self.files.parquet_rows(f"{folder}/{n}") for n in found)
+        written = self.spark.read.schema(shaped.schema).parquet(literal(folder))
+        plain = written.select(*(_plain(table, column) for column in table.names))
         if name in NO_CSV:
-            self.tables[name] = {"rows": written.count(), "csv": None, "parquet": parquet, "shown": 0}
-            return written
-        text = fn.array(*(_plain(table, n).cast("string") for n in table.names)).alias(_TEXT)
-        rows = self._first(table, written, PAGE_ROWS, text)
-        texts = [row.pop(_TEXT) for row in rows]
-        total = len(rows)
-        if total < PAGE_ROWS:
-            self.files.write(f"{self.uri}/{name}.csv", _csv_lines(table.names, texts))
-        else:
-            total = written.count()
-            self._large_csv(name, table, written)
-        self.page[name] = {"columns": table.names, "rows": rows, "total": total}
-        self.tables[name] = {"rows": total, "csv": f"{name}.csv", "parquet": parquet, "shown": len(rows)}
-        return written
+            self._told(name, total, 0)
+            return None
+        if total <= DRIVER_ROWS:
+            rows = [row.asDict() for row in plain.collect()] if total else []
+            return self._finish(name, rows)
+        self._large_csv(name, table, plain.orderBy(*ordering(table)))
+        first = [row.asDict() for row in plain.orderBy(*ordering(table)).limit(PAGE_ROWS).collect()]
+        self.page[name] = {"columns": table.names, "rows": first, "total": total}
+        self._told(name, total, len(first))
+        return None
 
-    def chart(self, name: str, frame: DataFrame, limit: int) -> None:
-        """Keeps a chart's rows (not more than `limit`, which the contract bounds) for the page."""
+    def rows(self, name: str, rows: Sequence[Row]) -> list[Row]:
+        """Writes one table of the contract from rows of the driver (times in milliseconds); its rows in order."""
+        table = TABLES[name]
+        kept = [{column: row.get(column) for column in table.names} for row in rows]
+        ddl = ", ".join(f"`{c.name}` {'bigint' if c.unit == 'time' else _TYPES[c.unit]}" for c in table.columns)
+        frame = local_frame(self.spark, kept, ddl)
+        times = {c.name: fn.timestamp_millis(c.name) for c in table.columns if c.unit == "time"}
+        shaped = frame.withColumns(times) if times else frame
+        shaped.coalesce(1).write.parquet(f"{self.uri}/parquet/{name}")
+        for row in kept:
+            row |= {time: rfc3339_or_none(row[time]) for time in times}
+        return self._finish(name, kept)
+
+    def chart(self, name: str, rows: Sequence[Row]) -> None:
+        """Keeps a chart's rows for the page."""
         table = CHARTS[name]
-        shaped = frame.select(*(_typed(table, column) for column in table.names))
-        rows = self._first(table, shaped, limit)
-        self.page[name] = {"columns": table.names, "rows": rows, "total": len(rows)}
+        kept = ordered(table, [{column: row.get(column) for column in table.names} for row in rows])
+        self.page[name] = {"columns": table.names, "rows": kept, "total": len(kept)}
 
-    def _first(self, table: Table, frame: DataFrame, limit: int, *more: Column) -> list[dict[str, Any]]:
-        """The first rows in the table's order, as plain values."""
-        shown = frame.orderBy(*ordering(table)).limit(limit)
-        return [row.asDict() for row in shown.select(*(_plain(table, n) for n in table.names), *more).collect()]
+    def _finish(self, name: str, rows: list[Row]) -> list[Row]:
+        table = TABLES[name]
+        rows = ordered(table, rows)
+        self.files.write(f"{self.uri}/{name}.csv", csv_bytes(table.names, rows))
+        self.page[name] = {"columns": table.names, "rows": rows[:PAGE_ROWS], "total": len(rows)}
+        self._told(name, len(rows), min(len(rows), PAGE_ROWS))
+        return rows
 
-    def _large_csv(self, name: str, table: Table, written: DataFrame) -> None:
-        """One CSV file with a header, RFC 4180 quoting, an empty field for null."""
+    def _told(self, name: str, rows: int, shown: int) -> None:
+        where = None if name in NO_CSV else f"{name}.csv"
+        self.tables[name] = {"rows": rows, "csv": where, "parquet": f"parquet/{name}", "shown": shown}
+
+    def _large_csv(self, name: str, table: Table, plain: DataFrame) -> None:
+        """The same file written by Spark: every cell is made here, so that its own quoting has nothing to decide."""
+        cells = [_cell(fn.col(column.name), column.unit) for column in table.columns]
         folder = f"{self.uri}/.csv-{name}"
-        text = written.orderBy(*ordering(table)).select(
-            *(_plain(table, n).cast("string").alias(n) for n in table.names)
-        )
-        options = {"header": "true", "escape": '"', "emptyValue": "", "nullValue": "", "lineSep": "\n"}
-        keep = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
-        text.coalesce(1).write.mode("overwrite").options(**options, **keep).csv(folder)
+        lines = plain.select(fn.concat_ws(",", *cells).alias("line"))
+        lines.coalesce(1).write.option("lineSep", "\r\n").text(folder)
         part = next(n for n in self.files.names(folder) if n.startswith("part-"))
-        self.files.move(f"{folder}/{part}", f"{self.uri}/{name}.csv")
+        self.files.prepend(f"{folder}/{part}", csv_bytes(table.names, []), f"{self.uri}/{name}.csv")
         self.files.delete(folder)
 
+    def finish(self, content: dict[str, Any], page: Callable[[], str]) -> None:
+        """Writes the page and `report.json`, and makes this the latest. `report.json` last: with it it is a report."""
+        self.files.write(f"{self.uri}/index.html", page().encode("utf-8", "backslashreplace"))
+        self.files.write(f"{self.uri}/report.json", (json.dumps(content, indent=2) + "\n").encode())
+        self._point(self.run)
+        self._sweep()
 
-def _csv_lines(header: list[str], rows: list[list[str | None]]) -> bytes:
-    """What `_large_csv` writes, for tables that are at hand anyway."""
+    def _sweep(self) -> None:
+        """Removes what killed reports have left: without `report.json`, and a day older than this one."""
+        for name in self.files.names(self.out):
+            if _RUN.fullmatch(name) and _made(self.run) - _made(name) > KEEP and not self._is_whole(name):
+                self.files.delete(f"{self.out}/{name}")
+
+    def _point(self, run: str) -> None:
+        """Makes `latest` name a run, unless a later one is there already: a symlink, or a file with its name."""
+        runs = sorted(n for n in self.files.names(self.out) if _RUN.fullmatch(n) and self._is_whole(n))
+        newest = runs[-1] if runs else run
+        local = self.files.local(f"{self.out}/{LATEST}")
+        if local is None:
+            self.files.write(f"{self.out}/{LATEST}", newest.encode() + b"\n")
+            return
+        if local.exists() and not local.is_symlink():
+            return
+        part = local.with_name(f".{LATEST}.{os.getpid()}")
+        with suppress(FileNotFoundError):
+            part.unlink()
+        part.symlink_to(newest)
+        part.replace(local)
+
+    def _is_whole(self, run: str) -> bool:
+        return self.files.exists(f"{self.out}/{run}/report.json")
+
+    def drop(self) -> None:
+        """Removes a report that failed."""
+        with suppress(OSError, Py4JError):
+            self.files.delete(self.uri)
+
+
+def _made(run: str) -> datetime:
+    found = _RUN.fullmatch(run)
+    return datetime.strptime(found.group(1) if found else "", "%Y%m%dT%H%M%S%f").replace(tzinfo=UTC)
+
+
+def run_name(day: str, now: datetime) -> str:
+    """Names of reports of one date sort by when they were made; no two are the same, whatever the clock says."""
+    return f"{day}-{now:%Y%m%dT%H%M%S%f}Z-{uuid4().hex[:8]}"
+
+
+def csv_bytes(header: Sequence[str], rows: Sequence[Row]) -> bytes:
+    """RFC 4180: CR LF, quotes around what has CR, LF, comma or quote; an empty field for null. Cells that a
+    spreadsheet would run begin with an apostrophe. Bytes that are not UTF-8 are the text of their escape."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([_text(row[name]) for name in header] for row in rows)
     return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and re.match(_FORMULA, value):
+        return "'" + value
+    return str(value)
+
+
+def _cell(value: Column, unit: str) -> Column:
+    """What `csv_bytes` writes for a value."""
+    text = value.cast("string")
+    if unit != "text":
+        return fn.coalesce(text, fn.lit(""))
+    guarded = fn.when(text.rlike(_FORMULA), fn.concat(fn.lit("'"), text)).otherwise(text)
+    quoted = fn.concat(fn.lit('"'), fn.replace(guarded, fn.lit('"'), fn.lit('""')), fn.lit('"'))
+    return fn.coalesce(fn.when(guarded.rlike('[",\r\n]'), quoted).otherwise(guarded), fn.lit(""))
+
+
+def ordered(table: Table, rows: list[Row]) -> list[Row]:
+    """Rows in the table's order; unknown values come last either way."""
+    for name in reversed(table.order):
+        column, down = name.removeprefix("-"), name.startswith("-")
+        known = [row for row in rows if row[column] is not None]
+        known.sort(key=lambda row: row[column], reverse=down)
+        rows = known + [row for row in rows if row[column] is None]
+    return rows
 
 
 def _typed(table: Table, name: str) -> Column:

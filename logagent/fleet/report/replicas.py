@@ -6,31 +6,31 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.verdicts import HOST, LIVE, whose
+from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, Odd, host_frame
+from logagent.fleet.tables.frames import local_frame
 
 REPLICA = [*HOST, "topic", "topic_id", "partition"]
+UNREADABLE = ("offline", "unformatted")
 
 
-def missing(scope: Scope, expected: DataFrame, found: DataFrame, copies: DataFrame) -> DataFrame:
+def missing(scope: Scope, odd: Odd, copies: DataFrame) -> DataFrame:
     """The `missing_replicas` table: assigned to a host that counts, and in none of its log dirs that can be read.
 
-    `expected` are the assignments of the odd partitions (or more), `found` their directories and `copies` the number of
-    those. Left out, because it may be there after all: a replica whose log dir may be an offline one, and one of whose
+    Left out, because it may be there after all: a replica whose log dir may be an offline one, and one of whose
     topic and partition a directory without topic id is on that host.
     """
     at = fn.transform(
         "replicas", lambda node, n: fn.struct(node.alias("node_id"), fn.get("directories", n).alias("id"))
     )
-    replicas = expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
-    known = scope.hosts.where("counts").select(*HOST, "host", "at")
-    here = replicas.join(fn.broadcast(known), HOST, how="inner")
-    live = found.where(fn.col("kind").isin(*LIVE))
+    replicas = odd.expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
+    here = replicas.join(host_frame(scope), HOST, how="inner")
+    live = odd.found.where(fn.col("kind").isin(*LIVE))
+    size = fn.broadcast if not odd.large else (lambda frame: frame)
     by_id = live.select(*HOST, "topic_id", "partition").distinct()
-    nameless = _nameless(scope, live)
-    lost = here.join(by_id, [*HOST, "topic_id", "partition"], how="left_anti")
-    lost = lost.join(nameless, [*HOST, "topic", "partition"], how="left_anti").transform(lambda f: _provable(scope, f))
-    elsewhere = copies.select("cluster_id", "whose", "partition", fn.col("copies").alias("copies_elsewhere"))
-    counted = lost.withColumn("whose", whose()).join(elsewhere, ["cluster_id", "whose", "partition"], how="left")
+    lost = here.join(size(by_id), [*HOST, "topic_id", "partition"], how="left_anti")
+    lost = lost.join(size(_nameless(scope, live)), [*HOST, "topic", "partition"], how="left_anti")
+    elsewhere = copies.select(*WHOSE, fn.col("copies").alias("copies_elsewhere"))
+    counted = _provable(scope, lost).join(size(elsewhere), WHOSE, how="left")
     return counted.withColumns(
         {
             "in_isr": fn.when(fn.size("isr") > 0, fn.array_contains("isr", fn.col("node_id"))),
@@ -48,41 +48,38 @@ def _nameless(scope: Scope, live: DataFrame) -> DataFrame:
     without = live.where(fn.col("topic_id").isNull()).select(*HOST, "topic", "partition", "topic_truncated")
     exact = without.where(~fn.col("topic_truncated")).drop("topic_truncated")
     begun = without.where("topic_truncated").withColumnRenamed("topic", "begins").drop("topic_truncated")
-    topics = scope.assigned_topics.select("cluster_id", "topic").distinct()
-    longer = (
-        begun.join(topics, "cluster_id", how="inner")
-        .where(fn.startswith("topic", "begins"))
-        .select(*HOST, "topic", "partition")
-    )
-    return exact.union(longer).distinct()
+    topics = scope.topics.where(fn.col("assigned_partitions") > 0).select("cluster_id", "topic")
+    longer = topics.join(fn.broadcast(begun), "cluster_id", how="inner").where(fn.startswith("topic", "begins"))
+    return exact.union(longer.select(*HOST, "topic", "partition")).distinct()
 
 
 def _provable(scope: Scope, lost: DataFrame) -> DataFrame:
     """Only replicas that cannot lie in a log dir which the host could not read."""
-    unreadable = scope.log_dirs.where(fn.col("health").isin("offline", "unformatted"))
-    doubtful = unreadable.select(*HOST, fn.lit(True).alias("doubtful")).distinct()
-    online = scope.log_dirs.where(~fn.col("health").isin("offline", "unformatted") & fn.col("directory_id").isNotNull())
-    readable = online.select(*HOST, fn.col("directory_id").alias("id"), fn.lit(True).alias("readable")).distinct()
-    placed = lost.join(fn.broadcast(doubtful), HOST, how="left").join(fn.broadcast(readable), [*HOST, "id"], how="left")
+    doubtful = {(r["cluster_id"], r["node_id"]) for r in scope.log_dirs if r.get("health") in UNREADABLE}
+    if not doubtful:
+        return lost
+    rows = [{"cluster_id": c, "node_id": n, "doubtful": True} for c, n in sorted(doubtful)]
+    readable = [
+        {"cluster_id": r["cluster_id"], "node_id": r["node_id"], "id": r["directory_id"], "readable": True}
+        for r in scope.log_dirs
+        if (r["cluster_id"], r["node_id"]) in doubtful
+        and r.get("health") not in UNREADABLE
+        and r.get("directory_id") is not None
+    ]
+    spark = scope.store.spark
+    hosts = local_frame(spark, rows, "cluster_id string, node_id int, doubtful boolean")
+    places = local_frame(spark, readable, "cluster_id string, node_id int, id string, readable boolean").distinct()
+    placed = lost.join(fn.broadcast(hosts), HOST, how="left").join(fn.broadcast(places), [*HOST, "id"], how="left")
     return placed.where(fn.col("doubtful").isNull() | fn.col("readable")).drop("doubtful", "readable")
 
 
-def duplicates(scope: Scope, found: DataFrame) -> DataFrame:
-    """The `duplicates` table: one topic id and partition current in more than one log dir of a host.
-
-    In clusters with verdicts only odd partitions (`found`) can be; in the others all have to be looked at.
-    """
-    columns = [*REPLICA, "log_dir", "bytes", "allocated"]
-    rows = found.where(fn.col("kind") == "current").select(*columns)
-    if scope.undecided:
-        undecided = fn.broadcast(scope.clusters.where(~fn.col("decided")).select("cluster_id"))
-        rest = scope.dirs.where((fn.col("kind") == "current") & fn.col("topic_key").isNotNull())
-        rows = rows.unionByName(rest.join(undecided, "cluster_id", how="left_semi").select(*columns))
-    places = fn.sort_array(fn.collect_set("log_dir"))
+def duplicates(scope: Scope, odd: Odd) -> DataFrame:
+    """The `duplicates` table: one topic id and partition current in more than one log dir of a host."""
+    rows = odd.found.where(fn.col("kind") == "current")
     grouped = rows.groupBy(*REPLICA).agg(
-        places.alias("places"), fn.sum("bytes").alias("bytes"), fn.sum("allocated").alias("allocated")
+        fn.sort_array(fn.collect_set("log_dir")).alias("places"),
+        fn.try_sum("bytes").alias("bytes"),
+        fn.try_sum("allocated").alias("allocated"),
     )
-    twice = grouped.where(fn.size("places") > 1)
-    hosts = scope.hosts.select(*HOST, "host")
-    named = twice.join(fn.broadcast(hosts), HOST, how="inner")
+    named = grouped.where(fn.size("places") > 1).join(host_frame(scope), HOST, how="inner")
     return named.withColumns({"copies": fn.size("places"), "log_dirs": fn.array_join("places", ", ")})

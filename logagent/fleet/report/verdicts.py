@@ -2,15 +2,23 @@
 
 Mirrors `logagent.model.assignments.verdict.decide`, which an agent applies to its own disks, with what the fleet
 knows: an image without proof of absence (source `admin`) needs the agent's own verdict for `topic-absent` and
-`topic-recreated`, and a directory must be old enough to be known to the image on the clock of its host.
+`topic-recreated`, and a directory must be old enough to be known to the image on the clock of its host. An agent that
+says `assigned` from an image at least as new is not overruled: the directory is undecided.
+
+Only partitions that are not as assigned are looked at; where they are is known from `parts`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.fleet.report.scope import Scope
+from logagent.fleet.report.scope import Scope, decided_frame
+from logagent.fleet.tables.frames import Scratch, local_frame
+from logagent.fleet.tables.schema import whose
 from logagent.model.naming.topic_names import INTERNAL_TOPICS
 
 BROADCAST_KEYS = 1_000_000
@@ -20,75 +28,60 @@ ABSURD_DIRS = 100
 """Share of a cluster's current and future directories (and their least number) beyond which its assignments are
 doubted."""
 SKEW_SECONDS = 300
+MOST_UNCOMMITTED = 500
+"""Beyond so many removals that are not committed, nothing of their cluster is called an orphan."""
 
 HOST = ["cluster_id", "node_id"]
-
-
+WHOSE = ["cluster_id", "whose", "partition"]
 LIVE = ("current", "future")
 KEPT = (*LIVE, "stray")
 """Kinds of directories that are copies of a partition: those that are marked for deletion are none."""
 
 
-def wanted(scope: Scope, keys: DataFrame) -> DataFrame:
-    """`topic_key, partition` of what has to be looked at: odd and moved partitions, under every name of theirs.
+class Odd:
+    """The partitions that are looked at, and what there is of them: `found` directories, `expected` assignments."""
 
-    What belongs together by topic id may lie under several names (those of moves and strays are cut off at 255 bytes),
-    so it has several keys. Here they are brought together, without reading ids of all directories.
-    """
-    moved = scope.others.where((fn.col("kind") == "future") & fn.col("topic").isNotNull())
-    columns = ["cluster_id", "topic_id", "topic_key", "partition"]
-    every = keys.select(*columns).union(moved.select(*columns)).distinct()
-    names = scope.topics.select("cluster_id", "topic_id", fn.col("topic_key").alias("key"))
-    named = every.join(names, ["cluster_id", "topic_id"], how="inner").select(
-        fn.col("key").alias("topic_key"), "partition"
-    )
-    return every.select("topic_key", "partition").union(named).distinct()
+    def __init__(self, scope: Scope, scratch: Scratch) -> None:
+        keys = scope.parts.where(~fn.col("same") | fn.col("twice"))
+        undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
+        if undecided:
+            keys = keys.where(fn.col("twice") | ~fn.col("cluster_id").isin(undecided))
+        moved = scope.others.where((fn.col("kind") == "future") & fn.col("topic").isNotNull())
+        columns = [fn.col("cluster_id"), whose().alias("whose"), fn.col("partition")]
+        self.keys = scratch.keep("keys", keys.select(*columns).union(moved.select(*columns)).distinct())
+        self.count = scratch.count("keys")
+        self.large = self.count > BROADCAST_KEYS
+        current = _of(scope.dirs.where(fn.col("kind") == "current"), self.keys, large=self.large)
+        others = scope.others.where(fn.col("kind").isin("future", "stray") & fn.col("topic").isNotNull())
+        self.found = scratch.keep("found", current.unionByName(others.withColumn("whose", whose())))
+        wanted = decided_frame(scope, scope.assignments)
+        self.expected = scratch.keep("expected", _of(wanted, self.keys, large=self.large))
 
-
-def looked_at(scope: Scope, wanted: DataFrame, *, large: bool) -> DataFrame:
-    """Every copy of the partitions that are `wanted`, of clusters with verdicts."""
-    decided = fn.broadcast(scope.clusters.where("decided").select("cluster_id"))
-    wanted = wanted if large else fn.broadcast(wanted)
-    current = scope.dirs.where(fn.col("kind") == "current").join(wanted, ["topic_key", "partition"], how="left_semi")
-    others = scope.others.where(fn.col("kind").isin(*KEPT) & fn.col("topic").isNotNull())
-    return current.unionByName(others).join(decided, "cluster_id", how="left_semi")
-
-
-def expected(scope: Scope, wanted: DataFrame, *, large: bool) -> DataFrame:
-    """Assignments of the partitions that are `wanted`."""
-    wanted = wanted if large else fn.broadcast(wanted)
-    return scope.assignments.join(wanted, ["topic_key", "partition"], how="left_semi")
+    def copies(self) -> DataFrame:
+        """`cluster_id, whose, partition, copies, longest`: what there is of each, whatever its topic is called."""
+        longest = fn.max(_length()).alias("longest")
+        return self.found.groupBy(*WHOSE).agg(fn.count("*").alias("copies"), longest)
 
 
-def copies(found: DataFrame) -> DataFrame:
-    """`whose, partition, copies, longest`: what there is of each partition, whatever its topic is called.
-
-    `whose` is the topic id, or the packed name where there is none: `whose()` of a row that is to be compared.
-    """
-    kept = found.where(fn.col("kind").isin(*KEPT))
-    return kept.groupBy(whose().alias("whose"), "cluster_id", "partition").agg(
-        fn.count("*").alias("copies"), fn.max(_length()).alias("longest")
-    )
-
-
-def whose() -> Column:
-    return fn.coalesce(fn.col("topic_id"), fn.col("topic_key").cast("string"))
+def _of(frame: DataFrame, keys: DataFrame, *, large: bool) -> DataFrame:
+    keyed = frame.where(fn.col("topic").isNotNull()).withColumn("whose", whose())
+    return keyed.join(keys if large else fn.broadcast(keys), WHOSE, how="left_semi")
 
 
 def _length() -> Column:
     """What decides which copy is the longest; unknown lengths count as shorter."""
     return fn.struct(
         fn.coalesce("last_segment_offset", fn.lit(-1)).alias("offset"),
-        fn.coalesce("newest_mtime", fn.lit("1970-01-01").cast("timestamp")).alias("written"),
+        fn.coalesce("newest_mtime", fn.timestamp_millis(fn.lit(0))).alias("written"),
     )
 
 
-def judge(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFrame:
-    """Adds `fleet_verdict` (assigned, orphan, unknown) and `why` to the current and future ones of `looked_at`.
+def judge(scope: Scope, odd: Odd) -> DataFrame:
+    """Adds `fleet_verdict` (assigned, orphan, unknown) and `why` to the current and future ones of `odd.found`.
 
-    `expected` are the assignments that they are compared with. The first line that applies decides.
+    The first line that applies decides.
     """
-    known = _with_image(scope, found.where(fn.col("kind").isin(*LIVE)), expected)
+    known = _with_image(scope, odd)
     assigned = fn.array_contains("replicas", fn.col("node_id"))
     lives = fn.col("living_topic").isNotNull()
     gone = fn.when(fn.col("namesake_without_id"), "no-topic-id").when(fn.col("unproven"), "no-assignments")
@@ -105,8 +98,12 @@ def judge(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFrame:
         .otherwise("topic-absent")
     )
     orphan = fn.col("why").isin("not-a-replica", "topic-recreated", "topic-absent")
-    held_back = fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal").when(
-        ~_old_enough(scope), "stale-assignments"
+    agent_knows = (fn.col("verdict") == "assigned") & (fn.col("own_image_ms") >= fn.col("image_ms"))
+    held_back = (
+        fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal")
+        .when(~_old_enough(scope.asked.as_of_ms), "stale-assignments")
+        .when(fn.coalesce(agent_knows, fn.lit(False)), "sources-disagree")
+        .when(_uncommitted(scope), "uncommitted")
     )
     named = known.withColumn("why", reason)
     named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
@@ -114,74 +111,116 @@ def judge(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFrame:
     return named.withColumn("fleet_verdict", verdict)
 
 
-def _with_image(scope: Scope, found: DataFrame, expected: DataFrame) -> DataFrame:
+def _uncommitted(scope: Scope) -> Column:
+    """Whether the image has a removal of it that was not committed: the log may yet be cut behind it. They are few;
+    where they are many, nothing of their cluster is an orphan."""
+    found = fn.lit(False)
+    for cluster in scope.choice.decided:
+        removals = cluster.get("uncommitted") or []
+        if len(removals) > MOST_UNCOMMITTED:
+            found = found | (fn.col("cluster_id") == cluster["cluster_id"])
+            continue
+        for topic_id, partition in removals:
+            its = (fn.col("cluster_id") == cluster["cluster_id"]) & (fn.col("topic_id") == fn.lit(topic_id))
+            found = found | (its if partition is None else its & (fn.col("partition") == partition))
+    return fn.coalesce(found, fn.lit(False))
+
+
+def host_frame(scope: Scope) -> DataFrame:
+    """The hosts that count, for joins: name, times in milliseconds, and whether they hold any replica."""
+    holders = {
+        (row["cluster_id"], row["node_id"])
+        for cluster in scope.choice.decided
+        for row in scope.store.small("nodes", scope.commits[cluster["day"]])
+        if row["cluster_id"] == cluster["cluster_id"] and row["replicas"]
+    }
+    rows = [
+        {
+            "cluster_id": host["cluster_id"],
+            "node_id": host["node_id"],
+            "host": host["host"],
+            "at_ms": host["at"],
+            "received_ms": host["received_at"],
+            "own_image_ms": host.get("image_at"),
+            "has_replicas": (host["cluster_id"], host["node_id"]) in holders,
+        }
+        for host in scope.choice.counting
+    ]
+    ddl = "cluster_id string, node_id int, host string, at_ms bigint, received_ms bigint, own_image_ms bigint"
+    return fn.broadcast(local_frame(scope.store.spark, rows, f"{ddl}, has_replicas boolean"))
+
+
+def _with_image(scope: Scope, odd: Odd) -> DataFrame:
     """Each candidate with what its cluster's image says of its id, its partition, its name and its node."""
     moving = (fn.size("adding") > 0) | (fn.size("removing") > 0)
     # One row each, whatever a file says twice: a directory must not be counted twice.
-    partition = expected.groupBy("cluster_id", "topic_id", "partition").agg(
+    partition = odd.expected.where(fn.col("topic_id").isNotNull()).groupBy("cluster_id", "topic_id", "partition")
+    partition_rows = partition.agg(
         fn.flatten(fn.collect_list("replicas")).alias("replicas"), fn.bool_or(moving).alias("reassigning")
     )
-    topics = scope.assigned_topics
-    by_id = topics.where(fn.col("topic_id").isNotNull()).groupBy("cluster_id", "topic_id")
-    by_name = topics.groupBy("cluster_id", "topic").agg(
+    live = decided_frame(scope, odd.found.where(fn.col("kind").isin(*LIVE)))
+    assigned = decided_frame(scope, scope.topics.where(fn.col("assigned_partitions") > 0))
+    size = fn.broadcast if not odd.large else (lambda frame: frame)
+    ids = size(live.select("cluster_id", "topic_id").where(fn.col("topic_id").isNotNull()).distinct())
+    by_id = assigned.join(ids, ["cluster_id", "topic_id"], how="left_semi").groupBy("cluster_id", "topic_id")
+    names = size(live.select("cluster_id", "topic").distinct())
+    by_name = assigned.join(names, ["cluster_id", "topic"], how="left_semi").groupBy("cluster_id", "topic")
+    namesakes = by_name.agg(
         fn.lit(True).alias("namesake"), fn.bool_or(fn.col("topic_id").isNull()).alias("namesake_without_id")
     )
-    nodes = scope.nodes.where(fn.col("replicas") > 0).select(*HOST, fn.lit(True).alias("has_replicas"))
-    clusters = scope.clusters.select(
-        "cluster_id",
-        (fn.col("source") == "admin").alias("incomplete"),
-        fn.col("at").alias("image_at"),
-        fn.col("received_at").alias("image_received_at"),
-    )
-    snapshots = scope.hosts.select(*HOST, "host", "at", "received_at")
+    clusters = [
+        {
+            "cluster_id": c["cluster_id"],
+            "incomplete": c["source"] == "admin",
+            "image_ms": c["at"],
+            "image_received_ms": c["received_at"],
+        }
+        for c in scope.choice.decided
+    ]
+    ddl = "cluster_id string, incomplete boolean, image_ms bigint, image_received_ms bigint"
     whole = (
-        found.join(fn.broadcast(clusters), "cluster_id", how="inner")
-        .join(fn.broadcast(snapshots), HOST, how="inner")
-        .join(nodes, HOST, how="left")
-        .join(partition, ["cluster_id", "topic_id", "partition"], how="left")
-        .join(by_id.agg(fn.max("topic").alias("living_topic")), ["cluster_id", "topic_id"], how="left")
-        .join(by_name, ["cluster_id", "topic"], how="left")
+        live.join(fn.broadcast(local_frame(scope.store.spark, clusters, ddl)), "cluster_id", how="inner")
+        .join(host_frame(scope), HOST, how="inner")
+        .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
+        .join(size(by_id.agg(fn.max("topic").alias("living_topic"))), ["cluster_id", "topic_id"], how="left")
+        .join(size(namesakes), ["cluster_id", "topic"], how="left")
     )
     proven = (fn.col("verdict") == "orphan") & fn.col("reason").isin("topic-absent", "topic-recreated")
     whole = whole.withColumn("unproven", fn.col("incomplete") & ~fn.coalesce(proven, fn.lit(False)))
     return whole.fillna(False, ["has_replicas", "namesake", "namesake_without_id", "reassigning"])
 
 
-def _old_enough(scope: Scope) -> Column:
+def _old_enough(as_of_ms: int) -> Column:
     """Whether the image can know the directory: it was seen or written before the image's moment, on its host's clock.
 
     How far the host's clock lies behind the controller's shows in how much later than its own time its file arrived,
     compared with the assignments' file. Over five minutes it counts: a slow clock must not make a new topic look old.
     A file that was touched after the report's moment (a copied store) proves no more than one that arrived then.
     """
-    moment = fn.lit(scope.asked.as_of).cast("timestamp")
 
     def delay(at: str, received: str) -> Column:
-        return fn.least(fn.col(received), moment).cast("double") - fn.col(at).cast("double")
+        return fn.least(fn.col(received), fn.lit(as_of_ms)) - fn.col(at)
 
-    behind = delay("at", "received_at") - delay("image_at", "image_received_at")
-    until = fn.col("image_at").cast("double") - fn.when(behind > SKEW_SECONDS, behind).otherwise(0.0)
-    return fn.coalesce(
-        fn.least(
-            fn.col("at").cast("double"),
-            fn.coalesce(fn.col("first_seen").cast("double"), fn.col("at").cast("double")),
-            fn.coalesce(fn.col("newest_mtime").cast("double"), fn.col("at").cast("double")),
-        )
-        <= until,
-        fn.lit(False),
-    )
+    behind = delay("at_ms", "received_ms") - delay("image_ms", "image_received_ms")
+    until = fn.col("image_ms") - fn.when(behind > SKEW_SECONDS * 1000, behind).otherwise(0)
+    seen = [fn.coalesce(fn.unix_millis(name), "at_ms") for name in ("first_seen", "newest_mtime")]
+    return fn.coalesce(fn.least("at_ms", *seen) <= until, fn.lit(False))
 
 
-def doubted(scope: Scope, judged: DataFrame) -> DataFrame:
-    """Clusters in which so much would be an orphan that the assignments must be wrong: `cluster_id, orphans, dirs`."""
-    all_dirs = scope.hosts.where("counts").groupBy("cluster_id").agg(fn.sum("dirs").alias("all_dirs"))
-    not_live = (
-        scope.others.where(~fn.col("kind").isin(*LIVE)).groupBy("cluster_id").agg(fn.count("*").alias("not_live"))
-    )
-    found = judged.where(fn.col("fleet_verdict") == "orphan").groupBy("cluster_id").agg(fn.count("*").alias("orphans"))
-    share = found.join(all_dirs, "cluster_id", how="inner").join(not_live, "cluster_id", how="left")
-    share = share.withColumn("dirs", fn.col("all_dirs") - fn.coalesce("not_live", fn.lit(0)))
-    return share.where((fn.col("orphans") >= ABSURD_DIRS) & (fn.col("orphans") > fn.col("dirs") * ABSURD_SHARE))
+def doubted(scope: Scope, orphans: Iterable[Any], others: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """Clusters in which so much would be an orphan that the assignments must be wrong: `{cluster: (orphans, dirs)}`.
+
+    `orphans`: rows of `cluster_id, count`; `others`: how many directories of a cluster are neither current nor future.
+    """
+    all_dirs: dict[str, int] = {}
+    for host in scope.choice.counting:
+        all_dirs[host["cluster_id"]] = all_dirs.get(host["cluster_id"], 0) + (host["dirs"] or 0)
+    found = {}
+    for row in orphans:
+        dirs = all_dirs.get(row["cluster_id"], 0) - others.get(row["cluster_id"], 0)
+        if row["count"] >= ABSURD_DIRS and row["count"] > dirs * ABSURD_SHARE:
+            found[row["cluster_id"]] = (int(row["count"]), dirs)
+    return found
 
 
 def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
@@ -190,10 +229,10 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     Copies are current, future and stray directories of the same topic id and partition on hosts that count; those
     marked for deletion are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
     """
-    found = judged.where(fn.col("fleet_verdict") == "orphan").withColumn("whose", whose())
+    found = judged.where(fn.col("fleet_verdict") == "orphan")
     unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
-    age = fn.col("at").cast("double") - fn.col("first_seen").cast("double")
-    return found.join(copies, ["cluster_id", "whose", "partition"], how="inner").withColumns(
+    age = (fn.col("at_ms") - fn.unix_millis("first_seen")) / 1000
+    return found.join(copies, WHOSE, how="inner").withColumns(
         {
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),
@@ -202,5 +241,21 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
             "copies_elsewhere": fn.col("copies") - 1,
             "only_copy": fn.col("copies") == 1,
             "longest_copy": fn.when(~unknown, _length() >= fn.col("longest")),
+            "snapshot_at": fn.timestamp_millis("at_ms"),
+            "id": fn.substring(
+                fn.sha2(
+                    fn.concat_ws(
+                        "\n",
+                        "cluster_id",
+                        fn.col("node_id").cast("string"),
+                        "log_dir",
+                        "name",
+                        fn.coalesce("topic_id", fn.lit("")),
+                    ),
+                    256,
+                ),
+                1,
+                16,
+            ),
         }
     )

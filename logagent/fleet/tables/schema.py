@@ -1,9 +1,8 @@
 """What Spark reads in `landing/` and keeps in the store: explicit schemas, never inferred ones.
 
-The JSON schemas hold every field of `logagent.scan/1` that the fleet uses plus `_corrupt_record`; fields of newer
-schema
-versions are ignored, a missing required one makes the row a bad row (`rows.py`). The store schemas are `select`
-lists with casts: every table leaves its module through one of them.
+The line schemas hold the fields of a directory and of an assigned partition that the fleet uses; the other kinds of row
+are few and read by the driver (`ingest/unpack.py`). Fields of newer schema versions are ignored, a missing required one
+makes the row a bad row. The store schemas are `select` lists with casts: every table leaves its module through one.
 """
 
 from __future__ import annotations
@@ -14,94 +13,56 @@ from pyspark.sql import functions as fn
 from logagent.model.naming.topic_ids import ZERO_ID
 
 CORRUPT = "_corrupt_record"
+TIMES = ("newest_mtime", "marked_at", "first_seen", "due_at")
 
-MANIFEST_LINE = f"""
-    schema string, snapshot_id string, kind string, cluster_id string, node_id int, host string, at string,
-    rows bigint, bytes bigint, sha256 string, {CORRUPT} string
-"""
-
-SNAPSHOT_LINE = f"""
-    row string,
-    schema string, snapshot_id string, at string, host string, cluster_id string, node_id int,
-    agent_version string, kafka_version string,
-    path string, directory_id string, health string,
-    ledger struct<size bigint, used bigint, free bigint, current bigint, future bigint, stray bigint,
-                  delete bigint, other bigint, open_removed bigint, unexplained bigint>,
-    log_dir string, name string, kind string, topic string, topic_truncated boolean, full_topic string,
+_DIR = """
+    row string, log_dir string, name string, kind string, topic string, topic_truncated boolean, full_topic string,
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
-    newest_mtime string, marked_at string, first_offset bigint, last_segment_offset bigint, sightings bigint,
-    first_seen string, in_use boolean, verdict string, reason string,
-    {CORRUPT} string
+    newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
+    first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
+    _corrupt_record string
 """
+DIR_LINE = _DIR.format(time="bigint")
+"""Lines of `logagent.snapshot/2`: times are milliseconds since 1970."""
+DIR_LINE_1 = _DIR.format(time="string")
+"""Lines of any version: times are what the line has, RFC 3339 or milliseconds."""
 
-ASSIGNMENTS_LINE = f"""
-    row string,
-    schema string, cluster_id string, at string, source string, `offset` bigint, metadata_version string,
-    node_id int, directory_ids array<string>,
-    topic string, topic_id string, partition int, replicas array<int>, adding array<int>, removing array<int>,
-    isr array<int>, directories array<string>,
-    {CORRUPT} string
+PARTITION_LINE = f"""
+    row string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,
+    removing array<int>, isr array<int>, directories array<string>, {CORRUPT} string
 """
-
-FILES = """
-    kind string, cluster_id string, node_id int, host string, snapshot_id string, file string, at timestamp,
-    received_at timestamp, bytes bigint, rows bigint, sha256 string, status string, reason string, detail string,
-    agent_version string, kafka_version string, source string, offset bigint, dirs bigint, log_dirs bigint,
-    partitions bigint, topics bigint
-"""
-"""One row per file of landing. `status` is taken, superseded, waiting (no manifest yet) or rejected."""
 
 DIRS = """
-    cluster_id string, node_id int, topic_key bigint, log_dir string, name string, kind string, topic string,
-    topic_truncated boolean, partition int, uuid string, topic_id string, bytes bigint, allocated bigint,
-    files bigint, segments bigint, newest_mtime timestamp, marked_at timestamp, first_offset bigint,
-    last_segment_offset bigint, sightings bigint, first_seen timestamp, in_use boolean, verdict string,
-    reason string
-"""
-
-LOG_DIRS = """
-    cluster_id string, node_id int, log_dir string, directory_id string, health string, reason string,
-    size bigint, used bigint, free bigint, current bigint, future bigint, stray bigint, delete bigint,
-    other bigint, open_removed bigint, unexplained bigint
+    cluster_id string, node_id int, log_dir string, name string, kind string, topic string, topic_truncated boolean,
+    partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
+    newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
+    first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
+    covered string
 """
 
 ASSIGNMENTS = """
-    cluster_id string, topic_key bigint, topic string, topic_id string, partition int, replicas array<int>,
-    adding array<int>, removing array<int>, isr array<int>, directories array<string>, assigned int,
-    assigned_xor bigint
+    cluster_id string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,
+    removing array<int>, isr array<int>, directories array<string>, said bigint
 """
+"""One row per partition; `said`: how many rows of the file said so (of repeated ones all replicas count)."""
 
-BROKERS = "cluster_id string, node_id int, registered boolean, replicas bigint"
-"""Every node that the assignments name: as a registered broker, as a replica, or both."""
-
-AGG_TOPIC = """
-    cluster_id string, topic string, topic_id string, topic_key bigint, assigned_partitions bigint, partitions bigint,
-    dirs bigint, bytes bigint, allocated bigint
+PARTS = """
+    cluster_id string, topic string, topic_id string, partition int, nodes array<int>, sizes array<bigint>,
+    allocations array<bigint>, replicas array<int>, bytes bigint, allocated bigint, largest bigint, smallest bigint
 """
-"""One row per topic that has a directory or an assignment, or both."""
+"""One row per partition that has a current directory or an assignment: its copies in the order of their nodes (a node
+that has two stands twice), and its replicas, sorted, null where nothing is assigned."""
 
-AGG_LOG_DIR = """
-    cluster_id string, node_id int, log_dir string, dirs bigint, bytes bigint, allocated bigint, size bigint,
-    used bigint, free bigint
+TOPICS = """
+    cluster_id string, topic string, topic_id string, assigned_partitions bigint, partitions bigint, copies bigint,
+    bytes bigint, allocated bigint, current bigint, future bigint, stray bigint, delete bigint,
+    largest_partition bigint, largest_sum bigint
 """
+"""One row per topic that has a directory of any kind or an assignment."""
 
-QUARANTINE = """
-    cluster_id string, node_id int, kind string, file string, reason string, detail string, record string
-"""
-
-STORE: dict[str, str] = {
-    "files": FILES,
-    "dirs": DIRS,
-    "others": DIRS,
-    "logdirs": LOG_DIRS,
-    "assignments": ASSIGNMENTS,
-    "brokers": BROKERS,
-    "agg_topic": AGG_TOPIC,
-    "agg_logdir": AGG_LOG_DIR,
-    "quarantine": QUARANTINE,
-}
-"""The tables of the store, each partitioned by `dt`. `others` repeats the directories that are not current: a few of
-many, which most reports want without reading all. `files` is written last: a date without it is not ingested."""
+STORE: dict[str, str] = {"dirs": DIRS, "others": DIRS, "assignments": ASSIGNMENTS, "parts": PARTS, "topics": TOPICS}
+"""The Parquet tables of a run. `others` repeats the directories that are not current, and those of which their agent
+says something else than `assigned`: a few of many, which most reports want without reading all."""
 
 
 def fields(ddl: str) -> list[tuple[str, str]]:
@@ -114,11 +75,6 @@ def shaped(frame: DataFrame, ddl: str) -> DataFrame:
     return frame.select(*(fn.col(name).cast(kind).alias(name) for name, kind in fields(ddl)))
 
 
-def instant(column: Column | str) -> Column:
-    """Timestamp of RFC 3339 text, null where it is none."""
-    return fn.try_to_timestamp(fn.col(column) if isinstance(column, str) else column)
-
-
 def rfc3339(column: Column | str) -> Column:
     """RFC 3339 text in UTC with milliseconds (the session's time zone is UTC)."""
     return fn.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
@@ -129,11 +85,6 @@ def real_id(name: str = "topic_id") -> Column:
     return fn.nullif(fn.col(name), fn.lit(ZERO_ID))
 
 
-def topic_key() -> Column:
-    """64-bit hash of (cluster id, topic id, topic), null without a topic.
-
-    Grouping by it keeps names out of the shuffles. Two of n topics collide with a chance of n² / 2^65 (a million
-    topics:
-    3·10^-8), not two of n directories, and `hosts.topics` checks that none did.
-    """
-    return fn.when(fn.col("topic").isNotNull(), fn.xxhash64("cluster_id", fn.coalesce("topic_id", fn.lit("")), "topic"))
+def whose() -> Column:
+    """Whose copy a directory is: the topic id, or the name where there is none (no id begins with a slash)."""
+    return fn.coalesce(fn.col("topic_id"), fn.concat(fn.lit("/"), fn.col("topic")))

@@ -1,126 +1,84 @@
-"""The fleet store: tables below a path of any file system that Spark reads.
+"""The fleet store: landing, runs, and the commits that say which run counts for a date.
 
-`landing/` is written by the agents and only read here (and trimmed by `--keep-landing`); everything else is ours.
-Each table is
-partitioned by `dt`; a date is replaced as a whole, and `files` is its commit mark: removed first, written last.
+`landing/` is written by the agents. A run writes its tables below `runs/<run>/` and nobody reads them until
+`commits/<date>/<n>.json` names them, one by one, with their bytes and rows. That file is created if it is absent and
+never overwritten; of a date the highest one that parses whole counts. So readers list nothing, an ingest that is killed
+leaves the last whole run in force, and a report is of one run from its first to its last byte.
+
+Large tables are Parquet. What is bounded by hosts and log dirs is JSON lines (`SMALL`): the driver reads them without
+a Spark job.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 
-from logagent.errors import ServiceUnreachable
+from logagent.errors import LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.fleet.tables.files import Files, literal
+from logagent.fleet.tables.frames import local_frame
 from logagent.fleet.tables.schema import STORE, shaped
+from logagent.store.names import as_date
+
+COMMIT_SCHEMA = "logagent.commit/1"
+SMALL = ("files", "log_dirs", "nodes", "quarantine", "choice")
+_RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
+Row = dict[str, Any]
 
 
-def literal(path: str) -> str:
-    """`path` for Spark's readers, which take brackets, braces, stars and the like for patterns."""
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+@dataclass(frozen=True)
+class Commit:
+    """Which run counts for a date. `tables`: per table its files, each `{file, bytes, rows}`."""
+
+    day: date
+    number: int
+    run: str
+    at: str
+    tables: dict[str, list[Row]]
+    trimmed: bool = False
+    late: list[Row] = field(default_factory=list)
+
+    def document(self) -> Row:
+        return {
+            "schema": COMMIT_SCHEMA,
+            "date": self.day.isoformat(),
+            "run": self.run,
+            "at": self.at,
+            "tables": self.tables,
+            "trimmed": self.trimmed,
+            "late": self.late,
+        }
+
+    def rows(self, table: str) -> int:
+        return sum(int(each["rows"]) for each in self.tables[table])
 
 
-class Files:
-    """Hadoop's file system API, the part of it that is needed. Paths are URIs."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
-
-    def _at(self, uri: str) -> tuple[Any, Any]:
-        path = self._jvm.org.apache.hadoop.fs.Path(uri)
-        return path.getFileSystem(self._conf), path
-
-    def qualify(self, path: str) -> str:
-        """The URI of a path; one without scheme and without leading slash is taken from the working directory."""
-        if "://" not in path and not path.startswith(("/", "file:")):
-            path = str(Path(path).absolute())
-        system, parsed = self._at(path)
-        return str(system.makeQualified(parsed).toString()).rstrip("/")
-
-    def exists(self, uri: str) -> bool:
-        system, path = self._at(uri)
-        return bool(system.exists(path))
-
-    def names(self, uri: str) -> list[str]:
-        """Names of the entries of a directory, sorted; none for one that is not there."""
-        system, path = self._at(uri)
-        if not system.exists(path):
-            return []
-        return sorted(str(status.getPath().getName()) for status in system.listStatus(path))
-
-    def delete(self, uri: str) -> None:
-        """Removes a file or tree; one that is not there is fine."""
-        system, path = self._at(uri)
-        system.delete(path, True)
-
-    def move(self, source: str, target: str) -> None:
-        """Renames a file over `target`."""
-        system, path = self._at(target)
-        system.delete(path, True)
-        system.rename(self._at(source)[1], path)
-        # Hadoop's local file system keeps checksums beside files: nobody else wants them beside a report.
-        folder, _, name = target.rpartition("/")
-        self.delete(f"{folder}/.{name}.crc")
-
-    def _plain(self, uri: str) -> tuple[Any, Any]:
-        """As `_at`, without Hadoop's checksum file beside each local one, which lags behind what is rewritten."""
-        system, path = self._at(uri)
-        return (system.getRawFileSystem() if str(system.getScheme()) == "file" else system), path
-
-    def create_new(self, uri: str) -> bool:
-        """Makes an empty file if there is none; whether it did. Atomic where the file system is (see `lock.py`)."""
-        system, path = self._at(uri)
-        if str(system.getScheme()) == "file":
-            # Hadoop's own looks first and creates then.
-            return bool(self._jvm.java.io.File(path.toUri().getPath()).createNewFile())
-        if system.exists(path):
-            return False
-        system.create(path, False).close()
-        return True
-
-    def overwrite(self, uri: str, content: bytes) -> None:
-        """Writes a small file in place: it is there at every moment, if not whole."""
-        system, path = self._plain(uri)
-        stream = system.create(path, True)
-        try:
-            stream.write(bytearray(content))
-        finally:
-            stream.close()
-
-    def read(self, uri: str) -> bytes:
-        """A small file that was written by `overwrite`."""
-        system, path = self._plain(uri)
-        stream = system.open(path)
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
-
-    def modified_ms(self, uri: str) -> int:
-        """Modification time on the store's own clock, in milliseconds since 1970."""
-        system, path = self._at(uri)
-        return int(system.getFileStatus(path).getModificationTime())
-
-    def write(self, uri: str, content: bytes) -> None:
-        """Writes a file whole: below a temporary name first."""
-        system, path = self._at(uri + ".tmp")
-        stream = system.create(path, True)
-        try:
-            for start in range(0, len(content), 1 << 20):
-                stream.write(bytearray(content[start : start + (1 << 20)]))
-        finally:
-            stream.close()
-        self.move(uri + ".tmp", uri)
+def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
+    """A commit file that is whole and of that date, None for anything else."""
+    try:
+        read = json.loads(content)
+        if not str(read["schema"]).startswith("logagent.commit/") or read["date"] != day.isoformat():
+            return None
+        tables = {str(name): [dict(each) for each in files] for name, files in read["tables"].items()}
+        if _RUN.fullmatch(read["run"]) is None or not {*STORE, *SMALL} <= tables.keys():
+            return None
+        for each in (one for files in tables.values() for one in files):
+            if "/" in each["file"] or int(each["bytes"]) < 0 or int(each["rows"]) < 0:
+                return None
+        return Commit(day, number, read["run"], str(read["at"]), tables, bool(read["trimmed"]), list(read["late"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -144,64 +102,129 @@ class Store:
     def landing(self) -> str:
         return f"{self.uri}/landing"
 
-    def table(self, name: str) -> str:
-        return f"{self.uri}/{name}"
+    def new_run(self) -> Run:
+        return Run(self, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}")
+
+    # Commits
 
     def dates(self) -> list[date]:
-        """Dates that were ingested whole, oldest first."""
-        names = self.files.names(self.table("files"))
-        return [date.fromisoformat(name[3:]) for name in names if name.startswith("dt=")]
+        """Dates that were ingested, oldest first."""
+        return sorted(self._commits)
 
-    def read(self, name: str, dates: list[date]) -> DataFrame:
-        """Rows of `dates` with their `dt` (a date); dates that have no rows of this table give none."""
-        have = set(self.files.names(self.table(name)))
-        paths = [f"{self.table(name)}/dt={day}" for day in dates if f"dt={day}" in have]
-        ddl = f"{STORE[name]}, dt date"
+    @cached_property
+    def _commits(self) -> dict[date, list[int]]:
+        """Commit numbers of each date, highest first."""
+        found: dict[date, list[int]] = {}
+        for name in self.files.names(f"{self.uri}/commits"):
+            day = as_date(name)
+            if day is not None:
+                stems = [n.removesuffix(".json") for n in self.files.names(f"{self.uri}/commits/{name}")]
+                numbers = sorted((int(s) for s in stems if re.fullmatch(r"[1-9][0-9]{0,8}", s)), reverse=True)
+                if numbers:
+                    found[day] = numbers
+        return found
+
+    def refresh(self) -> None:
+        """Looks at the commits anew."""
+        self.__dict__.pop("_commits", None)
+
+    def commit_of(self, day: date, number: int | None = None) -> Commit | None:
+        """The commit of a date that counts (or its `number`-th), None if it was not ingested."""
+        for each in self._commits.get(day, []) if number is None else [number]:
+            with suppress(OSError, Py4JError):
+                content = self.files.read(f"{self.uri}/commits/{day}/{each}.json")
+                commit = parsed_commit(content, day, each)
+                if commit is not None:
+                    return commit
+        return None
+
+    def add_commit(self, commit: Commit) -> None:
+        """Makes a run count, above `commit.number`. Raises `LogAgentError` if somebody else was first."""
+        uri = f"{self.uri}/commits/{commit.day}/{commit.number}.json"
+        if not self.files.create_new(uri, json.dumps(commit.document()).encode() + b"\n"):
+            raise LogAgentError(
+                f"another ingest has committed {commit.day} meanwhile", hint="run `logagent fleet ingest` again"
+            )
+        self.refresh()
+
+    def next_number(self, day: date) -> int:
+        return max(self._commits.get(day, []), default=0) + 1
+
+    # Tables
+
+    def read(self, name: str, commits: Iterable[Commit]) -> DataFrame:
+        """Rows of a Parquet table. Raises `UnreadableError` for a file that is not what the commit says."""
+        paths = []
+        for commit in commits:
+            for each in commit.tables[name]:
+                uri = f"{self.uri}/runs/{commit.run}/{name}/{each['file']}"
+                if self.files.size(uri) != each["bytes"]:
+                    raise _damaged(commit.day, f"{name}/{each['file']} of run {commit.run} is gone or changed")
+                if each["rows"]:
+                    paths.append(uri)
         if not paths:
-            return self.spark.createDataFrame([], ddl)
-        frame = self.spark.read.schema(ddl).option("basePath", self.table(name)).parquet(*map(literal, paths))
-        return shaped(frame, ddl)
+            return local_frame(self.spark, [], STORE[name])
+        return shaped(self.spark.read.schema(STORE[name]).parquet(*map(literal, paths)), STORE[name])
 
-    def replace(self, name: str, day: date, frame: DataFrame) -> None:
-        """Makes `frame` the table's whole content of `day`, also where it has no rows.
-
-        Dynamic overwrite only replaces partitions that the frame has rows for, so the old ones go first; what is
-        readable in between is settled by `uncommit`.
-        """
-        self.files.delete(f"{self.table(name)}/dt={day}")
-        placed = shaped(frame, STORE[name]).withColumn("dt", fn.lit(day.isoformat()).cast("date"))
-        placed.write.mode("overwrite").partitionBy("dt").parquet(self.table(name))
-
-    def commit(self, day: date) -> None:
-        """After everything else of a date is written: it counts as ingested, also where landing had nothing whole."""
-        self.files.write(f"{self.table('files')}/dt={day}/_INGESTED", b"")
-
-    def uncommit(self, day: date) -> None:
-        """Before a date is written: from here to `files` being written again it counts as not ingested."""
-        self.files.delete(f"{self.table('files')}/dt={day}")
+    def small(self, name: str, commit: Commit) -> list[Row]:
+        """Rows of a small table. Raises `UnreadableError` as `read` does."""
+        (each,) = commit.tables[name]
+        try:
+            packed = self.files.read(f"{self.uri}/runs/{commit.run}/{name}/{each['file']}")
+            rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()] if packed else []
+        except (OSError, EOFError, ValueError, Py4JError) as error:
+            raise _damaged(commit.day, f"{name} of run {commit.run} cannot be read") from error
+        if len(packed) != each["bytes"] or len(rows) != each["rows"]:
+            raise _damaged(commit.day, f"{name} of run {commit.run} has {len(rows)} of {each['rows']} rows")
+        return rows
 
 
-class Scratch:
-    """Frames that are written down instead of being cached, below a directory that goes when the work is done.
+def _damaged(day: date, what: str) -> UnreadableError:
+    return UnreadableError(
+        f"a file of the store is damaged: {what}",
+        hint=f"run `logagent fleet ingest --date {day}` again: landing is the source",
+    )
 
-    A cached frame drags its whole plan through everything made from it, and is lost with its executor; one read back
-    from Parquet has a plan of one line and known sizes.
-    """
 
-    def __init__(self, spark: SparkSession, files: Files, parent: str) -> None:
-        self._spark = spark
-        self._files = files
-        self._uri = f"{parent}/.scratch-{uuid4().hex}"
+@dataclass
+class Run:
+    """A run that is being written. Nobody reads it before it is committed."""
 
-    def __enter__(self) -> Scratch:
-        return self
+    store: Store
+    name: str
+    tables: dict[str, list[Row]] = field(default_factory=dict)
 
-    def __exit__(self, *_: object) -> None:
-        # The error that brought us here says more than one about cleaning up after it.
-        with suppress(Py4JError, PySparkException):
-            self._files.delete(self._uri)
+    @property
+    def uri(self) -> str:
+        return f"{self.store.uri}/runs/{self.name}"
 
-    def keep(self, name: str, frame: DataFrame) -> DataFrame:
-        """`frame`, computed once. A name can be used once."""
-        frame.write.parquet(f"{self._uri}/{name}")
-        return self._spark.read.schema(frame.schema).parquet(literal(f"{self._uri}/{name}"))
+    def write(self, table: str, frame: DataFrame) -> DataFrame:
+        """Writes a Parquet table (again, if it was written before); what was written, to go on from."""
+        folder = f"{self.uri}/{table}"
+        shaped(frame, STORE[table]).write.mode("overwrite").parquet(folder)
+        names = [n for n in self.store.files.names(folder) if n.endswith(".parquet") and not n.startswith((".", "_"))]
+        self.tables[table] = []
+        for name in names:
+            uri = f"{folder}/{name}"
+            size, rows = self.store.files.size(uri), self.store.files.parquet_rows(uri)
+            self.tables[table].append({"file": name, "bytes": size, "rows": rows})
+        return self.read(table)
+
+    def read(self, table: str) -> DataFrame:
+        return self.store.read(table, [self.as_commit(date.min, 0)])
+
+    def count(self, table: str) -> int:
+        return sum(each["rows"] for each in self.tables[table])
+
+    def write_small(self, table: str, rows: Sequence[Row]) -> None:
+        packed = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), 6, mtime=0)
+        self.store.files.write(f"{self.uri}/{table}/{table}.jsonl.gz", packed)
+        self.tables[table] = [{"file": f"{table}.jsonl.gz", "bytes": len(packed), "rows": len(rows)}]
+
+    def as_commit(self, day: date, number: int) -> Commit:
+        return Commit(day, number, self.name, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000Z}", self.tables)
+
+    def drop(self) -> None:
+        """Removes what was written: it will not be committed."""
+        with suppress(OSError, Py4JError):
+            self.store.files.delete(self.uri)

@@ -66,15 +66,17 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     first, *rest = rows_of(data_files(store, "snapshot")[0])
     scan = publishing.host.run("scan", "--json").json
     log_dirs = [dict(row) for row in rest if row.pop("row") == "log_dir"]
-    dirs = [row for row in rest if "log_dir" in row]
+    dirs = [{k: v for k, v in row.items() if k != "row"} for row in rest if "log_dir" in row]
     assert first.pop("row") == "snapshot"
     assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
-    document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": dirs}
+    document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": scan["dirs"]}
     assert_promised(document, "scan")
+    assert_promised(dirs[0] | {"row": "dir"}, "snapshot")
     for row in (*log_dirs, *scan["log_dirs"]):
         # The file system is shared with whoever else writes to it.
         row["ledger"] = {k: v for k, v in row["ledger"].items() if k not in ("used", "free", "unexplained")}
-    assert sorted(dirs, key=lambda d: d["name"]) == sorted(scan["dirs"], key=lambda d: d["name"])
+    told = [landing.snapshot_row(row) for row in scan["dirs"]]
+    assert sorted(dirs, key=lambda d: d["name"]) == sorted(told, key=lambda d: d["name"])
     assert log_dirs == scan["log_dirs"]
     assert {k for k in scan if k not in ("log_dirs", "dirs")} <= set(document)
 

@@ -1,0 +1,136 @@
+"""A data file read once, on the driver, before Spark sees it: is it what its manifest says, and may it be unpacked?
+
+Counted while it is read: SHA-256, unpacked bytes, lines, the longest line. The few rows that are not directories (or
+assigned partitions) are parsed here; of those Spark reads, only the number is known. A file that does not end as gzip
+must, unpacks to too much, or has a line of a megabyte and more, never gets further.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+LARGEST_PACKED = 256 << 20
+LARGEST_UNPACKED = 2 << 30
+LARGEST_RATIO = 100
+SMALLEST_LIMIT = 64 << 20
+"""Small files may unpack to this much whatever their ratio: rows of one host repeat themselves."""
+LONGEST_LINE = 1 << 20
+MOST_OTHER_ROWS = 50_000
+"""Rows of a file that the driver keeps: header, log dirs or brokers."""
+_READ = 1 << 18
+_PIECE = 1 << 20
+# A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java has no UTF-8 form for.
+_SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """What a file held. `counted` rows are Spark's; `odd`: it has escapes that only the slow reader keeps."""
+
+    sha256: str = ""
+    rows: int = 0
+    counted: int = 0
+    others: list[dict[str, Any]] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+    odd: bool = False
+    problem: tuple[str, str] | None = None
+
+
+def limit_of(packed: int) -> int:
+    """Bytes that a file of so many compressed ones may unpack to."""
+    return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while piece := file.read(_READ):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
+    """Reads `file` to its end or to the first thing that is wrong with it. `counted`: the kind of row Spark reads.
+
+    Raises OSError.
+    """
+    seen = Unpacked()
+    digest = hashlib.sha256()
+    prefixes = tuple(f'{{"row":{space}"{counted}"'.encode() for space in ("", " "))
+    limit, total, carry = limit_of(packed), 0, b""
+    try:
+        for piece in _pieces(file, digest):
+            total += len(piece)
+            if total > limit:
+                seen.problem = ("too-large", f"it unpacks to more than {limit} bytes from {packed}")
+                return seen
+            block = carry + piece
+            end = block.rfind(b"\n") + 1
+            carry = block[end:]
+            if len(carry) > LONGEST_LINE or block.find(b"\n") > LONGEST_LINE:
+                seen.problem = ("line-too-long", f"line {seen.rows + 1} has more than {LONGEST_LINE} bytes")
+                return seen
+            _count(seen, block[:end], prefixes, counted)
+            if len(seen.others) + len(seen.bad) > MOST_OTHER_ROWS:
+                seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
+                return seen
+    except (zlib.error, EOFError) as error:
+        seen.problem = ("unreadable", f"not whole as gzip: {error}")
+        while rest := file.read(_READ):
+            digest.update(rest)
+        seen.sha256 = digest.hexdigest()
+        return seen
+    if carry:
+        _count(seen, carry + b"\n", prefixes, counted)
+    seen.sha256 = digest.hexdigest()
+    return seen
+
+
+def _pieces(file: IO[bytes], digest: Any) -> Iterator[bytes]:
+    """The unpacked content in pieces of at most 1 MiB, through every member. Raises zlib.error, EOFError."""
+    member = zlib.decompressobj(31)
+    begun = False
+    while packed := file.read(_READ):
+        digest.update(packed)
+        while packed:
+            if member.eof:
+                member = zlib.decompressobj(31)
+            begun = True
+            piece = member.decompress(packed, _PIECE)
+            yield piece
+            packed = member.unused_data if member.eof else member.unconsumed_tail
+            while not member.eof and not packed and len(piece) == _PIECE:
+                piece = member.decompress(b"", _PIECE)
+                yield piece
+    if not begun or not member.eof:
+        raise EOFError("it breaks off")
+
+
+def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: str) -> None:
+    """Adds a block of whole lines."""
+    lines = block.count(b"\n")
+    plain = sum(block.count(b"\n" + prefix) + block.startswith(prefix) for prefix in prefixes)
+    seen.odd = seen.odd or (b"\\u" in block and _SURROGATE.search(block) is not None)
+    seen.rows += lines
+    seen.counted += plain
+    if plain == lines:
+        return
+    for line in block[:-1].split(b"\n"):
+        if line.startswith(prefixes):
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row["row"], str):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            seen.bad.append(line[:200].decode(errors="backslashreplace"))
+        else:
+            if row["row"] == counted:
+                seen.counted += 1
+            else:
+                seen.others.append(row)

@@ -1,0 +1,149 @@
+"""Usage by log dir, host and cluster, and what needs a look: rows of the driver, bounded by hosts and log dirs. Pure.
+
+Null stays null: a ledger that an agent could not make is no zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from logagent.fleet.tables.choice import Choice, Row
+from logagent.store.contract import LEDGER
+
+SKEW_SECONDS = 300
+Orphans = Mapping[tuple[str, int, str], tuple[int, int]]
+"""Orphans and their bytes by cluster, node and log dir."""
+
+
+def total(rows: Iterable[Row], name: str) -> int | None:
+    """The sum of a column; null where every value is."""
+    known = [row[name] for row in rows if row.get(name) is not None]
+    return sum(known) if known else None
+
+
+def _ratio(value: float | None, of: float | None) -> float | None:
+    return None if value is None or not of else round(value / of, 6)
+
+
+def log_dirs(choice: Choice, ledgers: list[Row], orphans: Orphans) -> list[Row]:
+    """`usage_log_dirs`. `skew` is bytes against the mean of the host's log dirs that can be read."""
+    names = {(h["cluster_id"], h["node_id"]): h["host"] for h in choice.counting}
+    by_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in ledgers:
+        key = (row["cluster_id"], row["node_id"])
+        count, size = orphans.get((*key, row["log_dir"]), (0, 0))
+        made = dict.fromkeys((*LEDGER, "health", "reason", "directory_id")) | row
+        made |= {"host": names.get(key), "orphans": count, "orphan_bytes": size}
+        made["used_share"] = _ratio(made["used"], made["size"])
+        by_host[key].append(made)
+    for rows in by_host.values():
+        readable = [row["bytes"] for row in rows if row["health"] != "offline"]
+        mean = sum(readable) / len(readable) if readable else None
+        for row in rows:
+            row["skew"] = _ratio(row["bytes"], mean) if row["health"] != "offline" else None
+    return [row for rows in by_host.values() for row in rows]
+
+
+def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
+    """`usage_hosts`, from `usage_log_dirs`. `skew` is bytes against the mean of the cluster's hosts."""
+    of_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in by_log_dir:
+        of_host[row["cluster_id"], row["node_id"]].append(row)
+    found: dict[str, list[Row]] = defaultdict(list)
+    for host in choice.counting:
+        rows = of_host.get((host["cluster_id"], host["node_id"]), [])
+        made: Row = {name: total(rows, name) for name in LEDGER}
+        made |= {name: total(rows, name) or 0 for name in ("dirs", "bytes", "allocated", "orphans", "orphan_bytes")}
+        made |= {name: host[name] for name in ("cluster_id", "node_id", "host", "agent_version", "kafka_version")}
+        made |= {
+            "snapshot_id": host["snapshot_id"],
+            "snapshot_at": host["at"],
+            "snapshot_age_seconds": round(host["age_seconds"], 3),
+            "clock_skew_seconds": round(host["skew_seconds"], 3),
+            "log_dirs": len(rows),
+            "offline_log_dirs": sum(row["health"] == "offline" for row in rows),
+            "used_share": _ratio(made["used"], made["size"]),
+            "log_dir_skew": max((r["skew"] for r in rows if r["skew"] is not None), default=None),
+        }
+        found[host["cluster_id"]].append(made)
+    for rows in found.values():
+        mean = sum(row["bytes"] for row in rows) / len(rows)
+        for row in rows:
+            row["skew"] = _ratio(row["bytes"], mean)
+    return [row for rows in found.values() for row in rows]
+
+
+def clusters(choice: Choice, by_host: list[Row]) -> list[Row]:
+    """`usage_clusters`. `host_skew` is the largest host against the mean."""
+    of_cluster: dict[str, list[Row]] = defaultdict(list)
+    for row in by_host:
+        of_cluster[row["cluster_id"]].append(row)
+    silent = choice.silent()
+    found = []
+    for cluster in choice.clusters:
+        rows = of_cluster.get(cluster["cluster_id"], [])
+        made: Row = {name: total(rows, name) for name in LEDGER}
+        counts = ("log_dirs", "dirs", "bytes", "allocated", "orphans", "orphan_bytes")
+        made |= {name: total(rows, name) or 0 for name in counts}
+        made |= {"cluster_id": cluster["cluster_id"], "hosts": len(rows)}
+        made["unknown_hosts"] = len(silent.get(cluster["cluster_id"], []))
+        made["host_skew"] = max((r["skew"] for r in rows if r["skew"] is not None), default=None)
+        found.append(made)
+    return found
+
+
+def health(choice: Choice, ledgers: list[Row], differ: Iterable[Row], newest_agent: str) -> list[Row]:
+    """`log_dir_health`: log dirs that are not online, hosts and agents that need a look."""
+    known = {(h["cluster_id"], h["node_id"]): h for h in choice.hosts}
+
+    def made(key: tuple[str, int], log_dir: str | None, finding: str, detail: str | None) -> Row:
+        host = known[key]
+        named = {"cluster_id": key[0], "node_id": key[1], "host": host["host"], "snapshot_at": host["at"]}
+        return named | {"log_dir": log_dir, "finding": finding, "detail": detail}
+
+    found = [
+        made((row["cluster_id"], row["node_id"]), row["log_dir"], row["health"], row.get("reason"))
+        for row in ledgers
+        if row.get("health") not in ("online", None)
+    ]
+    for key, host in known.items():
+        if not host["counts"]:
+            found.append(made(key, None, "unknown-host", host["why"]))
+            continue
+        version, newest = _version(host["agent_version"]), _version(newest_agent)
+        if version is not None and newest is not None and version < newest:
+            says = f"agent {host['agent_version']}; the newest here is {newest_agent}"
+            found.append(made(key, None, "old-agent", says))
+        skew = host["skew_seconds"]
+        if abs(skew) > SKEW_SECONDS:
+            ahead = f"its clock is {skew:.0f} s ahead of the store"
+            behind = f"received {-skew:.0f} s after its own time: a slow clock, or delivered late"
+            found.append(made(key, None, "clock-skew", ahead if skew > 0 else behind))
+    for row in differ:
+        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet decide otherwise"
+        found.append(made((row["cluster_id"], row["node_id"]), None, "verdicts-differ", says))
+    return found
+
+
+def _version(text: str | None) -> list[int] | None:
+    numbers = re.findall(r"\d{1,6}", text or "")
+    return [int(n) for n in numbers[:3]] if len(numbers) >= 2 else None
+
+
+def fitted(days: list[tuple[int, int]]) -> float | None:
+    """Least-squares slope of (day, value); null with fewer than two days."""
+    if len(days) < 2:
+        return None
+    mean_x = sum(x for x, _ in days) / len(days)
+    mean_y = sum(y for _, y in days) / len(days)
+    above = sum((x - mean_x) * (y - mean_y) for x, y in days)
+    below = sum((x - mean_x) ** 2 for x, _ in days)
+    return above / below if below else None
+
+
+def number(value: Any) -> int:
+    """A count that may be absent."""
+    return int(value or 0)

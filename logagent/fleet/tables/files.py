@@ -1,0 +1,222 @@
+"""Files of the store and of reports through Hadoop's file system API; local ones directly, without the JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+LOCAL = "file:"
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+
+
+def literal(path: str) -> str:
+    """`path` for Spark's readers, which take brackets, braces, stars and the like for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
+class Files:
+    """The part of a file system that is needed. Paths are URIs as `qualify` gives them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+
+    def _at(self, uri: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        system = path.getFileSystem(self._conf)
+        # Without Hadoop's checksum file beside each local one, which lags behind what is rewritten.
+        return (system.getRawFileSystem() if str(system.getScheme()) == "file" else system), path
+
+    def qualify(self, path: str) -> str:
+        """The URI of a path; one without scheme and without leading slash is taken from the working directory."""
+        if "://" not in path and not path.startswith(("/", LOCAL)):
+            path = str(Path(path).absolute())
+        path_object = self._jvm.org.apache.hadoop.fs.Path(path)
+        system = path_object.getFileSystem(self._conf)
+        return str(system.makeQualified(path_object).toString()).rstrip("/")
+
+    @staticmethod
+    def local(uri: str) -> Path | None:
+        """The path of a local file, None for one of another file system."""
+        return Path(uri.removeprefix(LOCAL)) if uri.startswith(LOCAL) else None
+
+    def exists(self, uri: str) -> bool:
+        if (local := self.local(uri)) is not None:
+            return local.exists()
+        system, path = self._at(uri)
+        return bool(system.exists(path))
+
+    def names(self, uri: str) -> list[str]:
+        """Names of the entries of a directory, sorted; none for one that is not there. Raises OSError, Py4JError."""
+        if (local := self.local(uri)) is not None:
+            return sorted(os.listdir(local)) if local.is_dir() else []
+        return sorted(name for name, *_ in self.statuses(uri))
+
+    def statuses(self, uri: str) -> list[tuple[str, bool, int, int]]:
+        """`(name, is a directory, bytes, modification time in ms)` of the entries; none for one that is not there."""
+        system, path = self._at(uri)
+        if not system.exists(path):
+            return []
+        return [
+            (str(s.getPath().getName()), bool(s.isDirectory()), int(s.getLen()), int(s.getModificationTime()))
+            for s in system.listStatus(path)
+        ]
+
+    def size(self, uri: str) -> int | None:
+        """Bytes of a file, None if it is not there."""
+        if (local := self.local(uri)) is not None:
+            return local.stat().st_size if local.is_file() else None
+        system, path = self._at(uri)
+        return int(system.getFileStatus(path).getLen()) if system.exists(path) else None
+
+    def modified_ms(self, uri: str) -> int:
+        """Modification time on the store's own clock, in milliseconds since 1970."""
+        system, path = self._at(uri)
+        return int(system.getFileStatus(path).getModificationTime())
+
+    def delete(self, uri: str) -> None:
+        """Removes a file or tree of ours; one that is not there is fine. A symlink goes as such."""
+        if (local := self.local(uri)) is not None and local.is_symlink():
+            local.unlink()
+            return
+        system, path = self._at(uri)
+        system.delete(path, True)
+
+    def move(self, source: str, target: str) -> None:
+        """Renames a file over `target`."""
+        if (old := self.local(source)) is not None and (new := self.local(target)) is not None:
+            old.replace(new)
+            return
+        system, path = self._at(target)
+        system.delete(path, True)
+        system.rename(self._at(source)[1], path)
+
+    def create_new(self, uri: str, content: bytes) -> bool:
+        """Makes a whole file if nothing has its name; whether it did. It never overwrites: of two callers one wins.
+
+        Local and mounted ones: a private file and `link()`. Object stores: the conditional create of Hadoop 3.5 (S3;
+        others refuse the option and then their own create-if-absent is used, which was not tried). HDFS: a private
+        file and a rename, which does not replace.
+        """
+        if (local := self.local(uri)) is not None:
+            return _link_new(local, content)
+        system, path = self._at(uri)
+        if system.exists(path):
+            return False
+        if str(system.getScheme()) in ("hdfs", "viewfs"):
+            private = f"{uri}.{uuid4().hex}.tmp"
+            self._write(*self._at(private), content)
+            done = bool(system.rename(self._at(private)[1], path))
+            if not done:
+                self.delete(private)
+            return done
+        builder = system.createFile(path).recursive()
+        with suppress(Py4JError):
+            builder = builder.overwrite(False)
+        if str(system.getScheme()) == "s3a":
+            builder = builder.must(_CONDITIONAL, "true")
+        try:
+            stream = builder.build()
+            try:
+                stream.write(bytearray(content))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if re.search(r"FileAlreadyExists|PreconditionFailed|412|RemoteFileChanged", str(error)):
+                return False
+            raise
+        return True
+
+    def overwrite(self, uri: str, content: bytes) -> None:
+        """Writes a small file in place: it is there at every moment, if not whole."""
+        if (local := self.local(uri)) is not None:
+            local.write_bytes(content)
+            return
+        self._write(*self._at(uri), content)
+
+    def write(self, uri: str, content: bytes) -> None:
+        """Writes a file whole: below a temporary name first."""
+        if (local := self.local(uri)) is not None:
+            local.parent.mkdir(parents=True, exist_ok=True)
+            part = local.with_name(local.name + ".tmp")
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(local)
+            return
+        self._write(*self._at(uri + ".tmp"), content)
+        self.move(uri + ".tmp", uri)
+
+    def _write(self, system: Any, path: Any, content: bytes) -> None:
+        stream = system.create(path, True)
+        try:
+            for start in range(0, len(content), 1 << 20):
+                stream.write(bytearray(content[start : start + (1 << 20)]))
+        finally:
+            stream.close()
+
+    def prepend(self, source: str, head: bytes, target: str) -> None:
+        """Writes `head` and the content of the file `source` to `target`, without reading it into memory."""
+        system, path = self._at(source)
+        stream = system.open(path)
+        sink_system, sink_path = self._at(target + ".tmp")
+        sink = sink_system.create(sink_path, True)
+        try:
+            sink.write(bytearray(head))
+            self._jvm.org.apache.commons.io.IOUtils.copyLarge(stream, sink)
+        finally:
+            stream.close()
+            sink.close()
+        self.move(target + ".tmp", target)
+
+    def read(self, uri: str) -> bytes:
+        """A file, whole. Raises FileNotFoundError for a local one, Py4JError for others."""
+        if (local := self.local(uri)) is not None:
+            return local.read_bytes()
+        system, path = self._at(uri)
+        stream = system.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def parquet_rows(self, uri: str) -> int:
+        """Rows of a Parquet file, from its footer."""
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        source = self._jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, self._conf)
+        reader = self._jvm.org.apache.parquet.hadoop.ParquetFileReader.open(source)
+        try:
+            return int(reader.getRecordCount())
+        finally:
+            reader.close()
+
+
+def _link_new(path: Path, content: bytes) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    private = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
+    try:
+        with private.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(private, path, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return True
+    finally:
+        with suppress(FileNotFoundError):
+            private.unlink()
