@@ -39,9 +39,9 @@ def test_without_pyspark(tmp_path: Path) -> None:
     [
         (["ingest"], 2, "--store"),
         (["report", "--store", "s"], 2, "--out"),
-        (["ingest", "--store", "s", "--date", "yesterday"], 2, "is no date"),
+        (["ingest", "--store", "s", "--date", "yesterday"], 2, "is not a date"),
         (["report", "--store", "s", "--out", "o", "--max-snapshot-age", "26"], 2, "is not a duration"),
-        (["ingest", "--store", "s", "--conf", "nonsense"], 78, "is not K=V"),
+        (["ingest", "--store", "s", "--conf", "nonsense"], 78, "not K=V"),
         (["demo", "--hosts", "2", "--clusters", "3"], 2, "fewer hosts than clusters"),
     ],
 )

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from logagent.fleet.tables.frames import local_frame
 from logagent.store.contract import NO_CSV, TABLES
 from tests.documents import assert_promised
 from tests.spark.conftest import Zoo
-from tests.spark.hand_made import AT
 
 
 def test_report_directory(zoo: Zoo) -> None:
@@ -144,7 +144,8 @@ def test_manifests_are_what_the_contract_says(zoo: Zoo) -> None:
 
 def test_snapshots_are_what_the_contract_says(tmp_path: Path) -> None:
     """What the agent's own scan of a made disk publishes, line by line."""
-    fleet = Fleet(at=AT, clusters=1, hosts=3, partitions=60, days=1, broken=0.0)
+    now = datetime.now(UTC).replace(microsecond=0)  # the agent refuses assignments that are too old
+    fleet = Fleet(at=now, clusters=1, hosts=3, partitions=60, days=1, broken=0.0)
     generate(tmp_path, fleet, disks=write_assignments)
     files = sorted((tmp_path / "landing").rglob("[0-9]/*.jsonl.gz"))
     assert len(files) == 3

@@ -49,16 +49,10 @@ def _options(name: str) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         command = _spark_options(command)
         for o in reversed(OPTIONS[name]):
-            command = click.option(
-                o.flag,
-                o.name,
-                metavar=o.metavar or None,
-                help=o.help,
-                required=o.required,
-                default=o.default if not o.is_flag else False,
-                show_default=not o.is_flag,
-                is_flag=o.is_flag,
-            )(command)
+            # A default of None would be one: click takes a required option with a default for given.
+            default: dict[str, Any] = {} if o.default is None else {"default": o.default, "show_default": True}
+            kind = {"is_flag": True} if o.is_flag else {"metavar": o.metavar, **default}
+            command = click.option(o.flag, o.name, help=o.help, required=o.required, **kind)(command)
         return command
 
     return add
