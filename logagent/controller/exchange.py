@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from logagent.controller.controller_context import ControllerContext, Replica, ReplicaState, Topic
+from logagent.controller.controller_context import ControllerContext, Reason, Replica, ReplicaState, Topic
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import UnreadableError
 from logagent.store.control import Control
@@ -92,6 +92,11 @@ class Exchange:
             self._count(answer, result)
         for replica, results in grouped.items():
             self.manager.receive_answer(replica, answer.action, results, at)
+        if answer.refused is not None:
+            asked = (ReplicaState.OFFLINE, ReplicaState.STARTED)
+            replicas = self.context.replicas_on_node(answer.node_id)
+            failed = [r for r in replicas if self.context.replicas[r].state in asked]
+            self.manager.fail_replica_deletion(dict.fromkeys(failed, Reason(answer.refused, "order")), at)
 
     def _count(self, answer: Answer, result: Result) -> None:
         if answer.action != "delete" or result.directory is None or result.result not in ("renamed", "removed"):
@@ -152,6 +157,7 @@ class Exchange:
                 replica.log_dir,
                 replica.name,
                 directory,
+                request.at,
             )
             for directory in held
         ]

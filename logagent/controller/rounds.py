@@ -16,7 +16,7 @@ from logagent.controller.controller_context import ControllerContext, Reason, Re
 from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.exchange import LIFETIME, Exchange
 from logagent.controller.topic_deletion_manager import Pauses, TopicDeletionManager
-from logagent.errors import LogAgentError
+from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.store import epochs as epoch_store
 from logagent.store.control import Control
 from logagent.store.deletion import Closed, ControllerEpoch, Request, RequestedTopic
@@ -67,7 +67,12 @@ class StoreDeletionClient:
         rounds.check_epoch()
         # Only a signed request of kind `topics` may ever cause DeleteTopics.
         asked = {t: name for t, name in topics.items() if rounds.requests.requests[t.request_id].kind == "topics"}
-        answers = rounds.setting.admin.delete_topics({topic.topic_id: name for topic, name in asked.items()})
+        try:
+            answers = rounds.setting.admin.delete_topics({topic.topic_id: name for topic, name in asked.items()})
+        except ServiceUnreachable as error:
+            # Asked again later; the topics that the cluster has deleted before go on meanwhile.
+            rounds.setting.warn(str(error))
+            return dict.fromkeys(asked, TopicOutcome("again", f"the cluster cannot be reached: {error}"))
         return {topic: answers[topic.topic_id] for topic in asked if topic.topic_id in answers}
 
     def delete_topic_deletions(self, topics: Collection[Topic]) -> None:
@@ -163,6 +168,8 @@ class DeletionRounds:
         self._notice_requests(now)
         self.exchange.replay(self.context.nodes(), self.setting.keys)
         self._take_in(now)
+        for node, why in list(self.context.silent_nodes.items()):
+            self.manager.on_broker_failure(node, why, now)  # an order stands for it all the same
 
     def _take_in(self, now: datetime) -> None:
         self.requests.refresh()
@@ -247,7 +254,11 @@ class DeletionRounds:
         waiting = {t: k.name for t, k in self.context.topics_to_be_deleted.items() if not k.started}
         if not waiting:
             return
-        moving = self.setting.admin.reassigning({topic.topic_id: name for topic, name in waiting.items()})
+        try:
+            moving = self.setting.admin.reassigning({topic.topic_id: name for topic, name in waiting.items()})
+        except ServiceUnreachable as error:
+            self.setting.warn(str(error))
+            return
         for topic in waiting:
             if topic.topic_id in moving:
                 why = "a partition of it is being reassigned"

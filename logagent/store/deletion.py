@@ -155,6 +155,7 @@ class OrderedPartition:
     asked_log_dir: Path | None = None
     asked_name: DirName | None = None
     directory: Identity | None = None
+    requested_at: Time | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +204,5 @@ class Answer:
     at: Time
     agent_version: Words
     results: tuple[Result, ...] = field(default=())
+    refused: Words | None = None
+    """Why the order could not even be read (a schema that is not known)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
@@ -28,6 +29,9 @@ from logagent.model.facts import Facts
 from logagent.model.naming.names import DELETE_SUFFIX
 from logagent.model.summary import CycleSummary
 from logagent.settings import DAY_MS, Settings
+
+if TYPE_CHECKING:
+    from logagent.agent.orders.box import OrderBox
 
 ACTOR = "daemon"
 # A command that acts keeps us waiting no longer than this: the next try comes soon, and we may have been told to stop.
@@ -94,6 +98,22 @@ class Cycles:
         """Look only, for a snapshot: nothing is planned, and no sighting counts."""
         return self._summed_up("inventory", self._look)
 
+    def obey(self, box: OrderBox | None) -> CycleSummary:
+        """Orders of the fleet, in report mode too: `orders.accept` is the operator's word, as `--execute` is."""
+        return self._summed_up("obey", lambda cycle, session: self._obey(cycle, session, box))
+
+    def _obey(self, cycle: CycleNotes, session: Session, box: OrderBox | None) -> None:
+        self._look(cycle, session)
+        assert cycle.facts is not None
+        if box is None or self.stop():
+            return
+        for done in box.obey(session, cycle.facts, self._courtesy(self.stop)):
+            if done.plan is not None:
+                cycle.plan, cycle.execution = done.plan, done.execution
+                self.lines.planned(cycle.job, done.plan, True)
+            if done.plan is not None and done.execution is not None:
+                self.lines.executed(done.plan, done.execution)
+
     def _summed_up(self, job: str, run: Callable[[CycleNotes, Session], None]) -> CycleSummary:
         cycle = CycleNotes(job, self.settings.cleanup.mode, self.clock.now_ms(), self.clock.monotonic())
         try:
@@ -128,7 +148,7 @@ class Cycles:
             failures=self.failures,
             calls=self.calls,
             known=self.known,
-            settle=self.enforced,
+            settle=self.enforced or self.settings.orders.accept,
         ) as session:
             yield session
 

@@ -23,7 +23,15 @@ from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
 from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 
-LOOP_OF = {"queue": "act", "cleanup": "act", "inventory": "act", "health": "health", "publish": "publish"}
+LOOP_OF = {
+    "queue": "act",
+    "cleanup": "act",
+    "inventory": "act",
+    "health": "health",
+    "publish": "publish",
+    "orders": "publish",
+    "obey": "act",
+}
 # The store may hang for as long as it likes: whoever waits for it must not look like a hung daemon.
 PINGING_LOOPS = ("act", "health")
 # A burst of renames is one look at the queue, and looking takes a twentieth of the time at most: a broker that deletes
@@ -116,6 +124,16 @@ class Daemon:
             coming = self.scheduler.next_ms(name)
             at = now + interval if coming is None else min(coming, now + interval)
             self.scheduler.every(name, interval, tick, first_ms=at, jitter_ms=jitter)
+        if self._jobs.takes_orders():
+            self.scheduler.every(
+                "orders",
+                s.orders.interval,
+                lambda: self.post("orders"),
+                first_ms=now,
+                jitter_ms=s.orders.interval // 10,
+            )
+        else:
+            self.scheduler.cancel("orders")
         if first:
             self._jobs.want_snapshot()
             for job in ("health", "queue", "cleanup"):
@@ -130,9 +148,12 @@ class Daemon:
                 self._after_health(self._jobs.health())
             elif job == "publish":
                 self._after_publish(self._jobs.publish())
+            elif job == "orders":
+                self._orders()
             else:
                 self.control.interrupted = False
-                run = {"queue": self._jobs.queue, "cleanup": self._jobs.cleanup, "inventory": self._jobs.inventory}
+                run = {"queue": self._jobs.queue, "cleanup": self._jobs.cleanup, "inventory": self._jobs.inventory,
+                       "obey": self._jobs.obey}  # fmt: skip
                 self._after_cycle(run[job]())
         except CycleAborted:
             pass
@@ -155,7 +176,9 @@ class Daemon:
         if s.job == "queue" and s.needs_approval is not None and self.events.changed("queue-plan", s.needs_approval):
             # Only the plan of a whole cycle can be approved by its id.
             self.post("cleanup")
-        if s.job != "inventory":
+        if s.job == "obey":
+            self.post("orders")
+        elif s.job != "inventory":
             self._arm_queue(s)
 
     def _arm_queue(self, s: CycleSummary | None) -> None:
@@ -179,6 +202,15 @@ class Daemon:
         if s.log_dirs and len(s.offline) == len(s.log_dirs) and self.config.settings.health.on_all_offline == "halt":
             self.events.say("halted", "error", reason="all log dirs are offline, and health.on_all_offline is halt")
             self.end(Exit.HALTED)
+
+    def _orders(self) -> None:
+        """Look for orders, and obey what is new, or what could not be done before, for a twentieth of the time."""
+        found = self._jobs.orders()
+        last, now = self.last.get("obey"), self.clock.now_ms()
+        pause = max(self.config.settings.orders.interval, HINT_SHARE * round(last.seconds * 1000)) if last else 0
+        rested = last is None or now >= last.started_ms + pause
+        if found == "new" or (found == "standing" and rested):
+            self.post("obey")
 
     def _came_back(self, s: HealthSummary) -> set[str]:
         before = set(self.last_health.offline) if self.last_health is not None else set()

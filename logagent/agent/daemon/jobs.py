@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.cycles import Cycles
@@ -27,6 +27,7 @@ from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 from logagent.settings import PublishSettings
 
 if TYPE_CHECKING:
+    from logagent.agent.orders.box import OrderBox
     from logagent.agent.publish.publish import Publisher
 
 
@@ -42,6 +43,16 @@ class Jobs(Protocol):
     def health(self) -> HealthSummary: ...
 
     def publish(self) -> PublishSummary | None: ...
+
+    def takes_orders(self) -> bool:
+        """Whether orders of the fleet can come: a store and keys are configured."""
+        ...
+
+    def orders(self) -> Literal["new", "standing"] | None:
+        """Send the answers, and look what orders stand in the store."""
+        ...
+
+    def obey(self) -> CycleSummary: ...
 
     def configure(self, config: RunConfig) -> None:
         """From now on work with this configuration. Raises LogAgentError where it cannot be used: nothing changed."""
@@ -95,6 +106,8 @@ class HostJobs:
         self._metrics = MetricsOutput(self._events)
         self._publisher: Publisher | None = None
         self._snapshot_wanted = False
+        self._box: OrderBox | None = None
+        self._standing: frozenset[str] = frozenset()
         self._holders: frozenset[tuple[int, int]] = frozenset()
         self._brokers: tuple[BrokerProcess, ...] = ()
         self._post: Callable[[str], None] = lambda job: None
@@ -121,6 +134,7 @@ class HostJobs:
             if config.target == before.target:
                 cycles.totals = self.cycles.totals
             self._config, self.cycles = config, cycles
+            self._box = None
         self.calls.limit_seconds = config.settings.health.probe_timeout / 1000
         self.probes.reconfigure(config.target, config.settings)
 
@@ -169,6 +183,16 @@ class HostJobs:
             self.known.pop(gone, None)
         held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
         self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
+        if self._box is None and self.takes_orders():
+            from logagent.agent.orders.box import box_of
+
+            try:
+                self._box = box_of(self._config.settings, self._state_dir, self._clock, session)
+            except LogAgentError as e:
+                if self._events.changed("orders", str(e)):
+                    self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
+            else:
+                self._post("orders")
         if self._spooled(session, facts):
             self._post("publish")
 
@@ -220,6 +244,33 @@ class HostJobs:
             return False
         self._events.changed("spool", None)
         return True
+
+    def takes_orders(self) -> bool:
+        settings = self._config.settings
+        return settings.publish.store is not None and bool(settings.orders.keys)
+
+    def orders(self) -> Literal["new", "standing"] | None:
+        box = self._box
+        if box is None:
+            return None
+        try:
+            box.send()
+            standing = box.receive()
+        except LogAgentError as e:
+            if self._events.changed("orders", str(e)):
+                self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
+            return None
+        self._events.changed("orders", None)
+        if box.inbox.ignored.count and self._events.changed("orders-ignored", box.inbox.ignored.count):
+            ignored = box.inbox.ignored
+            self._events.say("orders-ignored", "warning", files=ignored.count, example=ignored.example)
+        ids = box.standing_ids()
+        new, self._standing = ids - self._standing, ids
+        return "new" if new else "standing" if standing else None
+
+    def obey(self) -> CycleSummary:
+        box = self._box
+        return self._cycle(lambda: self.cycles.obey(box))
 
     def publish(self) -> PublishSummary | None:
         if self._publisher is None:

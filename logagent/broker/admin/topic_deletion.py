@@ -6,12 +6,13 @@ A topic is never deleted by its name: a name can be another topic by now. Broker
 
 from __future__ import annotations
 
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from logagent.broker.admin.answers import topic_id_of
 from logagent.broker.admin.client import AdminClient, cluster_request
@@ -30,7 +31,9 @@ with warnings.catch_warnings():
 CHUNK = 500
 BY_ID_VERSION = 6
 SERVER_MILLISECONDS = 5000
+PATIENCE_SECONDS, RETRY_SECONDS = 20.0, 0.5
 
+T = TypeVar("T")
 Said = Literal["deleted", "again", "disabled", "refused"]
 _GONE = 100  # UNKNOWN_TOPIC_ID: whoever asked for it knew it once
 _DISABLED = 73
@@ -54,6 +57,20 @@ class TopicDeletions:
 
     def delete(self, topic_ids: Collection[str]) -> dict[str, DeletionAnswer]:
         """The answer for each id that one was had for. Raises ServiceUnreachable, UnreadableError."""
+        return self._patiently(lambda: self._delete(topic_ids))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """In KRaft the "controller" that metadata names is any broker, and for a while one that has just died."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask()
+            except ServiceUnreachable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def _delete(self, topic_ids: Collection[str]) -> dict[str, DeletionAnswer]:
         answers: dict[str, DeletionAnswer] = {}
         with self._client() as client:
             node = self._controller(client)
@@ -71,6 +88,9 @@ class TopicDeletions:
     def reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
         """Which of these (id → name) have a partition under reassignment, where that holds a deletion up: in the
         ZooKeeper generation. Raises ServiceUnreachable, UnreadableError."""
+        return self._patiently(lambda: self._reassigning(topics))
+
+    def _reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
         with self._client() as client:
             node = self._controller(client)
             if client.request_version(DescribeQuorumRequest, node) >= 0:

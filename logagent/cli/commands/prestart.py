@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,9 @@ from logagent.cli.render import dump
 from logagent.cli.session import read_assignments, session_of
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.host.linux.child import work_in_child
+from logagent.host.state.state_dir import default_state_dir
 from logagent.model.facts import Facts
-from logagent.model.records import PartitionDir
+from logagent.model.records import Outcome, PartitionDir
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -56,6 +58,8 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     call.record_status(found.status)
     if found.done is not None and not call.json:
         show_plan(call, found.done)
+    for note in found.notes:
+        call.say(f"prestart: {note}")
     if found.skipped is not None:
         call.say(f"prestart: {found.skipped}")
     fatal = [f for f in found.findings if f["severity"] == "fatal"]
@@ -106,6 +110,7 @@ class _Found:
     skipped: str | None = None
     done: Done | None = None
     findings: list[FindingDoc] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class _Run:
@@ -151,7 +156,33 @@ class _Run:
                 stop=lambda: self._left() <= 0,
                 look=lambda dirs: self._look_in_time(session, dirs, facts),
             )
+            if not dry_run:
+                self._obey(session, {(p.dir.log_dir, p.dir.name) for p in self.found.done.plan.actions})
         set_status(self.call, self.found.done.plan, self.found.done.execution)
+
+    def _obey(self, session: Session, renamed: Collection[tuple[str, str]]) -> None:
+        """Orders of the fleet: those that can be read in half of what is left, else those that the daemon saw."""
+        from logagent.agent.orders.box import bounded, box_of
+
+        settings = self.call.settings()
+        if not settings.orders.accept or self._left() <= 0:
+            return
+        self._step.note("reading the orders of the fleet; the renames of this host's own plan are done")
+        box = box_of(settings, self.call.state_dir or default_state_dir(os.environ), session.clock, session)
+        if box is None:
+            return
+        if bounded(box.receive, self._left() / 2) is None and not box.recall():
+            self.found.notes.append("the store was not read in time and no order was seen lately; none was obeyed")
+            return
+        session.dirs = [d for d in session.dirs if (d.log_dir, d.name) not in renamed]
+        with looking_at_most(self._left()):
+            facts = session.facts()
+        self._step.note("renaming by orders; what was done is in the journal (logagent history)")
+        for obeyed in box.obey(session, facts, lambda: self._left() <= 0, renames_only=True):
+            done = obeyed.execution.results.values() if obeyed.execution is not None else ()
+            count = sum(r.outcome is Outcome.DONE for r in done)
+            if count:
+                self.found.notes.append(f"{count} directories were renamed by order {obeyed.order.order_id}")
 
     def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
         """Looking again before the act counts too. Where it takes too long nothing is done with what it gives: the

@@ -12,6 +12,7 @@ from typing import Any
 from logagent.controller.controller_context import Replica, Topic
 from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.rounds import DeletionRounds, Setting
+from logagent.errors import ServiceUnreachable
 from logagent.store.control import Control
 from logagent.store.deletion import Answer, Kind, Order, Request, RequestedDirectory, RequestedPartition, RequestedTopic
 from logagent.store.files import Claim, land
@@ -31,8 +32,11 @@ class Admin:
     living: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     disabled: bool = False
+    unreachable: bool = False
 
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
+        if self.unreachable:
+            raise ServiceUnreachable("nobody listens there")
         self.asked += topics
         if self.disabled:
             return {topic_id: TopicOutcome("disabled", "TOPIC_DELETION_DISABLED") for topic_id in topics}

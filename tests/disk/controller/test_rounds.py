@@ -62,6 +62,22 @@ def test_nothing_is_resent_to_those_that_succeeded_while_one_host_is_down(fleet:
     assert [len(fleet.orders(node)) for node in (1, 2, 3)] == [2, 2, 2]
 
 
+def test_a_look_calls_a_host_silent_though_an_order_stands_for_it(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    controller.round()
+    assert len(fleet.orders(3)) == 1
+    fleet.now += timedelta(hours=3)
+    for node in (1, 2):
+        fleet.publish(node)
+    look = fleet.controller()
+    look.look()
+    states = {r.node_id: p for r, p in look.context.replicas.items()}
+    assert states[3].state is ReplicaState.INELIGIBLE and states[1].state is ReplicaState.OFFLINE
+    assert states[3].reason is not None and "nothing heard since" in states[3].reason.why
+
+
 def test_a_purge_never_deletes_the_living_topic(fleet: SmallFleet) -> None:
     fleet.admin.living.add(TOPIC_ID)
     fleet.request("directories", directories=(fleet.directory(1),))
@@ -256,3 +272,21 @@ def test_an_unreadable_store_is_never_an_empty_one(fleet: SmallFleet, tmp_path: 
     (tmp_path / "control").symlink_to(tmp_path / "control-away")
     with pytest.raises(LogAgentError):
         controller.round()
+
+
+def test_a_cluster_that_cannot_be_reached_holds_up_no_other_deletion(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    controller.round()
+    other = "B" * 22
+    fleet.request(number=2, topics=(fleet.topic((1, 2), other),))
+    fleet.admin.unreachable = True
+    fleet.rounds(controller)
+    assert all(not host.disk for host in fleet.hosts.values()) and other in fleet.admin.living
+    waits = [k.waits_for_cluster or "" for k in controller.context.topics_to_be_deleted.values()]
+    assert len(waits) == 1 and "cannot be reached" in waits[0]
+    fleet.admin.unreachable = False
+    fleet.now += timedelta(minutes=10)
+    fleet.rounds(controller)
+    assert other not in fleet.admin.living and not controller.context.topics_to_be_deleted

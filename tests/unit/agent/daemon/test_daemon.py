@@ -84,6 +84,15 @@ class FakeWork:
     def inventory(self) -> CycleSummary:
         return self._cycle("inventory")
 
+    def takes_orders(self) -> bool:
+        return False
+
+    def orders(self) -> None:
+        return None
+
+    def obey(self) -> CycleSummary:
+        return self._cycle("obey")
+
     def health(self) -> HealthSummary:
         now = self.clock.now_ms()
         self.ran.append((now, "health"))

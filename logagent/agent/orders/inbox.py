@@ -1,0 +1,151 @@
+"""Reads a node's orders from the store and judges each file: to be obeyed, to be refused with a word, or nobody's.
+
+What is not validly signed is ignored: neither answered nor remembered, one line and a count a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.store.control import Control
+from logagent.store.deletion import Order
+from logagent.store.epochs import Epochs
+from logagent.store.orders import (
+    CLOSED_NAME,
+    ORDER_NAME,
+    Ignored,
+    UnknownSchema,
+    believed_closed,
+    closings_folder,
+    moment,
+    orders_folder,
+    read_order,
+)
+from logagent.store.signing import NotSigned, PublicKey
+
+MAX_FILES = 100
+LONGEST = timedelta(days=7)
+AHEAD = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An order that stands in the store; `refused`: why it is not obeyed, whatever it asks for."""
+
+    order: Order
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A validly signed order of a schema that this version does not know, by its name alone."""
+
+    order_id: str
+    why: str
+
+
+@dataclass(slots=True)
+class Inbox:
+    """The orders of one node. Junk is read once; at most 100 new files a poll, newest epoch first."""
+
+    control: Control
+    node_id: int
+    keys: tuple[PublicKey, ...]
+    accept: bool
+    ignored: Ignored = field(default_factory=Ignored)
+    epochs: Epochs = field(init=False)
+    highest_epoch: int = 0
+    _orders: dict[str, Order | Unreadable | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.epochs = Epochs(self.control, self.keys)
+
+    def poll(self, known_epoch: int, now: datetime) -> tuple[list[Standing], list[Unreadable]]:
+        """The orders that stand now, newest first; `known_epoch`: the highest that this agent remembers.
+
+        Raises ServiceUnreachable. While it is not certain which epoch is the highest, none is given out.
+        """
+        highest = self.epochs.highest()
+        self.highest_epoch = max(known_epoch, highest.epoch if highest is not None else 0)
+        there = set()
+        unread = MAX_FILES
+        names = [n for n in self.control.names(orders_folder(self.node_id)) if ORDER_NAME.fullmatch(n)]
+        for name in sorted(names, reverse=True):
+            there.add(name)
+            if name not in self._orders and unread > 0:
+                unread -= 1
+                self._orders[name] = self._read(name)
+        for gone in self._orders.keys() - there:
+            del self._orders[gone]
+        if not self.epochs.certain:
+            return [], []
+        orders = [self._orders[name] for name in sorted(there & self._orders.keys(), reverse=True)]
+        standing = [Standing(o, self.refusal(o, now)) for o in orders if isinstance(o, Order)]
+        return standing, [o for o in orders if isinstance(o, Unreadable)]
+
+    def _read(self, name: str) -> Order | Unreadable | None:
+        match = ORDER_NAME.fullmatch(name)
+        assert match is not None
+        try:
+            content = self.control.read(orders_folder(self.node_id), name)
+            if content is None:
+                return None
+            order = read_order(content, name, self.node_id, self.keys, self.control.cluster_id)
+            moment(order.issued_at), moment(order.expires_at)
+        except UnknownSchema as error:
+            return Unreadable(match[1], str(error))
+        except (LogAgentError, ValueError) as error:
+            if isinstance(error, ServiceUnreachable):
+                raise
+            self.ignored.add(name, str(error))
+            return None
+        return order
+
+    def refusal(self, order: Order, now: datetime) -> str | None:
+        """Why an order is refused as a whole; None if it may be obeyed."""
+        issued, expires = moment(order.issued_at), moment(order.expires_at)
+        if not self.accept:
+            return "orders are not accepted here (orders.accept)"
+        if order.cluster_id != self.control.cluster_id:
+            return f"it is for cluster {order.cluster_id}, this is {self.control.cluster_id}"
+        if order.node_id != self.node_id:
+            return f"it is for node {order.node_id}, this is node {self.node_id}"
+        if order.epoch < self.highest_epoch:
+            return f"its epoch {order.epoch} is over: epoch {self.highest_epoch} was taken"
+        if issued > now + AHEAD:
+            return f"it was issued at {order.issued_at}, which is in the future here"
+        if expires - issued > LONGEST:
+            return "it is meant to last longer than 7 days"
+        if now >= expires:
+            return f"it expired at {order.expires_at}"
+        return None
+
+    def still_stands(self, order: Order) -> bool:
+        """Whether the order file is there and none of its requests was cancelled. Asked right before acting."""
+        if not self.control.there(orders_folder(self.node_id), f"{order.order_id}.json"):
+            return False
+        highest = self.epochs.highest()
+        if highest is not None and highest.epoch > order.epoch:
+            return False
+        return not self.cancelled(p.request_id for p in order.partitions)
+
+    def cancelled(self, request_ids: Iterable[str]) -> set[str]:
+        """Those of these requests that a validly signed entry cancels."""
+        found = set()
+        for request_id in dict.fromkeys(request_ids):
+            folder = closings_folder(request_id)
+            for name in self.control.names(folder):
+                match = CLOSED_NAME.fullmatch(name)
+                if match is None or match[2] != "cancelled":
+                    continue
+                try:
+                    content = self.control.read(folder, name)
+                    closed = content and believed_closed(content, request_id, self.keys, self.control.cluster_id)
+                except NotSigned:
+                    continue
+                if closed and closed.outcome == "cancelled":
+                    found.add(request_id)
+        return found

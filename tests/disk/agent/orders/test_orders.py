@@ -1,0 +1,365 @@
+"""Orders of the fleet on a real broker's disk: obeyed under every guard, refused with the reason, never believed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.orders.box import OrderBox, box_of
+from logagent.agent.orders.inbox import MAX_FILES
+from logagent.agent.orders.memory import NAME, SEEN_NAME
+from logagent.agent.session.open_session import open_session
+from logagent.agent.session.target import resolve_target
+from logagent.config import load
+from logagent.store import epochs as epoch_store
+from logagent.store.control import Control
+from logagent.store.deletion import Answer, Closed, Identity, Order, OrderedPartition
+from logagent.store.epochs import Epochs
+from logagent.store.orders import (
+    answer_names,
+    answers_folder,
+    encode,
+    instant,
+    orders_folder,
+    read_answer,
+    write_closed,
+)
+from logagent.store.signing import PrivateKey, public_key
+from logagent.store.tree import init_store
+from tests.cli_host import CliHost
+
+KEY = PrivateKey("ops", b"\x01" * 32)
+STRANGER = PrivateKey("ops", b"\x02" * 32)
+ORPHAN = ("returns", "bwNdQY5qTvafpK2nnv5ySQ", 2)
+ASSIGNED = ("ledger", "GV0qzMDvT22hnez0WEhd5g", 0)
+STRAY = ("invoices", "SKeC3pLWQPidJvA42PZhhw", 1)
+
+
+class OrderedHost:
+    """A stopped broker's host whose agent takes orders from a store of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.host = CliHost(root)
+        self.store = root / "store"
+        self.store.mkdir()
+        init_store(str(self.store))
+        self.settings: dict[str, Any] = {
+            "cleanup.max_fraction": 1.0, "publish.store": str(self.store),
+            "orders.accept": True, "orders.keys": [KEY.public()],
+        }  # fmt: skip
+        self.configure()
+        self.cluster, self.node = "8o3B_-jNSz218yyfPu-6Pg", 3
+        self.control = Control(self.store, self.cluster)
+        self.seq = 0
+        self.box: OrderBox | None = None
+        self.epoch = self.take_epoch()
+        self.obey()  # the agent is born
+
+    def configure(self, **more: Any) -> None:
+        self.host.with_assignments(**{**self.settings, **more})
+
+    def take_epoch(self) -> int:
+        keys = (public_key(KEY.public()),)
+        taken = epoch_store.take(self.control, Epochs(self.control, keys), KEY, above=0, by="ops", host="shell",
+                                 now=lambda: datetime.now(UTC))  # fmt: skip
+        return taken.epoch
+
+    def order(self, action: Any, *partitions: OrderedPartition, key: PrivateKey = KEY, **more: Any) -> Order:
+        self.seq += 1
+        now = datetime.now(UTC) + timedelta(seconds=1)
+        order = Order(f"{self.epoch:010d}-{self.seq:010d}", self.epoch, self.cluster, self.node, action, instant(now),
+                      instant(now + timedelta(days=1)), partitions)  # fmt: skip
+        order = replace(order, **more)
+        self.control.create(
+            orders_folder(self.node), f"{order.order_id}.json", key.sign("logagent.order/1", encode(order))
+        )
+        return order
+
+    def obey(self, *, restart: bool = False, look: bool = True) -> None:
+        """What the daemon does: look, obey, send the answers."""
+        settings, clock = load(str(self.host.toml)).settings, SystemClock()
+        with open_session(
+            resolve_target(settings, ()), settings, clock, state_dir=str(self.host.state), act=True, actor="daemon"
+        ) as session:
+            session.read_assignments()
+            session.take_inventory()
+            facts = session.facts()
+            if self.box is None or restart or self.box.settings != settings:
+                self.box = box_of(settings, str(self.host.state), clock, session)
+            assert self.box is not None
+            if look:
+                self.box.receive()
+            self.box.obey(session, facts, lambda: False)
+        self.box.send()
+
+    def restore(self) -> None:
+        name = self.host.find("returns-2.", "-stray")[0]
+        ran = self.host.run("restore", name, "--execute", "--json")
+        assert ran.status == 0 and "returns-2" in self.host.find("returns-2"), ran.out + ran.err
+
+    def answer(self, order: Order) -> Answer | None:
+        found = {o: name for (o, _), (_, name) in answer_names(self.control, self.node).items()}
+        if order.order_id not in found:
+            return None
+        content = self.control.read(answers_folder(self.node), found[order.order_id])
+        assert content is not None
+        return read_answer(content, found[order.order_id], self.node, self.cluster)
+
+    def results(self, order: Order) -> list[tuple[str, str | None]]:
+        answer = self.answer(order)
+        assert answer is not None, "it was not answered"
+        return [(r.result, r.guard) for r in answer.results]
+
+    def identity(self, which: tuple[str, str, int], **more: Any) -> OrderedPartition:
+        """What an order `delete` says after the answer to `stop`."""
+        stop = self.order("stop", part(which, **more))
+        self.obey()
+        answer = self.answer(stop)
+        assert answer is not None and answer.results[0].result == "waiting", answer
+        return part(which, directory=answer.results[0].directory, **more)
+
+
+def part(which: tuple[str, str, int], **more: Any) -> OrderedPartition:
+    topic, topic_id, partition = which
+    return OrderedPartition("request-1", topic, topic_id, partition, requested_at=instant(datetime.now(UTC)), **more)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[OrderedHost]:
+    yield OrderedHost(tmp_path)
+
+
+def test_stop_answers_what_is_there_and_delete_sets_it_aside(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    assert ordered.directory is not None and ordered.directory.name == "returns-2"
+    assert ordered.directory.end_offset is not None
+    assert host.host.find("returns-2") == ["returns-2"]
+    order = host.order("delete", ordered)
+    host.obey()
+    assert host.results(order) == [("renamed", None)]
+    assert len(host.host.find("returns-2.", "-stray")) == 1 and host.host.find("returns-2", "returns-2") == []
+    history = host.host.run("history", "--json").out
+    assert f"order {order.order_id}" in history
+    host.restore()
+
+
+def test_the_same_order_again_is_answered_from_memory(host: OrderedHost) -> None:
+    order = host.order("delete", host.identity(ORPHAN))
+    host.obey()
+    answer = host.answer(order)
+    host.obey(restart=True)
+    assert host.answer(order) == answer and len(host.host.find("returns-2.", "-stray")) == 1
+
+
+def test_a_restore_voids_the_order(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    host.order("delete", ordered)
+    host.obey()
+    host.restore()
+    again = host.order("delete", ordered)
+    look = host.order("stop", replace(ordered, directory=None))
+    host.obey(restart=True)
+    assert host.results(again) == [("refused", "restored")] == host.results(look)
+    assert "returns-2" in host.host.find("returns-2")
+
+
+def test_what_is_assigned_stays_whatever_an_order_says(host: OrderedHost) -> None:
+    order = host.order("delete", host.identity(ASSIGNED, approved_plan="a" * 16))
+    host.obey()
+    assert host.results(order) == [("refused", "assigned")] and host.host.find("ledger-0") == ["ledger-0"]
+
+
+def test_what_is_unknown_stays_whatever_an_order_says(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    host.configure(**{"assignments.sources": [], "assignments.file": ""})
+    host.configure(**{"assignments.sources": ["kraft-log"]})
+    order = host.order("delete", ordered)
+    host.obey()
+    assert host.results(order) == [("refused", "assigned")] and host.host.find("returns-2") == ["returns-2"]
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [("name", "returns-1"), ("inode", 1), ("end_offset", 10**6), ("directory_id", "A" * 22), ("log_dir", "/elsewhere"),
+     ("device", 1)],
+)  # fmt: skip
+def test_another_identity_is_refused(host: OrderedHost, what: str, value: Any) -> None:
+    ordered = host.identity(ORPHAN)
+    assert ordered.directory is not None
+    order = host.order("delete", replace(ordered, directory=replace(ordered.directory, **{what: value})))
+    host.obey()
+    assert host.results(order) == [("refused", "identity")] and host.host.find("returns-2") == ["returns-2"]
+
+
+def test_a_topic_that_is_not_there_is_absent_only_if_every_log_dir_was_seen(host: OrderedHost) -> None:
+    nowhere = part(("gone", "B" * 22, 0))
+    order = host.order("stop", nowhere)
+    host.obey()
+    assert host.results(order) == [("absent", None)]
+    (host.host.d1 / "meta.properties").rename(host.host.root / "away")
+    again = host.order("stop", nowhere)
+    host.obey(restart=True)
+    assert host.results(again) == [("offline", None)]
+
+
+def test_strays_of_a_report_are_removed(host: OrderedHost) -> None:
+    name = host.host.find("invoices-1.", "-stray")[0]
+    ordered = host.identity(STRAY, kind="directories", asked_log_dir=str(host.host.d1), asked_name=name)
+    order = host.order("delete", ordered)
+    host.obey()
+    kept = host.results(order)
+    # Removed, or kept by guard 5 because its topic lives on this node: never anything else.
+    assert kept in ([("removed", None)], [("refused", "assigned")])
+    assert (host.host.d1 / name).exists() == (kept[0][0] == "refused")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"cluster_id": "another"}, "for cluster"), ({"node_id": 4}, "for node"), ({"days": -1}, "expired"),
+     ({"days": 8}, "longer than 7 days"), ({"ahead": 6}, "in the future")],
+)  # fmt: skip
+def test_an_order_is_refused_with_the_reason(host: OrderedHost, change: dict[str, Any], why: str) -> None:
+    now = datetime.now(UTC)
+    if "days" in change:
+        change = {"issued_at": instant(now), "expires_at": instant(now + timedelta(days=change["days"]))}
+    elif "ahead" in change:
+        issued = now + timedelta(minutes=change["ahead"])
+        change = {"issued_at": instant(issued), "expires_at": instant(issued + timedelta(days=1))}
+    order = host.order("delete", host.identity(ORPHAN), **change)
+    host.obey()
+    answer = host.answer(order)
+    assert answer is not None and answer.results[0].result == "refused" and why in (answer.results[0].fact or "")
+    assert host.host.find("returns-2") == ["returns-2"]
+
+
+def test_without_orders_accept_the_answer_is_refused_and_nothing_happens(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    host.configure(**{"orders.accept": False})
+    order = host.order("delete", ordered)
+    host.obey()
+    assert host.results(order) == [("refused", "order")] and host.host.find("returns-2") == ["returns-2"]
+
+
+def test_an_epoch_that_is_over_is_refused_also_when_the_store_forgot_the_newer_one(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    order = host.order("delete", ordered)
+    host.take_epoch()
+    host.obey()
+    assert host.results(order) == [("refused", "order")]
+    (host.store / "control" / host.cluster / "epoch" / "2.json").unlink()
+    again = host.order("delete", ordered)
+    host.obey(restart=True)
+    answer = host.answer(again)
+    assert answer is not None and answer.highest_epoch == 2 and host.host.find("returns-2") == ["returns-2"]
+
+
+def test_what_is_not_validly_signed_is_neither_answered_nor_remembered(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    memory = (host.host.state / NAME).read_bytes()
+    forged = host.order("delete", ordered, key=STRANGER)
+    folder = host.store / "control" / host.cluster / "orders" / str(host.node)
+    (folder / f"{host.epoch:010d}-0000009999.json").write_bytes((folder / f"{forged.order_id}.json").read_bytes())
+    (folder / f"{host.epoch:010d}-0000009998.json").write_bytes(encode(forged))
+    host.obey()
+    assert host.box is not None and host.box.inbox.ignored.count == 3
+    assert host.answer(forged) is None and (host.host.state / NAME).read_bytes() == memory
+    assert host.host.find("returns-2") == ["returns-2"]
+
+
+def test_junk_in_thousands_does_not_slow_an_agent(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    folder = host.store / "control" / host.cluster / "orders" / str(host.node)
+    for n in range(3_000):
+        (folder / f"9999999999-{n:010d}.json").write_bytes(b"junk")
+    order = host.order("delete", ordered)
+    assert host.box is not None
+    polls = 0
+    while not any(s.order == order for s in host.box.standing):
+        began = time.process_time()
+        host.box.receive()
+        assert time.process_time() - began < 1.0
+        polls += 1
+        assert polls <= 3_000 // MAX_FILES + 2
+    host.obey()
+    assert host.results(order) == [("renamed", None)]
+
+
+def test_a_newer_schema_is_refused_by_name(host: OrderedHost) -> None:
+    order_id = f"{host.epoch:010d}-0000000777"
+    host.control.create(orders_folder(host.node), f"{order_id}.json", KEY.sign("logagent.order/2", b"{}"))
+    host.obey()
+    answers = {o: name for (o, _), (_, name) in answer_names(host.control, host.node).items()}
+    content = host.control.read(answers_folder(host.node), answers[order_id])
+    assert content is not None
+    assert "schema" in (read_answer(content, answers[order_id], host.node, host.cluster).refused or "")
+
+
+@pytest.mark.parametrize("how", ["gone", "cancelled", "outdated"])
+def test_an_order_that_no_longer_stands_stops_right_before_the_act(host: OrderedHost, how: str) -> None:
+    order = host.order("delete", host.identity(ORPHAN))
+    assert host.box is not None
+    host.box.receive()
+    if how == "gone":
+        host.control.remove(orders_folder(host.node), f"{order.order_id}.json")
+    elif how == "cancelled":
+        closed = Closed("request-1", host.cluster, host.epoch, "cancelled", "ops", instant(datetime.now(UTC)))
+        write_closed(host.control, closed, KEY)
+    else:
+        host.take_epoch()
+    host.obey(look=False)
+    assert host.host.find("returns-2") == ["returns-2"]
+
+
+def test_a_lost_memory_obeys_no_older_order(host: OrderedHost) -> None:
+    order = host.order("delete", host.identity(ORPHAN))
+    (host.host.state / NAME).unlink()
+    time.sleep(1.1)
+    host.obey(restart=True)
+    answer = host.answer(order)
+    assert answer is not None and "younger than the order" in (answer.results[0].fact or "")
+    assert host.host.find("returns-2") == ["returns-2"]
+
+
+def test_a_hosts_limit_is_lifted_only_by_an_approval(host: OrderedHost) -> None:
+    several = [("visits", "nfsJWLkFR4m7utdIHqeHhg", n) for n in (0, 1, 2)]
+    ordered = [host.identity(which) for which in several]
+    host.configure(**{"cleanup.max_dirs": 2})
+    order = host.order("delete", *ordered)
+    host.obey()
+    assert host.results(order) == [("refused", "blast-radius")] * 3
+    approved = host.order("delete", *[replace(p, approved_plan="a" * 16) for p in ordered])
+    host.obey()
+    assert host.results(approved) == [("renamed", None)] * 3
+
+
+def test_prestart_obeys_what_it_reads_or_what_the_daemon_saw(host: OrderedHost) -> None:
+    order = host.order("delete", host.identity(ORPHAN))
+    assert host.box is not None
+    host.box.receive()
+    seen = host.host.state / SEEN_NAME
+    host.store.rename(host.host.root / "away")
+    os.utime(seen, (time.time() - 601, time.time() - 601))
+    ran = host.host.run("prestart", "--budget", "60s")
+    assert ran.status == 0 and "not read in time" in ran.err and host.host.find("returns-2") == ["returns-2"]
+    os.utime(seen)
+    ran = host.host.run("prestart", "--budget", "60s")
+    assert f"order {order.order_id}" in ran.err, ran.err
+    assert len(host.host.find("returns-2.", "-stray")) == 1
+    (host.host.root / "away").rename(host.store)
+    host.box.send()
+    assert host.results(order) == [("renamed", None)]
+
+
+def test_identities_differ_by_device_only_within_one_boot() -> None:
+    one = Identity("/d1", "t-0", 1, 1, boot_id="a", end_offset=5)
+    assert one.difference(replace(one, device=2)) is not None
+    assert one.difference(replace(one, device=2, boot_id="b")) is None
+    assert one.difference(replace(one, bytes=99)) is None
