@@ -29,6 +29,7 @@ from logagent.store.orders import (
 )
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 
+ORDERS_PER_CHECK = 50
 LIFETIME = timedelta(days=7)
 """How long a request, and an order, can last."""
 
@@ -118,6 +119,7 @@ class Exchange:
     ) -> str | None:
         """Write what the manager collected: an order a node and action. The name of an order that is there already
         (another controller has our epoch), or None."""
+        check_epoch()
         batch = self.manager.replica_state_machine.take_batch()
         told: tuple[tuple[Action, dict[int, list[Replica]]], ...] = (("delete", batch.delete), ("stop", batch.stop))
         for action, nodes in told:
@@ -136,7 +138,9 @@ class Exchange:
                         instant(min(until, now + LIFETIME - timedelta(minutes=1))),
                         tuple(p for replica in part for p in self._ordered(replica, action, requests)),
                     )
-                    check_epoch()
+                    # Politeness: an order of an epoch that is over is obeyed by nobody, and nothing is ever replaced.
+                    if self._seq % ORDERS_PER_CHECK == 1:
+                        check_epoch()
                     if not write_order(self.control, order, key):
                         return order.order_id
         return None

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.files.dir_walk import entries, opened_below, opened_directory
 from logagent.files.limits import KIB, MIB, FileLimit
@@ -23,7 +25,7 @@ from logagent.store.names import DATA, MANIFEST, as_date, as_node
 
 MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
 SNAPSHOT_FILE = FileLimit("a snapshot", 256 * MIB)
-MAX_UNPACKED = 2 << 30
+MAX_UNPACKED = 256 << 20
 MAX_ENTRIES = 100_000
 
 
@@ -122,9 +124,20 @@ class FleetHeard:
         for line in _lines(packed):
             if b'"log_dir"' not in line and b'"dir"' not in line:
                 continue
-            row = json.loads(line) if _may_matter(line, wanted) else None
-            if row is not None and (row.get("row") == "log_dir" or row.get("topic_id") in topic_ids):
+            try:
+                row = from_json(line) if _may_matter(line, wanted) else None
+            except ValueError as error:
+                raise UnreadableError(f"{heard.folder}/{heard.stem} has a line that is not JSON") from error
+            if isinstance(row, dict) and (row.get("row") == "log_dir" or _is_of(row, topic_ids)):
                 yield row
+
+
+def _is_of(row: dict[str, Any], topic_ids: Collection[str]) -> bool:
+    """A directory of one of these topics, with a partition: what one host sends must not stop a controller."""
+    topic_id, partition = row.get("topic_id"), row.get("partition")
+    if not isinstance(topic_id, str) or not isinstance(partition, int) or not isinstance(row.get("name"), str):
+        return False
+    return isinstance(row.get("log_dir"), str) and partition >= 0 and topic_id in topic_ids
 
 
 def _may_matter(line: bytes, wanted: Collection[bytes]) -> bool:
@@ -137,13 +150,11 @@ def _may_matter(line: bytes, wanted: Collection[bytes]) -> bool:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    size = 0
     try:
-        with gzip.open(io.BytesIO(packed)) as lines:
-            for line in lines:
-                size += len(line)
-                if size > MAX_UNPACKED:
-                    raise UnreadableError("a snapshot unpacks to more than 2 GiB")
-                yield line
+        with gzip.open(io.BytesIO(packed)) as file:
+            content = file.read(MAX_UNPACKED + 1)
     except (OSError, EOFError, ValueError) as error:
         raise UnreadableError(f"a snapshot is not whole: {error}") from error
+    if len(content) > MAX_UNPACKED:
+        raise UnreadableError("a snapshot unpacks to more than 256 MiB")
+    yield from content.split(b"\n")
