@@ -83,8 +83,8 @@ def open_session(
                 sleep=clock.sleep,
                 calls=calls,
             )
-            check_host(journal, log_dirs)
-            if settle:
+            ours = check_host(journal, log_dirs)
+            if settle and ours:
                 recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
         session = Session(target, settings, clock, log_dirs, journal, act, actor, problem)
         if known is not None:
@@ -99,15 +99,16 @@ def log_dirs_there(log_dirs: Sequence[str], failures: LogDirFailures, calls: Dis
     return [path for path, found in calls.looks(jobs).items() if found is True]
 
 
-def check_host(journal: Journal, log_dirs: LogDirs) -> None:
+def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
     """Raise JournalError for the journal of another host: its intents would be settled on these disks. One that does
-    not say yet whose it is becomes this host's."""
+    not say yet whose it is becomes this host's. False where it says so, but these disks do not: nothing is settled."""
     metas = log_dirs.read_cluster()
-    cluster = log_dirs.cluster
-    if cluster.cluster_id is None or cluster.node_id is None or cluster.problems:
-        return
-    ids = frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
-    here, known = JournalHost(cluster.cluster_id, cluster.node_id, ids), journal.host()
+    cluster, known = log_dirs.cluster, journal.host()
+    if cluster.cluster_id is None or cluster.node_id is None:
+        return known is None
+    found = frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
+    # Where something is wrong with the log dirs, the one whose directory id is known may be the one that is missing.
+    here = JournalHost(cluster.cluster_id, cluster.node_id, frozenset() if cluster.problems else found)
     why = foreign_journal(known, here)
     if why is not None:
         raise JournalError(
@@ -115,5 +116,6 @@ def check_host(journal: Journal, log_dirs: LogDirs) -> None:
             hint="name this host's state dir with --state-dir; if the broker was set up anew, move the journal away",
         )
     now = here if known is None else here.with_dirs_of(known)
-    if now != known:
+    if now != known and not cluster.problems:
         journal.note_host(now)
+    return True

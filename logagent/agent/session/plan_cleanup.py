@@ -23,6 +23,8 @@ def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None, 
     cleanup = session.settings.cleanup
     if trust_clock:
         session.clock_watch.trust()
+        # Those given were gathered in doubt: "within 24 hours" means something else now, and the limits count by it.
+        facts = session.facts()
     doubt, sightings = session.clock_watch.doubt(), session.count_sightings(facts)
     marks, begun = session.marks(), session.begun()
     kept, queue = kept_while_offline(session.queue(), facts)

@@ -44,7 +44,7 @@ class Proposal:
     """Something that could be done to one directory, before any guard has seen it.
 
     `new_dir` is the directory that a quarantined one moves to where that is not its log dir (brokers before 3.6.1).
-    `approved`: an operator allowed this very directory by plan id in an earlier step. `begun`: its removal had begun.
+    `approved`: an operator allowed this very directory by plan id in an earlier step. `begun`: something of it is gone.
     `makes_room_for`: the (log dir, name) of a restore in the same plan; the two happen together or not at all.
     """
 

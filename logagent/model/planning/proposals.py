@@ -214,7 +214,8 @@ def strays(
                     full_topic=full_topic(d, mark),
                     due_at_ms=due_at,
                     approved=mark is not None and mark.approved,
-                    begun=key in begun,
+                    # Only the mark on disk says that something went: an intent may have come to nothing.
+                    begun=key in begun and d.removal_begun,
                 )
             )
         else:

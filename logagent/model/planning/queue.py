@@ -103,7 +103,8 @@ def build_queue(
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
-    A removal that was begun has served its delay: it is due at once, but for the backoff after a failure.
+    A removal that the journal began (`begun`) has served its delay: it is due at once, but for the backoff after a
+    failure. That something of it went, only the mark on disk says: an intent may have come to nothing.
     """
     entries = []
     for directory in marked:
@@ -122,7 +123,7 @@ def build_queue(
                 due_at_ms=due,
                 full_topic=full_topic(directory, mark),
                 approved=mark is not None and mark.approved,
-                begun=key in begun,
+                begun=key in begun and directory.removal_begun,
                 attempts=failed,
             )
         )

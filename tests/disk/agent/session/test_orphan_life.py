@@ -147,6 +147,23 @@ def test_the_operators_word_for_the_clock_makes_nothing_older(host: CliHost) -> 
     assert not any("clock" in w["reason"] for w in host.run("cleanup", "--json").json["waiting"])
 
 
+def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(host: CliHost) -> None:
+    """`--trust-clock` came after the facts, and those began 24 hours ago by the clock that had jumped by days."""
+    ages = {**NOW, **ALL_DUE, **NO_LIMITS, "cleanup.stray_retention": "0s"}
+    host.with_assignments(**ages)
+    taken = host.run("cleanup", "--json", "--execute").json["actions"]
+    (left,) = [{a["name"] for a in host.run("cleanup", "--json").json["actions"]}]
+    assert 0 < len(left) < len({a["name"] for a in taken if a["action"] != "drop-checkpoint-entry"})
+    host.with_assignments(**{**ages, "cleanup.max_dirs": len(left)})
+    set_clock(host, days=8)
+    with sqlite3.connect(host.state / "journal.db") as journal:
+        journal.execute("UPDATE actions SET at_ms = at_ms - ?", (8 * 86_400_000,))
+    journal.close()
+    ran = host.run("cleanup", "--json", "--execute", "--trust-clock")
+    assert ran.status == 4, ran.err
+    assert any("within 24 hours" in r["fact"] for r in ran.json["refusals"])
+
+
 def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: CliHost) -> None:
     host.with_assignments(**{**NOW, "cleanup.sightings": 2, "cleanup.stray_retention": "30d"}, **NO_LIMITS)
     host.run("cleanup", "--execute")

@@ -14,6 +14,7 @@ from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import Facts
 from logagent.model.naming.names import classify
+from logagent.model.planning.guards import assigned
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.proposals import (
     Ages,
@@ -145,9 +146,9 @@ def test_marked_directories_due_or_waiting() -> None:
     ]
 
 
-@given(st.integers(-10 * DAY, 10 * DAY), st.booleans(), st.booleans(), st.integers(0, 8 * DAY))
-def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, retention: int) -> None:
-    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+@given(st.integers(-10 * DAY, 10 * DAY), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 8 * DAY))
+def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, marked: bool, retention: int) -> None:
+    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0, removal_begun=marked)
     marks = {(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
     begun_keys = frozenset({(LOG_DIR, STRAY)}) if begun else frozenset()
     due, waiting = strays([found], marks, begun_keys, retention, NOW)
@@ -155,9 +156,21 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
     assert bool(due) == (age >= 0 and (begun or age >= retention))
     assert len(due) + len(waiting) == 1
     if due:
-        assert (due[0].begun, due[0].approved) == (begun, ours)
+        assert (due[0].begun, due[0].approved) == (begun and marked, ours)
     else:
         assert waiting[0].until_ms is not None and waiting[0].until_ms > NOW
+
+
+def test_a_stray_is_asked_whose_it_is_until_something_of_it_went() -> None:
+    """The broker took its lock between our intent and the first unlink. Days later the stray is the only copy of a
+    partition that was assigned here again: the intent alone must not let it go."""
+    begun = frozenset({(LOG_DIR, STRAY)})
+    (whole,), _ = strays([directory(STRAY)], {}, begun, 0, NOW)
+    (half,), _ = strays([directory(STRAY, removal_begun=True)], {}, begun, 0, NOW)
+    nobody_asked = replace(facts(), strays={})
+    refusal = assigned(whole, nobody_asked)
+    assert refusal is not None and refusal.guard == "assigned"
+    assert assigned(half, nobody_asked) is None
 
 
 AGES = Ages(sightings=3, min_age_ms=DAY)

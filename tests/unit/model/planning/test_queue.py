@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +60,8 @@ def test_the_journal_knows_better_than_the_directory() -> None:
 def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
     begun = frozenset({KEY})
     (entry,) = queue(at(NOW), begun=begun)
+    assert entry.due_at_ms == NOW and not entry.begun, "the intent may have come to nothing"
+    (entry,) = queue(replace(at(NOW), removal_begun=True), begun=begun)
     assert entry.due_at_ms == NOW and entry.begun
     (entry,) = queue(at(NOW), begun=begun, failures={KEY: Attempts(3, NOW, "EACCES")})
     assert entry.due_at_ms == NOW + 4000
@@ -99,4 +103,4 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     ready = due(entries, now)
     assert all(e.due_at_ms <= now and e.marked_at_ms <= now for e in ready)
     for e in entries:
-        assert e.begun or e.due_at_ms >= e.marked_at_ms + delay
+        assert (LOG_DIR, e.dir.name) in begun or e.due_at_ms >= e.marked_at_ms + delay
