@@ -32,7 +32,7 @@ def test_every_compiled_part_is_there_for_every_python_and_architecture(builds: 
         subprocess.run(["dpkg-deb", "--extract", str(package), str(place)], check=True)
         lib = place / "usr/lib/logagent"
         for minor in (11, 12, 13, 14):
-            for module in ("pydantic_core/_pydantic_core", "crc32c/_crc32c"):
+            for module in ("pydantic_core/_pydantic_core", "crc32c/_crc32c", "_cffi_backend"):
                 assert (lib / f"cp3{minor}/{module}.cpython-3{minor}-{machine}-linux-gnu.so").is_file()
         elf_machine = {"x86_64": 62, "aarch64": 183}[machine]
         shared = list(lib.rglob("*.so"))
