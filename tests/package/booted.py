@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
+from logagent.host.state.schema import SCHEMA_VERSION
 from tests.package import broker_host
 from tests.package.broker_host import LOG_DIRS, make_marked, start_broker
 from tests.package.machines import Machine, device_is_free, enter, loop_disks, unpacked, wait_for
@@ -241,7 +242,7 @@ class Scenario:
         self.machine.sh(f"systemctl start {SERVICE}", check=False, timeout=300)
         wait_for("the daemon refuses it too", lambda: "newer logagent" in self.journal(), 120)
         self.sh(f"systemctl stop {SERVICE}")
-        self.as_user(f"python3 -c {quote(bump.format(1))}")
+        self.as_user(f"python3 -c {quote(bump.format(SCHEMA_VERSION))}")
         self.sh(f"apt-get install -y -q --allow-downgrades {package}", timeout=300)
         self.restart()
         assert self.active()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from logagent.host.state.schema import SCHEMA_VERSION
 from tests.needs import need_command
 from tests.package.conftest import Builds, architecture
 from tests.private_host import PrivateHost, private_host
@@ -55,16 +56,17 @@ def deb(builds: Builds) -> str:
 
 
 STANDARD = f"""
-install -d -o nobody -g nogroup -m 0750 {LOG_DIR} {LOG_DIR}/orders-0 /etc/kafka
+useradd --system --user-group --shell /usr/sbin/nologin broker
+install -d -o broker -g broker -m 0750 {LOG_DIR} {LOG_DIR}/orders-0 /etc/kafka
 echo x >{LOG_DIR}/orders-0/00000000000000000000.log
 printf 'version=1\\nnode.id=1\\ncluster.id=MkU3OEVBNTcwNTJENDM2Qk\\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\\n' \
     >{LOG_DIR}/meta.properties
-chown -R nobody:nogroup {LOG_DIR}
+chown -R broker:broker {LOG_DIR}
 printf 'process.roles=broker\\nnode.id=1\\nlog.dirs={LOG_DIR}\\n' >/etc/kafka/server.properties
 printf '[kafka]\\nconfig = "/etc/kafka/server.properties"\\nversion = "3.9.1"\\n' >/etc/kafka/ours.toml
 """
 LISTING = f"find {LOG_DIR} -printf '%p %s %u %m %T@ %C@\\n' | sort"
-AS_BROKER = "setpriv --reuid nobody --regid nogroup --clear-groups"
+AS_BROKER = "setpriv --reuid broker --regid broker --clear-groups"
 CONFIG = "--config /etc/kafka/ours.toml --kafka-config /etc/kafka/server.properties"
 
 
@@ -77,9 +79,9 @@ def test_a_life_with_dpkg(copy: Copy, deb: str) -> None:
     )
     assert copy.sh("stat -c '%a %U' /etc/logagent /etc/logagent/logagent.toml") == "755 root\n644 root\n"
     assert copy.sh("ls -d /var/lib/logagent /etc/systemd/system/logagent.service.d 2>/dev/null || true") == ""
-    assert "User=nobody" in copy.sh("logagent setup --execute")
+    assert "User=broker" in copy.sh("logagent setup --execute")
     # The state dir is theirs whose log dirs these are.
-    assert copy.sh("stat -c '%U %G %a' /var/lib/logagent") == "nobody nogroup 750\n"
+    assert copy.sh("stat -c '%U %G %a' /var/lib/logagent") == "broker broker 750\n"
     assert copy.sh("dpkg --verify logagent; find /usr/lib/logagent -name '*.pyc' | head -1 | wc -l") == "1\n"
     assert copy.sh(LISTING) == before
     _set_aside(copy)
@@ -94,7 +96,7 @@ def test_a_life_with_dpkg(copy: Copy, deb: str) -> None:
     told = copy.sh(deb, status=1)
     assert "written by a newer logagent (journal schema 99; this one knows" in told
     assert "install ok installed" in copy.sh("dpkg-query -W -f '${Status}' logagent; logagent --version")
-    copy.sh(_schema(1))
+    copy.sh(_schema(SCHEMA_VERSION))
     assert copy.sh(asked) == before
 
     copy.sh("dpkg -r logagent; test -e /etc/logagent/logagent.toml; test -e /var/lib/logagent/journal.db")
@@ -127,7 +129,7 @@ def test_purging_takes_the_state_dirs_of_known_instances_and_nothing_by_a_patter
     copy.sh("ln -s /root/precious /var/lib/logagent-linked; mkdir /var/lib/logagent-backup /var/lib/logagent-2025")
     copy.sh("touch /var/lib/logagent-backup/journal.db /etc/systemd/system/logagent.service.d/ours.conf")
     copy.sh("touch '/etc/logagent/a b.toml'; mkdir '/var/lib/logagent-a b' /var/lib/logagent-a")
-    assert copy.sh("stat -c %U /var/lib/logagent /var/lib/logagent-one") == "nobody\nnobody\n"
+    assert copy.sh("stat -c %U /var/lib/logagent /var/lib/logagent-one") == "broker\nbroker\n"
     copy.sh("dpkg -P logagent")
     assert copy.sh("cd /var/lib; ls -d logagent*").splitlines() == [
         "logagent-2025", "logagent-a", "logagent-a b", "logagent-backup", "logagent-linked",

@@ -116,3 +116,10 @@ def test_the_archive_for_spark_submit_has_the_fleet_job(builds: Builds) -> None:
     done = subprocess.run(["/usr/bin/python3", "-S", str(builds.first / "spark/submit.py"), "ingest", "--help"],
                           env=need, capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0 and "--store" in done.stdout, done.stderr
+
+
+def test_the_unit_lets_a_removal_begin(unpacked: Path) -> None:
+    """The mark of a begun removal is the set-user-ID bit of a directory, which RestrictSUIDSGID= refuses with EPERM."""
+    for name in ("logagent.service", "logagent@.service"):
+        unit = (unpacked / "usr/lib/systemd/system" / name).read_text()
+        assert not [line for line in unit.splitlines() if line.startswith("RestrictSUIDSGID=")]
