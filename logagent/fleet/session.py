@@ -154,7 +154,7 @@ _MEANINGS: tuple[tuple[str, type[LogAgentError], str, str], ...] = (
         "check --store, --out and --master; another file system needs its connector: --conf spark.jars.packages=…",
     ),
     (
-        r"Read-only file system|AccessControlException|AccessDenied|Permission denied|Mkdirs failed",
+        r"Read-only file system|Operation not permitted|AccessControlException|AccessDenied|Permission denied|Mkdirs failed",
         LogAgentError,
         "the place cannot be written",
         "give this user write access to the store and to --out",
@@ -186,11 +186,7 @@ def explained(doing: str, *, verbose: bool = False) -> Iterator[None]:
     """Turns Spark's and Java's exceptions into ours, each with one sentence and a hint; `verbose` prints theirs too."""
     try:
         yield
-    except OSError as error:
-        raise LogAgentError(
-            f"{doing}: {error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        ) from (error)
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, OSError) as error:
         text = str(error)
         if verbose:
             print(text, file=sys.stderr)
