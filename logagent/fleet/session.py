@@ -154,7 +154,8 @@ _MEANINGS: tuple[tuple[str, type[LogAgentError], str, str], ...] = (
         "check --store, --out and --master; another file system needs its connector: --conf spark.jars.packages=…",
     ),
     (
-        r"Read-only file system|Operation not permitted|AccessControlException|AccessDenied|Permission denied|Mkdirs failed",
+        r"Read-only file system|AccessControlException|AccessDenied|Permission denied|Mkdirs failed"
+        r"|Operation not permitted",
         LogAgentError,
         "the place cannot be written",
         "give this user write access to the store and to --out",
