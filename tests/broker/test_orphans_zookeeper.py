@@ -23,7 +23,10 @@ def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_p
     one.start()
     two = rig.kafka("3.5.2", mode="zookeeper", node_id=2, zookeeper=one.zookeeper)
     two.start()
-    wait_until(lambda: one.live_nodes() == {1, 2}, 30, "both brokers are registered")
+    # While ours is down one other broker proves nothing: it may have lost its session. Two must agree.
+    three = rig.kafka("3.5.2", mode="zookeeper", node_id=3, zookeeper=one.zookeeper)
+    three.start()
+    wait_until(lambda: one.live_nodes() == {1, 2, 3}, 30, "the brokers are registered")
     for name in ("kept", "moved"):
         one.create_topic(name, assignments={0: [1, 2]})
         one.produce(name, 0, n=RECORDS)
@@ -34,7 +37,7 @@ def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_p
     quarantine = tmp_path / "quarantine"
     quarantine.mkdir()
     admin = {
-        "LOGAGENT_KAFKA__BOOTSTRAP_SERVERS": one.bootstrap,
+        "LOGAGENT_KAFKA__BOOTSTRAP_SERVERS": f"{one.bootstrap},{three.bootstrap}",
         "LOGAGENT_CLEANUP__STRAY_RETENTION": "30d",
         "LOGAGENT_CLEANUP__SIGHTINGS": "1",
     }
@@ -44,7 +47,8 @@ def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_p
     (moved,) = [d / "moved-0" for d in two.log_dirs if (d / "moved-0").is_dir()]
     hour_ago = time.time() - 3600
     os.utime(moved, (hour_ago, hour_ago))
-    assert orphans(logagent(two, "scan", settings=admin)) == {"moved-0": "not-a-replica"}
+    seen = logagent(two, "scan", settings=admin)
+    assert orphans(seen) == {"moved-0": "not-a-replica"}, seen
     assert verdicts(logagent(two, "scan", settings=admin))["kept-0"][0] == "assigned"
     beside = logagent(two, "cleanup", "--execute", allow=(0, 3), settings=admin)
     assert [w["name"] for w in beside["waiting"] if "next stop" in w["reason"]] == ["moved-0"]
@@ -55,6 +59,11 @@ def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_p
     refused = logagent(two, "cleanup", "--execute", allow=(3,), settings=admin)
     assert [(r["name"], r["guard"]) for r in refused["refusals"]] == [("moved-0", "version")]
     outside = {**admin, "LOGAGENT_CLEANUP__QUARANTINE_DIRS": str(quarantine)}
+    three.stop()
+    wait_until(lambda: one.live_nodes() == {1}, 30, "the others are gone")
+    assert verdicts(logagent(two, "scan", settings=outside))["moved-0"][0] == "unknown"
+    three.start()
+    wait_until(lambda: one.live_nodes() == {1, 3}, 30, "the third is back")
     (done,) = logagent(two, "cleanup", "--execute", settings=outside)["actions"][:1]
     assert (done["action"], done["name"], done["outcome"]) == ("quarantine", "moved-0", "done")
     assert [p.name for p in quarantine.iterdir()] == [done["new_name"]]
@@ -72,4 +81,5 @@ def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_p
     assert two.offline_dirs() == []
     assert "moved-0" in two.dir_names()
     two.stop()
+    three.stop()
     one.stop()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from logagent.agent.execute.plan_journal import PlanJournal
+from logagent.agent.execute.renames import same_topic_id
 from logagent.broker.process.lock import Watch
 from logagent.errors import BrokerHoldsLogDir, LogAgentError, RemovalStopped
 from logagent.host.log_dir.calls import StoppableHolderWatch, StoppableInterlock
@@ -18,7 +20,7 @@ from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import Removed, remove_dir
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import ActionResult, Proposal
-from logagent.model.records import HolderState, Outcome
+from logagent.model.records import HolderState, Kind, Outcome
 
 # Releases of which it was tried that a live broker does not mind when the `.log` files of its strays are truncated.
 TRUNCATES_HELD_SINCE = (3, 9, 0)
@@ -57,6 +59,8 @@ class Remover:
         log_dir = self.log_dirs[p.dir.log_dir]
         holder = facts.log_dirs[p.dir.log_dir].holder
         held = holder.state is HolderState.HELD
+        # It was asked whose a stray is by the topic id that the inventory saw. Of half a directory there may be none.
+        asked = p.dir.kind is Kind.STRAY and not p.begun
 
         def watch() -> Watch:
             if held:
@@ -72,4 +76,5 @@ class Remover:
             control=self.control,
             held_by_holder=held,
             truncate_held=facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE,
+            check=partial(same_topic_id, p.dir) if asked else None,
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
 
 # In ZooKeeper mode nobody says how far a broker is: one that lost its session serves what was once. Two must agree.
-_OLD_GENERATION = "in ZooKeeper mode no broker says how up to date it is"
+_OLD_GENERATION = "in ZooKeeper mode no broker says how up to date it is, and no second one that was seen answers"
 _AGREE = 2
 
 

@@ -9,16 +9,24 @@ from dataclasses import replace
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.health.clock import ClockDoubt
-from logagent.model.planning.plan import Plan, Proposal, Waiting
+from logagent.model.planning.plan import Flags, Plan, Proposal, Waiting
 from logagent.model.planning.proposals import Ages, held_back, kept_while_offline, orphans, removals, strays, uncounted
 from logagent.model.records import Kind
 
 
-def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None, trust_clock: bool = False) -> Plan:
+def plan_cleanup(
+    session: Session,
+    facts: Facts,
+    *,
+    approve: str | None = None,
+    trust_clock: bool = False,
+    include_internal: bool = False,
+) -> Plan:
     """Removals first (they free space), oldest first, then strays past their retention, then proven orphans.
 
     This inventory counts as a sighting of every orphan in it, in a dry run too: it shows what would be done now. While
-    the clock is in doubt nothing is due; `trust_clock` is the operator's word that it is right.
+    the clock is in doubt nothing is due; `trust_clock` is the operator's word that it is right. Strays of internal
+    topics go with `include_internal` only.
     """
     cleanup = session.settings.cleanup
     if trust_clock:
@@ -37,6 +45,7 @@ def plan_cleanup(session: Session, facts: Facts, *, approve: str | None = None, 
         facts.now_ms,
         session.attempts(),
         corrected=session.clock_watch.corrected,
+        flags=Flags(include_internal=include_internal),
     )
     ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, orphan_waiting = orphans(session.dirs, facts, sightings, ages, new_uuid)

@@ -18,6 +18,7 @@ from logagent.agent.session.identify import absent_ids, identify
 from logagent.agent.session.inventories import scan_log_dirs
 from logagent.agent.session.kafka_version import look_at_versions
 from logagent.agent.session.log_dirs import LogDirs
+from logagent.agent.session.serving import ServingQuestions
 from logagent.agent.session.strays import StrayQuestions
 from logagent.agent.session.target import Target
 from logagent.agent.session.verdicts import judge
@@ -33,13 +34,12 @@ from logagent.model.assignments.sightings import Sighting, count_sightings, orph
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, Ruling, StrayRuling
 from logagent.model.health.kafka_version import KafkaVersion, which_version
-from logagent.model.health.serving import has_all_open, tell_serving
 from logagent.model.planning.assemble import assemble
 from logagent.model.planning.blast_radius import BlastRadius, Taken, had
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
-from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
 # How long all sources of assignments together may take, where nobody waits who could press Ctrl-C.
@@ -282,21 +282,18 @@ class Session:
         return Keys(lambda: ((d.log_dir, d.name) for d in dirs if d.kind is Kind.CURRENT))
 
     def _tell_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
-        """Tell brokers that serve from those that may still be starting, and remember since when we know."""
-        if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
-            return log_dirs
-        known = self.journal.serving()
-        told, noted = tell_serving(log_dirs, known, self._seen_serving, self.settings.guard.settle, now_ms)
-        if self.acting and noted != known:
-            self.journal.note_serving(noted)
-        return told
-
-    def _seen_serving(self, where: LogDirFacts) -> bool:
-        inventory = self.inventories.get(where.path)
-        if self.whole and inventory is not None and has_all_open(where, inventory.dirs):
-            return True
-        node_id = self.log_dirs.cluster.node_id
-        return node_id is not None and self.assignments.log_dir_served(node_id, where.path) is True
+        questions = ServingQuestions(
+            self.journal,
+            self.log_dirs.opened(),
+            self.calls,
+            self.inventories if self.whole else {},
+            self.assignments,
+            self.log_dirs.cluster.node_id,
+            self.settings.guard.settle,
+            self.acting,
+            now_ms,
+        )
+        return questions.tell(log_dirs)
 
     def plan(
         self,

@@ -15,12 +15,13 @@ from logagent.model.planning.plan import Plan
 @click.command()
 @click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
+@click.option("--include-internal", is_flag=True, help="Old strays of internal topics too.")
 @click.option("--trust-clock", is_flag=True, help="The wall clock is correct now, although it was set.")
 @common
-def cleanup(call: Call, execute: bool, approve: str | None, trust_clock: bool) -> None:
+def cleanup(call: Call, execute: bool, approve: str | None, include_internal: bool, trust_clock: bool) -> None:
     """Show or (with --execute) do what is due: marked directories past their delay, old strays, proven orphans."""
 
     def make_plan(session: Session, facts: Facts) -> Plan:
-        return plan_cleanup(session, facts, approve=approve, trust_clock=trust_clock)
+        return plan_cleanup(session, facts, approve=approve, trust_clock=trust_clock, include_internal=include_internal)
 
     run_plan(call, make_plan, execute=execute)

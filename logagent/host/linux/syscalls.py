@@ -1,4 +1,4 @@
-"""The Linux calls that Python has no function for: `renameat2` with its flags, and `statx` for mount ids.
+"""The Linux calls that Python lacks: `renameat2` with its flags, and `statx` for mount ids and birth times.
 
 They take file descriptors, so that nothing is ever looked up twice by path. `ctypes` is imported on first use: commands
 that only read do not pay for it.
@@ -16,11 +16,14 @@ _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _AT_EMPTY_PATH = 0x1000
 _STATX_MNT_ID = 0x1000
+_STATX_BTIME = 0x800
 _STATX_SIZE = 256
-# Offsets in struct statx: stx_mask and stx_mnt_id (Linux 5.8).
+# Offsets in struct statx: stx_mask, stx_btime (seconds) and stx_mnt_id (Linux 5.8).
 _MASK = struct.Struct("=I")
 _MNT_ID = struct.Struct("=Q")
 _MNT_ID_OFFSET = 144
+_BTIME = struct.Struct("=qI")
+_BTIME_OFFSET = 80
 
 
 @cache
@@ -67,7 +70,8 @@ def _rename(dir_fd: int, name: str, new_dir_fd: int, new_name: str, flags: int) 
 
 
 @cache
-def _statx_mount_id() -> Callable[[int], int | None] | None:
+def _statx() -> Callable[[int, int], bytes | None] | None:
+    """`statx` of an open file, asked for what the mask says: its answer, None where that is not in it."""
     import ctypes
 
     statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
@@ -75,14 +79,11 @@ def _statx_mount_id() -> Callable[[int], int | None] | None:
         return None
     statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
 
-    def call(fd: int) -> int | None:
+    def call(fd: int, mask: int) -> bytes | None:
         answer = ctypes.create_string_buffer(_STATX_SIZE)
-        if statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) != 0:
+        if statx(fd, b"", _AT_EMPTY_PATH, mask, answer) != 0 or not _MASK.unpack_from(answer)[0] & mask:
             return None
-        if not _MASK.unpack_from(answer)[0] & _STATX_MNT_ID:
-            return None
-        mount: int = _MNT_ID.unpack_from(answer, _MNT_ID_OFFSET)[0]
-        return mount
+        return answer.raw
 
     return call
 
@@ -92,9 +93,20 @@ def mount_id(fd: int) -> int:
 
     Raises `OSError` if neither `statx` nor `/proc/self/fdinfo` can tell: no doubt is resolved by guessing.
     """
-    by_statx = _statx_mount_id()
-    found = by_statx(fd) if by_statx is not None else None
-    return _fdinfo_mount_id(fd) if found is None else found
+    statx = _statx()
+    answer = statx(fd, _STATX_MNT_ID) if statx is not None else None
+    return _fdinfo_mount_id(fd) if answer is None else int(_MNT_ID.unpack_from(answer, _MNT_ID_OFFSET)[0])
+
+
+def born_ms(fd: int) -> int | None:
+    """When the inode of `fd` was made (ms, wall clock of that moment), which no rename and no write changes; None where
+    the file system does not keep it."""
+    statx = _statx()
+    answer = statx(fd, _STATX_BTIME) if statx is not None else None
+    if answer is None:
+        return None
+    seconds, nanoseconds = _BTIME.unpack_from(answer, _BTIME_OFFSET)
+    return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
 
 
 def _fdinfo_mount_id(fd: int) -> int:

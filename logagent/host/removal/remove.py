@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from logagent.broker.process.lock import Watch
@@ -61,6 +62,7 @@ def remove_dir(
     held_by_holder: bool = False,
     truncate_held: bool = True,
     more_interlocks: tuple[Watch, ...] = (),
+    check: Callable[[int], None] | None = None,
 ) -> Removed:
     """Remove the directory `name` of `log_dir` with all that is in it; only names that end in `-delete` or `-stray`.
 
@@ -70,6 +72,8 @@ def remove_dir(
     `held_by_holder` is the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log`
     files with one link are shortened to nothing first (`truncate_held=False`: unlinked only, for brokers where that is
     untried), index files, which the broker maps, are only unlinked; give a `HolderWatch` as `interlock` then, or None.
+
+    `check` gets its descriptor before the first change and raises `NotAsPlanned` where it is not to go after all.
 
     Raises `NotAsPlanned` (it is not `expect`; a mount point in it), `BrokerHoldsLogDir`, `RemovalStopped`,
     `ItemFailed` (with the path) or `KafkaStorageError` (the log dir is offline now). What was removed stays removed.
@@ -83,7 +87,7 @@ def remove_dir(
         control = replace(control, on_progress=_one_at_a_time(control.on_progress))
     workers = [FileRemover(log_dir, watch, control, held_by_holder, truncate_held) for watch in watches]
     with log_dir.acting("removal", name):
-        _Walk(log_dir, workers).remove(name, expect)
+        _Walk(log_dir, workers).remove(name, expect, check)
     return Removed(
         sum(worker.files for worker in workers),
         sum(worker.bytes for worker in workers),
@@ -109,7 +113,7 @@ class _Walk:
         self._workers = workers
         self._first = workers[0]
 
-    def remove(self, name: str, expect: Identity) -> None:
+    def remove(self, name: str, expect: Identity, check: Callable[[int], None] | None) -> None:
         while True:
             try:
                 fd = self._log_dir.open_child(name, expect)
@@ -118,6 +122,9 @@ class _Walk:
                     return
                 raise
             try:
+                if check is not None:
+                    check(fd)
+                    check = None  # What it looks at goes with the rest.
                 mark_begun(fd, self._first.before)
             except BaseException:
                 os.close(fd)

@@ -29,14 +29,21 @@ class BrokerPlace(NamedTuple):
 def partitions_on_disk(
     dirs: Iterable[PartitionDir], log_dirs: Iterable[str], now_ms: int
 ) -> dict[str, frozenset[Partition]]:
-    """What a broker that has loaded the log dirs must show: by log dir, the partitions of its current directories."""
+    """What a broker that has loaded the log dirs must show: by log dir, the partitions of its current directories.
+
+    Those that are settled; where none is (a broker that started a moment ago touches each) all of them, or a host would
+    be known by nothing.
+    """
     found: dict[str, set[Partition]] = {path: set() for path in log_dirs}
+    young: dict[str, set[Partition]] = {path: set() for path in found}
     for d in dirs:
         if d.kind is not Kind.CURRENT or d.error is not None or d.log_dir not in found:
             continue
         settled = max(d.ctime_ns, d.mtime_ns) // 1_000_000 <= now_ms - SETTLED_MS
-        if settled and d.topic is not None and d.partition is not None:
-            found[d.log_dir].add((d.topic, d.partition))
+        if d.topic is not None and d.partition is not None:
+            (found if settled else young)[d.log_dir].add((d.topic, d.partition))
+    if not any(found.values()):
+        found = young
     return {path: frozenset(partitions) for path, partitions in found.items()}
 
 

@@ -1,8 +1,8 @@
 """When does a broker that holds a log dir count as serving, so that its strays may be removed under it?
 
 A holder is `starting` until it was positively seen serving: its own node id answers DescribeLogDirs for this log dir
-without error, or it has every current, future, delete and stray directory open. Age alone never ends `starting` (a
-recovery can take hours), and `guard.settle` is waited in addition.
+without error, or it has every current, future, delete and stray directory open that was there when it took the lock.
+Age alone never ends `starting` (a recovery can take hours), and `guard.settle` is waited in addition.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from logagent.model.records import HolderState, Kind, PartitionDir
 
 # A process's start time is computed from the boot time, which the kernel rounds to seconds.
 SAME_START_MS = 2_000
+# From its start as a process to its lock, however slow the host is. A directory made later was not there to be loaded.
+LOCKED_WITHIN_MS = 600_000
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
@@ -30,11 +32,23 @@ class Serving:
         return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
 
 
-def has_all_open(where: LogDirFacts, dirs: Iterable[PartitionDir]) -> bool:
-    """Whether the holder has a file of every loaded directory of this log dir open. Never true for an empty log dir."""
-    pid = where.holder.pid
+def has_all_open(
+    where: LogDirFacts, dirs: Iterable[PartitionDir], born_ms: Callable[[PartitionDir], int | None], now_ms: int
+) -> bool:
+    """Whether the holder has a file of every directory open that it loads from this log dir. One at least must be.
+
+    `born_ms` says when a directory was made (its times change while it is loaded), None where that is not kept. It is
+    asked about those that are not open, up to the first one that was there, or may have been.
+    """
+    pid, started_ms = where.holder.pid, where.holder.start_time_ms
     loaded = [d for d in dirs if d.kind in _LOADED and d.log_dir == where.path]
-    return pid is not None and bool(loaded) and all(pid in where.open_by.get(d.name, ()) for d in loaded)
+    closed = [d for d in loaded if pid not in where.open_by.get(d.name, ())]
+
+    def came_later(d: PartitionDir) -> bool:
+        born = born_ms(d)
+        return born is not None and started_ms is not None and started_ms + LOCKED_WITHIN_MS < born <= now_ms
+
+    return pid is not None and len(closed) < len(loaded) and all(map(came_later, closed))
 
 
 def serving_now(where: LogDirFacts, known: Serving | None, *, seen: bool, now_ms: int) -> Serving | None:

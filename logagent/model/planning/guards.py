@@ -189,7 +189,8 @@ def policy(p: Proposal, facts: Facts) -> Refusal | None:
         return _refuse(p, "policy", fact, "set delete.topic.enable=true in server.properties if deletion is wanted")
     topic = p.full_topic or p.dir.topic
     if topic is not None and names.is_internal(topic) and not p.flags.include_internal:
-        return _refuse(p, "policy", f"{topic} is an internal topic", "add --include-internal if it is really to go")
+        which = "logagent cleanup --include-internal" if going else "add --include-internal"
+        return _refuse(p, "policy", f"{topic} is an internal topic", f"{which} if it is really to go")
     return None
 
 

@@ -187,6 +187,7 @@ def strays(
     failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
     *,
     corrected: Corrected = as_written,
+    flags: Flags = _NO_FLAGS,
 ) -> tuple[list[Proposal], list[Waiting]]:
     """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime.
 
@@ -216,6 +217,7 @@ def strays(
                     approved=mark is not None and mark.approved,
                     # Only the mark on disk says that something went: an intent may have come to nothing.
                     begun=key in begun and d.removal_begun,
+                    flags=flags,
                 )
             )
         else:

@@ -157,6 +157,19 @@ def test_a_clone_with_all_our_ids_decides_nothing(changes: dict[str, Any], says:
     assert found.log_dir_served(1, "/d1") is None
 
 
+def test_where_everything_is_young_all_of_it_has_to_be_shown() -> None:
+    """A broker touches every directory when it starts. What nobody could show in time counts as missing."""
+    young = [replace(d, ctime_ns=NOW * 1_000_000) for d in DIRS]
+    told, _ = rulings(Reader(), held=True, dirs=young)
+    assert told["moved-0"] == DECIDED["moved-0"]
+    told, found = rulings(Reader(shown=ALL_HERE - {("moved", 0)}), held=True, dirs=young)
+    assert told == NOTHING
+    assert "does not show moved-0" in found.problems[0]
+    one_is = [*young[:2], MOVES]
+    told, _ = rulings(Reader(shown=frozenset({("moved", 0)})), held=True, dirs=one_is)
+    assert told["moved-0"] == DECIDED["moved-0"]
+
+
 def test_who_answers_as_our_node_while_ours_is_down_is_another() -> None:
     told, found = rulings(Reader(), held=False)
     assert told == NOTHING

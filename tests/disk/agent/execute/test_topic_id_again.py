@@ -1,12 +1,18 @@
-"""The topic id is read again right before each rename: an in-place edit changes no time of the directory."""
+"""The topic id is read again right before each rename, and before the first file of a stray goes.
+
+An in-place edit changes no time of the directory.
+"""
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
+from logagent.agent.session.plan_cleanup import plan_cleanup
+from logagent.model.naming.names import stray_name
 from logagent.model.planning.plan import Flags
 from logagent.model.planning.proposals import rename_away
-from logagent.model.records import Kind, Outcome
+from logagent.model.records import ActionKind, Kind, Outcome
 from tests.disk.failing import GONE_ID, format_log_dir, partition
 from tests.disk.sessions import Host
 from tests.hosts import HEX
@@ -34,3 +40,23 @@ def test_an_id_edited_in_place_after_the_plan_is_seen(tmp_path: Path) -> None:
     assert result.outcome is Outcome.FAILED
     assert "LivesLivesLivesLivesLA" in (result.error or "")
     assert sorted(d.name for d in log_dir.iterdir() if d.is_dir()) == ["kept-0", "orders-0"]
+
+
+def test_a_stray_whose_id_was_edited_since_it_was_asked_about_stays(tmp_path: Path) -> None:
+    log_dir = format_log_dir(tmp_path / "d1")
+    partition(log_dir, "kept-0")
+    stray = partition(log_dir, stray_name("orders", 0, HEX))
+    metadata = stray / "partition.metadata"
+    metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
+    before = sorted(p.name for p in stray.iterdir())
+    with Host(tmp_path / "state", log_dir).session() as session:
+        session.take_inventory()
+        plan = plan_cleanup(session, session.facts())
+        assert [(p.action, p.dir.name) for p in plan.actions] == [(ActionKind.REMOVE, stray.name)]
+        with metadata.open("r+") as file:
+            file.write("version: 0\ntopic_id: LivesLivesLivesLivesLA\n")
+        (result,) = session.log_manager().execute(plan).results.values()
+        assert result.outcome is Outcome.FAILED
+        assert "LivesLivesLivesLivesLA" in (result.error or "")
+        assert sorted(p.name for p in stray.iterdir()) == before
+        assert not stray.stat().st_mode & stat.S_ISUID, "its removal has not begun"

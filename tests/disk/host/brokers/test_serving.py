@@ -51,6 +51,8 @@ def test_a_broker_that_has_all_of_them_open_serves(tmp_path: Path) -> None:
     stray = partition(log_dir, stray_name("payments", 0, HEX))
     host = Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
     life = cycles(host)
+    with host.session():
+        pass  # Now there are assignments: the topic of the stray is gone.
     with process(LOADING, log_dir, *(f for d in (*standing, stray) for f in d.glob("*.log"))):
         summary = life.cleanup()
         assert summary.results == {("remove", "done"): 1}

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import SAME_START_MS, Serving, has_all_open, serving_now, tell_serving
-from logagent.model.records import Health, Holder, HolderState, Identity
+from logagent.model.health import serving
+from logagent.model.health.serving import LOCKED_WITHIN_MS, SAME_START_MS, Serving, serving_now, tell_serving
+from logagent.model.records import Health, Holder, HolderState, Identity, PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
 
 PID, STARTED = 4711, NOW - 3_600_000
@@ -24,10 +25,33 @@ def held(*, open_dirs: tuple[str, ...] = (), pid: int | None = PID) -> LogDirFac
 NAMES = tuple(d.name for d in DIRS)
 
 
+def has_all_open(where: LogDirFacts, dirs: list[PartitionDir], *, born: int | None = None) -> bool:
+    return serving.has_all_open(where, dirs, lambda _: born, NOW)
+
+
 def test_all_that_is_loaded_has_to_be_open() -> None:
     assert has_all_open(held(open_dirs=NAMES), DIRS)
     for missing in NAMES:
         assert not has_all_open(held(open_dirs=tuple(n for n in NAMES if n != missing)), DIRS)
+
+
+@pytest.mark.parametrize(
+    ("born", "serves"),
+    [
+        (STARTED - 1, False),
+        (STARTED + LOCKED_WITHIN_MS, False),  # it may have been there when the lock was taken
+        (STARTED + LOCKED_WITHIN_MS + 1, True),
+        (NOW, True),
+        (NOW + 1, False),  # by a clock that cannot be believed
+        (None, False),
+    ],
+)
+def test_what_was_made_after_the_lock_was_taken_need_not_be_open(born: int | None, serves: bool) -> None:
+    planted = directory(f"planted-0.{HEX}-stray")
+    assert has_all_open(held(open_dirs=NAMES), [*DIRS, planted], born=born) is serves
+    assert not has_all_open(held(), [planted], born=born), "and nothing else is open"
+    unknown = replace(held(open_dirs=NAMES), holder=Holder(HolderState.STARTING, PID))
+    assert not has_all_open(unknown, [*DIRS, planted], born=born)
 
 
 def test_what_is_not_loaded_need_not_be_open() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.facts import Facts, Ruling
+from logagent.model.facts import Facts, Ruling, StrayRuling
 from logagent.model.naming.names import delete_name, stray_name
 from logagent.model.planning import guards
 from logagent.model.planning.assemble import assemble
@@ -73,6 +73,7 @@ IN_USE = log_dir(open_by={"orders-0": (17,)})
 IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=Holder(HolderState.HELD, 4711))
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
+STAYS = facts(strays={(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
 
 CASES = [
     Case(guards.inside, "no name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
@@ -119,6 +120,11 @@ CASES = [
          ruled(replace(ASSIGNED, last_copy=True))),
     Case(guards.assigned, "no fresh assignments", mark(flags=Flags(allow_assigned=True)),
          ruled(replace(ASSIGNED, last_copy=None))),
+    Case(guards.assigned, "no copy covers it", remove(STRAY), STAYS),
+    Case(guards.assigned, "no copy covers it", mark(directory(STRAY)), STAYS),
+    Case(guards.assigned, "nobody asked", remove(STRAY), facts(strays={})),
+    Case(guards.assigned, "nobody asked", mark(directory(STRAY)), facts(strays={})),
+    Case(guards.policy, "internal topic", remove(f"__consumer_offsets-3.{HEX}-stray"), facts()),
     Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
     Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
 ]  # fmt: skip
@@ -190,6 +196,12 @@ def good_proposal(action: ActionKind, name: str) -> Proposal:
     if action is ActionKind.RESTORE:
         return proposal(action, directory(stray), new_name=name)
     return proposal(action, directory(stray))
+
+
+def test_a_stray_of_an_internal_topic_goes_by_word_and_half_of_one_goes_on() -> None:
+    stray = remove(f"__consumer_offsets-3.{HEX}-stray")
+    for going in (replace(stray, flags=Flags(include_internal=True)), replace(stray, begun=True)):
+        assert assemble([going], [], facts(), GUARDS, WIDE).actions == (going,)
 
 
 def test_a_stray_of_the_serving_holder_may_be_removed_under_it() -> None:
