@@ -9,11 +9,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
@@ -132,6 +132,17 @@ class CliHost:
             if len(where.parts) > 1 and where.parts[0] in ("d1", "d2") and not where.name.endswith("-checkpoint"):
                 found[str(where)] = (kind, inode, size, mtime, content)
         return found
+
+    def check_back(self, before: Mapping[str, tuple[object, ...]]) -> None:
+        """Every file is as it was `before` (`partitions`), but for `.index` files of what was restored: the broker
+        makes those anew, from what is in the `.log`."""
+
+        def files(found: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+            return {n: v for n, v in found.items() if not n.endswith(".index") and not stat.S_ISDIR(cast(int, v[0]))}
+
+        now = self.partitions()
+        assert files(now) == files(before) and set(now) < set(before)
+        assert all(name.endswith(".index") for name in set(before) - set(now))
 
     def checkpoints(self) -> dict[str, frozenset[str]]:
         """Entries of every checkpoint (in any order)."""

@@ -53,6 +53,13 @@ class Tree:
     ctimes: Mapping[str, int]
     checkpoints: Mapping[str, frozenset[str]]
 
+    def without_indexes(self) -> dict[str, dict[str, FileState]]:
+        """The directories with all their files but the `.index` files, which go with a restore."""
+        return {
+            where: {name: state for name, state in files.items() if not name.endswith(".index")}
+            for where, files in self.dirs.items()
+        }
+
 
 def lay_out(folder: Path) -> None:
     """Extract the disk into `folder` (which must be there), and write the configuration and the assignments.

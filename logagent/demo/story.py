@@ -141,14 +141,15 @@ def _restored(stage: Stage, plan_id: str, original: Tree) -> None:
     stage.chapter(
         "Restore: all of it back, under its full names",
         """As long as the directories exist they can be restored, with their checkpoint entries: a whole plan, or
-        directory by directory.""",
+        directory by directory. Only their .index files go: the broker rebuilds those from the records.""",
     )
     (orders,) = _marked(look(stage.folder), "d2/orders-1.")
     with stage.watching():
         stage.command("restore", "--plan", plan_id, "--execute")
         stage.command("restore", orders.partition("/")[2], "--execute")
         now = look(stage.folder)
-        stage.check(now.dirs == original.dirs, "every name, byte and modification time is as it was at the start")
+        same = now.without_indexes() == original.without_indexes()
+        stage.check(same, "every name, byte of a record and modification time is as it was at the start")
         stage.check(now.checkpoints == original.checkpoints, "and so is every entry of the checkpoints")
         longest = max(len(name.partition("/")[2]) for name in now.dirs if name.endswith("sold-since-0"))
         stage.check(longest == LONGEST_TOPIC + 2, f"the {LONGEST_TOPIC}-character topic has its full name again")

@@ -124,10 +124,17 @@ def _restore(root: Path) -> list[str]:
 
 
 def _replace(root: Path) -> list[str]:
-    """A stray comes back while another incarnation stands there."""
+    """A stray changes places with what the broker made in its stead."""
     lay_out(root)
-    partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
-    return ["restore", f"orders-0.{HEX}-stray", "--replace", "--execute"]
+    partition(root / "d1" / f"orders-0.{HEX}-stray", PARTITIONS["orders-0"])
+    return ["restore", f"orders-0.{HEX}-stray", "--replace", "--even-last-copy", "--execute"]
+
+
+def _replace_marked(root: Path) -> list[str]:
+    """The same with a marked one, which is set aside first."""
+    lay_out(root)
+    partition(root / "d1" / f"orders-0.{HEX}-delete", PARTITIONS["orders-0"])
+    return ["restore", f"orders-0.{HEX}-delete", "--replace", "--even-last-copy", "--execute"]
 
 
 def _cleanup(root: Path) -> list[str]:
@@ -156,6 +163,7 @@ SCENARIOS = {
         # Once all is restored there is nothing left of that plan, and saying so is wrong usage.
         Scenario("restore", _restore, again_may=(0, 2)),
         Scenario("replace", _replace, again_may=(0, 2)),
+        Scenario("replace-marked", _replace_marked, again_may=(0, 2)),
         Scenario("cleanup", _cleanup),
         Scenario("prestart", _prestart),
     )

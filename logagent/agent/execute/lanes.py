@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 
 from logagent.errors import JournalError, LogAgentError
 from logagent.host.log_dir.calls import DiskCalls, Stop
@@ -56,15 +55,23 @@ Work = Callable[[Lane, Sequence[Proposal]], None]
 
 def batches(proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, str], list[Proposal]]]:
     """At most `BATCH` renames that follow each other from one directory to another; what makes room for the next one
-    is never parted from it."""
-    for places, group in groupby(proposals, key=lambda p: (p.dir.log_dir, p.new_dir or p.dir.log_dir)):
-        batch: list[Proposal] = []
-        for p in group:
-            if len(batch) >= BATCH and batch[-1].makes_room_for is None:
-                yield places, batch
-                batch = []
+    and that one are a batch of their own, from where the latter lies."""
+    ahead = iter(proposals)
+    batch: list[Proposal] = []
+    here: tuple[str, str] | None = None
+    for p in ahead:
+        back = next(ahead) if p.makes_room_for is not None else None
+        places = (p.dir.log_dir if back is None else back.dir.log_dir, p.new_dir or p.dir.log_dir)
+        if here is not None and (back is not None or places != here or len(batch) >= BATCH):
+            yield here, batch
+            here, batch = None, []
+        if back is not None:
+            yield places, [p, back]
+        else:
+            here = places
             batch.append(p)
-        yield places, batch
+    if here is not None:
+        yield here, batch
 
 
 def side_by_side(

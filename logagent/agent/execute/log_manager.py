@@ -7,7 +7,7 @@ The mirror of Kafka's `LogManager`, for a broker that is not there to do it itse
 2. `LogManager.execute` carries the plan out: one action after the other in a command, one lane per log dir side by side
    in the daemon (`lanes`);
 3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards anew, then `renames.RenameBatch`:
-   journal, checkpoints, renames, one fsync;
+   journal, checkpoints, renames, one fsync (`replacements.Replacement` where one directory takes another's place);
 4. the queue: the name that ends in `-delete` is the durable entry, and `model.planning.queue` says when it is due;
 5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards anew, then `removals.Remover`: journal, files;
 6. after a crash `recovery` settles what is open in the journal by looking at the disk.
@@ -26,6 +26,7 @@ from logagent.agent.execute.lanes import Lane, batches, side_by_side
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.agent.execute.removals import Remover
 from logagent.agent.execute.renames import RenameBatch
+from logagent.agent.execute.replacements import Replacement
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.control import WorkControl
@@ -103,8 +104,10 @@ class LogManager:
         if not permitted:
             return
         # The one of the two that a broker locks: the other is a quarantine directory.
-        locked = self.log_dirs[target if facts.log_dirs[source].quarantine else source]
-        batch = RenameBatch(
+        home = target if facts.log_dirs[source].quarantine else source
+        exchanged = permitted[0].makes_room_for is not None
+        locked = self.log_dirs[permitted[0].dir.log_dir if exchanged else home]
+        batch = (Replacement if exchanged else RenameBatch)(
             log_dir=locked,
             source=self.log_dirs[source],
             target=self.log_dirs[target],

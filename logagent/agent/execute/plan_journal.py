@@ -22,16 +22,20 @@ class PlanJournal:
     actor: str
 
     def begin(
-        self, proposals: Sequence[Proposal], entries: Mapping[str, tuple[CheckpointEntry, ...]] = NO_ENTRIES
+        self,
+        proposals: Sequence[Proposal],
+        entries: Mapping[str, tuple[CheckpointEntry, ...]] = NO_ENTRIES,
+        *,
+        closed_cleanly: bool | None = None,
     ) -> list[int]:
         """Make the intents durable; their ids, in order. `entries`: by action id, what leaves the checkpoints."""
-        intents = [self._intent(p, entries.get(action_id(p), ())) for p in proposals]
+        intents = [self._intent(p, entries.get(action_id(p), ()), closed_cleanly) for p in proposals]
         return self.journal.begin(intents, self.now_ms())
 
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]]) -> None:
         self.journal.finish(outcomes, self.now_ms())
 
-    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...]) -> Intent:
+    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...], closed_cleanly: bool | None) -> Intent:
         whole_name = None if p.dir.truncated else p.dir.topic
         return Intent(
             action=p.action,
@@ -48,4 +52,6 @@ class PlanJournal:
             approved=p.approved,
             checkpoint_entries=entries,
             new_dir=p.new_dir,
+            through=p.through,
+            closed_cleanly=closed_cleanly,
         )

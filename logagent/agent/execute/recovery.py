@@ -1,4 +1,7 @@
-"""After a crash: intents without an outcome are settled by looking at the disk. No rename is redone, only understood.
+"""After a crash: intents without an outcome are settled by looking at the disk. Renames are understood, not redone.
+
+One exception: what `restore --replace` displaced bears the stray name of what took its place, if that was cut short
+before its last rename; it gets its own.
 
 Runs first in every session that may act, under the executor lock, so nobody else's work in progress is mistaken for
 a crash. A removal that was interrupted is due again at once (its name still stands in the queue); a rename either
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from logagent.agent.execute.checkpoints import edit_checkpoints
@@ -40,7 +44,7 @@ def recover(
     settled entries, as they were. Raises JournalError.
     """
     calls = calls or DirectCalls()
-    unsettled = [e for e in journal.unsettled() if e.intent.log_dir in log_dirs and e.intent.ends_in in log_dirs]
+    unsettled = [e for e in journal.unsettled() if {place for place, _ in e.intent.names} <= log_dirs.keys()]
     seen_at = _seen_at(unsettled, log_dirs, calls)
     jobs: dict[str, Callable[[Stop], list[Entry]]] = {}
     for path in {e.intent.log_dir: None for e in unsettled}:
@@ -61,11 +65,7 @@ def _seen_at(
 
     def look_for(log_dir: OpenLogDir) -> set[int]:
         with log_dir.acting("look"):
-            return {
-                e.id
-                for e in unsettled
-                if any(_is(log_dir, n, e.intent.identity) for n in (e.intent.name, e.intent.new_name) if n is not None)
-            }
+            return {e.id for e in unsettled if any(_is(log_dir, name, e.intent.identity) for _, name in e.intent.names)}
 
     found = calls.looks({path: partial(look_for, log_dir) for path, log_dir in log_dirs.items()})
     return {
@@ -89,8 +89,10 @@ def _recover_one(
     for entry in unsettled:
         source, target = log_dirs[path], log_dirs[entry.intent.ends_in]
         try:
-            if _may_be_elsewhere(seen_at[entry.id], source, target, quarantine):
+            places = {place for place, _ in entry.intent.names}
+            if _may_be_elsewhere(seen_at[entry.id], places, (source, target), quarantine):
                 continue
+            _name_displaced(entry, log_dirs, stop)
             outcome, error = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
             refuse_if(stop, path)
         except LogAgentError:
@@ -103,12 +105,12 @@ def _recover_one(
 
 
 def _may_be_elsewhere(
-    seen_at: frozenset[str], source: OpenLogDir, target: OpenLogDir, quarantine: frozenset[str]
+    seen_at: frozenset[str], here: AbstractSet[str], dirs: Sequence[OpenLogDir], quarantine: frozenset[str]
 ) -> bool:
     """Whether a directory that is under neither name need not be gone: its disk may be mounted elsewhere, or not."""
-    if seen_at & {source.path, target.path}:
+    if seen_at & here:
         return False
-    return bool(seen_at) or not all(d.path in quarantine or _is_formatted(d) for d in (source, target))
+    return bool(seen_at) or not all(d.path in quarantine or _is_formatted(d) for d in dirs)
 
 
 def _is_formatted(log_dir: OpenLogDir) -> bool:
@@ -146,6 +148,22 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
             _edit(home, stop, put=intent.checkpoint_entries)
         return Outcome.SKIPPED, "interrupted before the rename"
     return Outcome.FAILED, "interrupted, and the directory stands under neither name now"
+
+
+def _name_displaced(entry: Entry, log_dirs: Mapping[str, OpenLogDir], stop: Stop) -> None:
+    """The last rename of a `restore --replace` that was cut short between its two. Raises BrokerHoldsLogDir where a
+    broker came first: then it waits (both are where they should be, under a name that is good)."""
+    intent = entry.intent
+    if intent.through is None or intent.new_name is None:
+        return
+    source, name = log_dirs[intent.through[0]], intent.through[1]
+    with source.acting("look", name):
+        if not _is(source, name, intent.identity):
+            return
+    locked = log_dirs[intent.log_dir]
+    interlock = StoppableInterlock(locked.fd, locked.path, stop)
+    source.rename(name, intent.new_name, intent.identity, interlock, log_dirs[intent.ends_in])
+    source.fsync()
 
 
 def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:

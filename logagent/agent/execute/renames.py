@@ -5,7 +5,8 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 1. the journal knows every intent, with the checkpoint entries that are about to go;
 2. `log-start-offset` and cleaner entries leave their checkpoints *before* the rename: a stale log start offset above
    a new incarnation's end would make the broker drop its segments (Kafka writes it after; nobody can interrupt it);
-3. the renames, each after a look at the broker's lock and with another one behind it;
+3. the renames (of what comes back: after its `.index` files went, see `indexes`), each after a look at the broker's
+   lock and with another one behind it;
 4. one fsync of the log dir for the batch (deviation: Kafka fsyncs after each rename);
 5. the recovery-point entries go, entries of renames that did not happen (and of restored dirs) come back;
 6. the journal learns what came of each.
@@ -13,12 +14,14 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from logagent.agent.execute.checkpoints import ENTRY_FILES, edit_checkpoints, entries_to_drop
+from logagent.agent.execute.indexes import drop_indexes
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.broker.files.partition_metadata import read_topic_id
@@ -31,6 +34,7 @@ from logagent.model.naming.names import classify
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
 from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
 
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
 
@@ -62,10 +66,11 @@ class RenameBatch:
         """Carry out `proposals` in order; the result of each by its action id."""
         try:
             entries = self._checkpoint_entries(proposals)
+            clean = closed_cleanly(self.log_dir)
         except LogAgentError as e:
             self.results = {action_id(p): ActionResult(Outcome.FAILED, str(e)) for p in proposals}
             return self.results
-        ids = self.journal.begin(proposals, entries)
+        ids = self.journal.begin(proposals, entries, closed_cleanly=clean)
         if self._drop_before_rename(proposals, entries):
             self._rename_all(proposals)
         self._settle_checkpoints(proposals, entries)
@@ -163,7 +168,7 @@ class RenameBatch:
         ended: ActionResult | None = None
         renamed = False
         for p in proposals:
-            if ended is None and self.stop() and not self._has_room(p, proposals):
+            if ended is None and self.stop():
                 ended = ActionResult(Outcome.SKIPPED, "stopped before its turn")
             if ended is not None:
                 self.results[action_id(p)] = ended
@@ -174,18 +179,12 @@ class RenameBatch:
         if renamed:
             self._fsync(proposals)
 
-    def _has_room(self, p: Proposal, proposals: Sequence[Proposal]) -> bool:
-        """Whether something was set aside for `p` just now: then `p` comes, stop or not, or that was for nothing."""
-        for other in proposals:
-            result = self.results.get(action_id(other))
-            if other.makes_room_for == (p.dir.log_dir, p.dir.name) and result is not None:
-                return result.outcome is Outcome.DONE
-        return False
-
     def _rename(self, p: Proposal) -> tuple[ActionResult, ActionResult | None]:
         """The result of this one, and what ends the batch (None: go on)."""
         assert p.new_name is not None
         try:
+            if p.action is ActionKind.RESTORE:
+                drop_indexes(self.source, p, self.interlock)
             check = partial(same_topic_id, p.dir)
             self.source.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock, self.target, check)
         except BrokerHoldsLogDir as e:
@@ -208,7 +207,7 @@ class RenameBatch:
 
     def _fsync(self, proposals: Sequence[Proposal]) -> None:
         try:
-            for directory in {self.target.path: self.target, self.source.path: self.source}.values():
+            for directory in {d.path: d for d in (self.target, self.source, self.log_dir)}.values():
                 directory.fsync()
         except LogAgentError as e:
             for p in proposals:
@@ -239,3 +238,13 @@ def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], erro
     said = f"{result.error}; " if result.error else "renamed, but "
     outcome = Outcome.FAILED if result.outcome is Outcome.DONE else result.outcome
     return ActionResult(outcome, f"{said}its checkpoint entries could not be put back ({what}): {error}")
+
+
+def closed_cleanly(log_dir: OpenLogDir) -> bool:
+    """Whether the broker's last stop was a clean one (`LogLoader.CleanShutdownFile`; Kafka removes it at its start)."""
+    with log_dir.acting("look", CLEAN_SHUTDOWN):
+        try:
+            os.stat(CLEAN_SHUTDOWN, dir_fd=log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.reasons import Reason
@@ -23,21 +23,32 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str
     for d in dirs:
         entry = renames.get((d.log_dir, d.name))
         if entry is not None and entry.intent.identity.inode == d.inode:
-            i = _first_rename(entry, renames).intent
-            came_from = i.log_dir if i.new_dir is not None else None
-            found[d.log_dir, d.name] = Mark(entry.at_ms, i.topic, i.name, entry.intent.approved, entry.id, came_from)
+            chain = list(_renames_back(entry, renames))
+            i = chain[-1].intent
+            found[d.log_dir, d.name] = Mark(
+                entry.at_ms,
+                i.topic,
+                i.name,
+                entry.intent.approved,
+                entry.id,
+                came_from=next((e.intent.log_dir for e in chain if e.intent.new_dir is not None), None),
+                intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
+            )
     return found
 
 
-def _first_rename(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Entry:
-    """Back over our renames of one directory (current → stray → delete) to the one that took its name away."""
+def _renames_back(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Iterator[Entry]:
+    """Our renames of one directory (current → stray → delete), the last one first, back to the one that took its name
+    away."""
+    yield entry
     while True:
         before = renames.get((entry.intent.log_dir, entry.intent.name))
         if before is None or before.intent.action is ActionKind.RESTORE or before.id >= entry.id:
-            return entry
+            return
         if before.intent.identity.inode != entry.intent.identity.inode:
-            return entry
+            return
         entry = before
+        yield entry
 
 
 def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[tuple[str, str]]:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 import click
 
-from logagent.agent.session.session import Session, new_uuid
+from logagent.agent.session.plan_restore import plan_restore
+from logagent.agent.session.session import Session
 from logagent.cli.options import Call, common
 from logagent.cli.plans import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
+from logagent.model.naming.names import classify
 from logagent.model.naming.topic_names import validate_topic
+from logagent.model.planning.owner import Asked
 from logagent.model.planning.plan import Plan
-from logagent.model.planning.restorations import restorations
-from logagent.model.records import Kind
+from logagent.model.records import Kind, PartitionDir
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
 @click.option("--topic-name", metavar="TOPIC", help="The full topic of a truncated name, where it is not known.")
-@click.option("--replace", is_flag=True, help="Set aside the directory that has the name now.")
+@click.option("--replace", is_flag=True, help="Change places with the directory that has the name now.")
+@click.option("--even-last-copy", is_flag=True, help="With --replace: even if that is the last live copy.")
+@click.option("--leader-will-truncate", is_flag=True, help="Even if the leader has less, and truncates it to that.")
 @click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
 @common
@@ -29,6 +36,8 @@ def restore(
     plan_id: str | None,
     topic_name: str | None,
     replace: bool,
+    even_last_copy: bool,
+    leader_will_truncate: bool,
     execute: bool,
     approve: str | None,
 ) -> None:
@@ -43,25 +52,29 @@ def restore(
         except ValueError as e:
             raise UsageError(f"--topic-name: {e}", hint="name the topic as Kafka knows it, in full") from e
 
+    asked = Asked(replace, even_last_copy, leader_will_truncate, topic_name)
+
     def make_plan(session: Session, facts: Facts) -> Plan:
-        marks = session.marks()
         moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()
-        chosen = [
-            d
-            for d in session.dirs
-            if d.log_dir not in session.target.spared
-            and (d.name in names or f"{d.log_dir}/{d.name}" in names or (d.log_dir, d.name) in moved)
-        ]
-        known = {d.name for d in chosen} | {f"{d.log_dir}/{d.name}" for d in chosen}
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise UsageError(f"no directory {missing[0]} in the log dirs", hint="logagent scan lists them")
+        here = [d for d in session.dirs if d.log_dir not in session.target.spared]
         if plan_id is not None and not moved:
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")
-        chosen.sort(key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
-        proposals, refusals = restorations(
-            chosen, session.dirs, facts, marks, session.begun(), new_uuid=new_uuid, replace=replace, topic=topic_name
-        )
-        return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
+        chosen = {(d.log_dir, d.name): d for d in here if (d.log_dir, d.name) in moved}
+        for name in names:
+            found = _named(name, here)
+            if not found:
+                raise UsageError(f"no directory {name} in the log dirs", hint="logagent scan lists them")
+            chosen |= {(d.log_dir, d.name): d for d in found}
+        return plan_restore(session, facts, chosen.values(), asked, approve=approve)
 
     run_plan(call, make_plan, execute=execute)
+
+
+def _named(name: str, dirs: Sequence[PartitionDir]) -> list[PartitionDir]:
+    """The directories of this name or path. One that was marked may be set aside by now, on its way back, under the
+    same UUID: a restore was cut short."""
+    found = [d for d in dirs if name in (d.name, f"{d.log_dir}/{d.name}")]
+    parsed = classify(os.path.basename(name))
+    if found or parsed.kind is not Kind.DELETE or parsed.uuid is None:
+        return found
+    return [d for d in dirs if d.kind is Kind.STRAY and d.uuid == parsed.uuid and d.partition == parsed.partition]

@@ -23,6 +23,8 @@ class Intent:
     """An action about to happen. `topic` is the full name, also where `name` or `new_name` is cut.
 
     `new_dir` is the directory that a rename moves it to where that is not `log_dir` (quarantine before 3.6.1).
+    `through`: (directory, name) that it bears on the way, for a moment (what `restore --replace` displaces).
+    `closed_cleanly`: the broker's last stop before it was a clean one; None where nobody looked.
     """
 
     action: ActionKind
@@ -39,11 +41,19 @@ class Intent:
     approved: bool = False
     checkpoint_entries: tuple[CheckpointEntry, ...] = ()
     new_dir: str | None = None
+    through: tuple[str, str] | None = None
+    closed_cleanly: bool | None = None
 
     @property
     def ends_in(self) -> str:
         """The directory that it lies in after a rename."""
         return self.log_dir if self.new_dir is None else self.new_dir
+
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """(directory, name) of every name that it can bear while it is under way."""
+        after = () if self.new_name is None else ((self.ends_in, self.new_name),)
+        return ((self.log_dir, self.name), *after, *(() if self.through is None else (self.through,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,8 @@ def entry_of(row: sqlite3.Row) -> Entry:
         actor=row["actor"],
         approved=bool(row["approved"]),
         new_dir=text_or_none(row["new_dir"]),
+        through=None if row["through_dir"] is None else (text_of(row["through_dir"]), text_of(row["through_name"])),
+        closed_cleanly=None if row["closed_cleanly"] is None else bool(row["closed_cleanly"]),
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))

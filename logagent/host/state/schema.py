@@ -12,7 +12,7 @@ from urllib.parse import quote
 from logagent.errors import JournalError, UnreadableError
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _BUSY_SECONDS = 10.0
 
 _FIRST = """
@@ -102,7 +102,12 @@ CREATE TABLE clock_jumps (
   delta_ms INTEGER NOT NULL
 );
 """
-_STEPS = (_FIRST, _SECOND)
+_THIRD = """
+ALTER TABLE actions ADD COLUMN through_dir TEXT;
+ALTER TABLE actions ADD COLUMN through_name TEXT;
+ALTER TABLE actions ADD COLUMN closed_cleanly INTEGER;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:

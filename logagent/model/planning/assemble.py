@@ -8,6 +8,7 @@ from dataclasses import replace
 from logagent.model.facts import Facts
 from logagent.model.planning.blast_radius import BlastRadius, blast_radius
 from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, plan_id
+from logagent.model.records import ActionKind
 
 
 def assemble(
@@ -35,6 +36,7 @@ def assemble(
             refused.append(refusal)
     permitted, alone = keep_pairs(permitted, [p for p in proposals if p.makes_room_for is not None])
     refused += alone
+    permitted = _with_their_restores(permitted)
     if approve is not None:
         found = approved_subset(permitted, approve)
         if found is None:
@@ -68,6 +70,14 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
         fact = f"it goes together with {'/'.join(other)}, which was refused"
         refused.append(Refusal(p.dir.log_dir, p.dir.name, "policy", fact, "see that refusal", p.dir.bytes))
     return kept, refused
+
+
+def _with_their_restores(permitted: Sequence[Proposal]) -> list[Proposal]:
+    """Without the marked directories that are taken out of the queue for a restore which does not come."""
+    comes_back = {(p.dir.log_dir, p.dir.name) for p in permitted if p.action is ActionKind.RESTORE}
+    return [
+        p for p in permitted if not p.on_the_way_back or (p.new_dir or p.dir.log_dir, p.new_name or "") in comes_back
+    ]
 
 
 def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposal] | None:

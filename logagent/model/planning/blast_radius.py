@@ -73,7 +73,7 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it. One
     directory is always allowed.
     """
-    counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved]
+    counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
     if not counted:
         return None
     taken = Taken(facts.recent)

@@ -23,7 +23,8 @@ _BECOMES = {
 }
 _ACTS_ON = {
     ActionKind.MARK: (Kind.CURRENT, Kind.FUTURE, Kind.STRAY),
-    ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE),
+    # A marked one only on its way back: the broker would purge what changes places with it.
+    ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE, Kind.DELETE),
     ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
     ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
 }
@@ -105,7 +106,7 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
     """
     if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK):
         return None if p.begun else _stray(p, facts)
-    if p.action not in _RENAMES_AWAY:
+    if p.action not in _RENAMES_AWAY or p.on_the_way_back:
         return None
     ruling = facts.ruling(p.dir)
     if ruling.verdict is Verdict.ORPHAN:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from logagent.model.facts import Facts
-from logagent.model.records import ActionKind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
 
 GuardName = Literal[
     "inside",
@@ -45,7 +45,9 @@ class Proposal:
 
     `new_dir` is the directory that a quarantined one moves to where that is not its log dir (brokers before 3.6.1).
     `approved`: an operator allowed this very directory by plan id in an earlier step. `begun`: something of it is gone.
-    `makes_room_for`: the (log dir, name) of a restore in the same plan; the two happen together or not at all.
+    `makes_room_for`: the (log dir, name) of a restore in the same plan; the two happen together or not at all, and
+    `through` is where what is displaced stands in between. `rebuild_all`: the broker is to rebuild the indexes of all
+    segments of what is restored, not only of those that need it.
     """
 
     action: ActionKind
@@ -60,6 +62,13 @@ class Proposal:
     begun: bool = False
     flags: Flags = Flags()
     makes_room_for: tuple[str, str] | None = None
+    through: tuple[str, str] | None = None
+    rebuild_all: bool = False
+
+    @property
+    def on_the_way_back(self) -> bool:
+        """A marked directory that is set aside first, for what it changes places with must bear no `-delete` name."""
+        return self.action is ActionKind.QUARANTINE and self.dir.kind is Kind.DELETE
 
 
 @dataclass(frozen=True, slots=True)

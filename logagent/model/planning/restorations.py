@@ -1,4 +1,8 @@
-"""What could be restored, before any guard has seen it: `-stray` and `-delete` dirs on their way back."""
+"""What could be restored, before any guard has seen it: `-stray` and `-delete` dirs on their way back.
+
+With `--replace` the partition is current at every moment: a `-delete` dir is set aside first (a broker would purge what
+gets its name), then it changes places with what stands under the name, and that gets a stray name of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import replace as replaced
 
 from logagent.model.facts import Facts
 from logagent.model.naming import names
+from logagent.model.planning.owner import Asked, CopyLook, Owner
 from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.planning.queue import Mark, full_topic
@@ -39,15 +44,15 @@ def restorations(
     facts: Facts,
     marks: Mapping[tuple[str, str], Mark],
     begun: frozenset[tuple[str, str]],
+    copies: Mapping[tuple[str, str], CopyLook],
+    owner: Owner,
+    asked: Asked,
     *,
     new_uuid: NewUuid,
-    replace: bool,
-    topic: str | None = None,
 ) -> tuple[list[Proposal], list[Refusal]]:
     """`-stray` and `-delete` dirs back to their full current names, each one or a refusal with its reason.
 
-    With `replace` what stands under the name in the same log dir is quarantined first. `topic` gives the full name of
-    a cut one that the journal does not know; it must begin with what the directory name still shows.
+    copies: what the disk says of each of them. owner: whose they are.
     """
     proposals: list[Proposal] = []
     refusals: list[Refusal] = []
@@ -55,30 +60,52 @@ def restorations(
     for d in chosen:
         key = (d.log_dir, d.name)
         mark = marks.get(key)
-        name = full_topic(d, mark) or topic
+        name = full_topic(d, mark) or asked.topic
         came_from = mark.came_from if mark is not None else None
         begun_here = d.removal_begun or key in begun
+        copy = copies.get(key)
         refusal = (
-            _cannot_restore(d, name, begun=begun_here) or _homeless(d, came_from, facts) or _not_all_seen(d, facts)
+            _cannot_restore(d, name, begun=begun_here)
+            or _incomplete(d, copy)
+            or _homeless(d, came_from, facts)
+            or _not_all_seen(d, facts)
         )
         if refusal is not None:
             refusals.append(refusal)
             continue
-        assert name is not None and d.partition is not None
+        assert name is not None and d.partition is not None and copy is not None
         target = _name_before(mark) or names.current_name(name, d.partition)
         slot: Slot = (names.classify(target).kind, name, d.partition)
-        refusal = _collision(d, target, slot, standing, home=came_from or d.log_dir, replace=replace)
+        home = came_from or d.log_dir
+        there = standing.by_slot.get(slot)
+        refusal = _collision(d, target, slot, standing, home=home, replace=asked.replace) or owner.refuses(
+            d, name, there, copy, asked, undone=mark is not None and there is None
+        )
         if refusal is not None:
             refusals.append(refusal)
             continue
         standing.taken.add(slot)
-        there = standing.by_slot.get(slot)
-        if there is not None:
-            proposals.append(_make_room(there, d, facts, new_uuid))
-        proposals.append(
-            Proposal(ActionKind.RESTORE, d, "asked for", new_name=target, new_dir=came_from, full_topic=name)
+        rebuild_all = mark is None or not mark.intact or d.kind is Kind.DELETE
+        reason = f"asked for{owner.says(d, name)}; {_reads(copy.rebuild_all if rebuild_all else copy.rebuild_some)}"
+        back = Proposal(
+            ActionKind.RESTORE, d, reason, new_name=target, new_dir=came_from, full_topic=name, rebuild_all=rebuild_all
         )
+        proposals += [back] if there is None else _changing_places(there, back, home, facts, asked, new_uuid)
     return proposals, refusals
+
+
+def _reads(count: int) -> str:
+    return f"the broker reads {count} bytes at its next start, to rebuild its indexes"
+
+
+def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
+    if d.error is not None or copy is None:
+        fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
+        return Refusal(d.log_dir, d.name, "inside", fact, "look at it by hand; logagent leaves it alone", d.bytes)
+    if copy.without_log:
+        fact = f"{copy.without_log[0]} is there, and its .log is not: a removal of it had begun"
+        return Refusal(d.log_dir, d.name, "journal", fact, "the data comes from a replica", d.bytes)
+    return None
 
 
 def _not_all_seen(d: PartitionDir, facts: Facts) -> Refusal | None:
@@ -94,17 +121,28 @@ def _not_all_seen(d: PartitionDir, facts: Facts) -> Refusal | None:
     return None
 
 
-def _make_room(there: PartitionDir, coming: PartitionDir, facts: Facts, new_uuid: NewUuid) -> Proposal:
-    """Quarantine of what stands where `coming` is restored to: --replace is the operator's word for it."""
-    proposal = rename_away(
-        there,
-        is_stray=True,
-        reason=f"makes room for {coming.name}",
-        new_uuid=new_uuid,
-        quarantine_dir=facts.quarantine_dirs.get(there.log_dir),
-        flags=Flags(allow_assigned=True, even_last_copy=True, include_internal=True),
-    )
-    return replaced(proposal, makes_room_for=(coming.log_dir, coming.name))
+def _changing_places(
+    there: PartitionDir, back: Proposal, home: str, facts: Facts, asked: Asked, new_uuid: NewUuid
+) -> list[Proposal]:
+    """`back` takes the place of `there`, which is asked like a deletion; --replace is the operator's word for it."""
+    freely = Flags(allow_assigned=True, even_last_copy=asked.even_last_copy, include_internal=True)
+    quarantine = facts.quarantine_dirs.get(home)
+    steps: list[Proposal] = []
+    if back.dir.kind is Kind.DELETE:
+        assert back.full_topic is not None and back.dir.partition is not None
+        # Under the same UUID, so that it is found again by the name that was asked for.
+        name = names.stray_name(back.full_topic, back.dir.partition, back.dir.uuid or new_uuid())
+        reason = "taken out of the delete queue: the broker would purge what changes places with it"
+        first = Proposal(
+            ActionKind.QUARANTINE, back.dir, reason, name, quarantine, full_topic=back.full_topic, flags=freely
+        )
+        steps.append(first)
+        aside = replaced(back.dir, log_dir=quarantine or back.dir.log_dir, name=name, kind=Kind.STRAY)
+        back = replaced(back, dir=aside, new_dir=home if quarantine is not None else None)
+    coming = (back.dir.log_dir, back.dir.name)
+    reason = f"makes room for {back.dir.name}"
+    away = rename_away(there, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine, flags=freely)
+    return [*steps, replaced(away, makes_room_for=coming, through=coming), back]
 
 
 def _name_before(mark: Mark | None) -> str | None:
@@ -163,7 +201,7 @@ def _collision(
         hint = "a broker does not start with one partition twice"
     elif not replace:
         fact = f"{there.name} exists in this log dir"
-        hint = "add --replace to quarantine what stands there first"
+        hint = "add --replace to set aside what stands there"
     else:
         return None
     return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)

@@ -32,7 +32,7 @@ def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
     assert max(len(name.encode()) for name in names) == 255
     back = host.run("restore", "--json", "--plan", marked.json["plan_id"], "--execute")
     assert back.status == 0 and set(back.outcomes().values()) == {"done"}
-    assert host.partitions() == before
+    host.check_back(before)
     assert host.checkpoints() == checkpoints
 
 
@@ -80,8 +80,12 @@ def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> N
     assert refused.status == 3 and refused.guards() == {name: "policy"}
     assert "--replace" in refused.json["refusals"][0]["hint"]
     assert host.partitions() == before
-    done = host.run("restore", "--json", name, "--replace", "--execute")
-    assert done.status == 0 and done.outcomes() == {"orders-1": "done", name: "done"}
+    refused = host.run("restore", "--json", name, "--replace", "--execute")
+    assert refused.status == 3 and refused.guards()["orders-1"] == "assigned" and refused.deeds == []
+    assert host.partitions() == before
+    done = host.run("restore", "--json", name, "--replace", "--even-last-copy", "--execute")
+    aside = name.replace("-delete", "-stray")
+    assert done.status == 0 and done.outcomes() == {"orders-1": "done", name: "done", aside: "done"}
     assert (host.d2 / "orders-1" / "00000000000000000000.log").stat().st_size > 0
     (aside,) = host.find("orders-1.", "-stray")
     assert (host.d2 / aside / "00000000000000000000.log").stat().st_size == 0
@@ -118,7 +122,7 @@ def test_a_future_log_goes_and_comes_back_as_one(host: CliHost) -> None:
     assert gone.outcomes() == {future: "done"}
     (name,) = host.find("shipments-1.", "-delete")
     assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
-    assert host.partitions() == before
+    host.check_back(before)
 
 
 def test_nothing_is_restored_while_the_partition_may_be_current_elsewhere(host: CliHost) -> None:

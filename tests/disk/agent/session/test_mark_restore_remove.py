@@ -341,5 +341,5 @@ def test_a_refused_restore_sets_nothing_aside(root: Path) -> None:
     (root / "d1" / stray / "partition.metadata").write_text("not what it should be")
     status, document = in_process(root, ["restore", stray, "--replace", "--execute"])
     assert status == 3 and document["actions"] == []
-    assert {r["name"]: r["guard"] for r in document["refusals"]} == {stray: "inside", "orders-0": "policy"}
+    assert {r["name"]: r["guard"] for r in document["refusals"]} == {stray: "inside"}
     assert names(root) == before

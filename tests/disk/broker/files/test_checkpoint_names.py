@@ -11,14 +11,15 @@ import pytest
 from logagent.agent.clock import SystemClock
 from logagent.agent.execute.checkpoints import entries_to_drop
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.session import new_uuid
+from logagent.agent.session.plan_restore import plan_restore
 from logagent.agent.session.target import resolve_target
 from logagent.broker.files.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.config import load
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.model.planning.owner import Asked
+from logagent.model.planning.plan import action_id
 from logagent.model.planning.proposals import rename_away
-from logagent.model.planning.restorations import restorations
 from logagent.model.records import ActionKind, Outcome, TopicPartition
 from tests.cli_host import FREELY, CliHost
 
@@ -94,10 +95,12 @@ def test_a_partition_is_not_restored_while_a_log_dir_is_not_looked_at(host: CliH
 
 
 def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> None:
-    """A SIGTERM between the two renames: the partition would be gone from its place, and nothing in it."""
+    """A SIGTERM right before the exchange: the partition stays in its place."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     (name,) = host.find("orders-1.", "-delete")
-    shutil.copytree(host.d2 / name, host.d2 / "orders-1")
+    standing = host.d2 / "orders-1"
+    shutil.copytree(host.d2 / name, standing)
+    inode = standing.stat().st_ino
     settings = load(host.toml).settings
     state = str(host.state)
     with open_session(
@@ -105,13 +108,14 @@ def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> No
     ) as session:
         session.read_assignments()
         session.take_inventory()
-        facts = session.facts()
         chosen = [d for d in session.dirs if d.name == name]
-        proposals, _ = restorations(
-            chosen, session.dirs, facts, session.marks(), session.begun(), new_uuid=new_uuid, replace=True
-        )
-        plan = session.plan(proposals, facts=facts)
-        assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.RESTORE]
+        plan = plan_restore(session, session.facts(), chosen, Asked(replace=True, even_last_copy=True))
+        assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.QUARANTINE, ActionKind.RESTORE]
         execution = session.log_manager(stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
-    assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
-    assert host.find("orders-1") != [] and (host.d2 / "orders-1").is_dir()
+    outcomes = [execution.results[action_id(p)].outcome for p in plan.actions]
+    assert outcomes == [Outcome.DONE, Outcome.SKIPPED, Outcome.SKIPPED]
+    assert standing.stat().st_ino == inode
+    # Under the name that was asked for it is found again.
+    again = host.run("restore", "--json", name, "--replace", "--even-last-copy", "--execute")
+    assert again.status == 0 and set(again.outcomes().values()) == {"done"}
+    assert standing.stat().st_ino != inode

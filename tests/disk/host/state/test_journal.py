@@ -285,6 +285,8 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         for table in ("host", "clock_doubt", "clock_jumps"):
             db.execute(f"DROP TABLE {table}")
+        for column in ("through_dir", "through_name", "closed_cleanly"):
+            db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
         db.execute("PRAGMA user_version=1")
     db.close()
     with Journal.open_read_only(str(tmp_path)) as journal:
@@ -416,3 +418,23 @@ def test_the_file_is_for_owner_and_group_only(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert modes == {0o640}
+
+
+def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Path) -> None:
+    with Journal.open(str(tmp_path)) as journal:
+        (number,) = journal.begin([intent()], 1)
+        journal.finish([(number, Outcome.DONE, None)], 2)
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    for column in ("through_dir", "through_name", "closed_cleanly"):
+        db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
+    db.execute("PRAGMA user_version=2")
+    db.commit()
+    db.close()
+    with Journal.open_read_only(str(tmp_path)) as journal:
+        (old,) = journal.history()
+        assert old.intent == intent()
+    through = ("/data/d1", f"orders-0.{'1' * 32}-stray")
+    with Journal.open(str(tmp_path)) as journal:
+        assert journal.history() == [old]
+        journal.begin([replace(intent(), through=through, closed_cleanly=True)], 3)
+        assert (journal.history()[1].intent.through, journal.history()[1].intent.closed_cleanly) == (through, True)

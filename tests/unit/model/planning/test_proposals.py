@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.facts import Facts
 from logagent.model.naming.names import classify
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.plan import Proposal, Refusal
@@ -27,7 +25,6 @@ from logagent.model.planning.proposals import (
     strays,
 )
 from logagent.model.planning.queue import Attempts, Mark, build_queue
-from logagent.model.planning.restorations import restorations
 from logagent.model.records import (
     ActionKind,
     Health,
@@ -221,139 +218,3 @@ def test_only_orphans_are_proposed() -> None:
     dirs = [directory(n) for n in ("orders-0", "orders-1", MARKED, STRAY)]
     seen = facts(orphans=[(LOG_DIR, MARKED), (LOG_DIR, STRAY)])
     assert orphans(dirs, seen, sighting(9, 0), AGES, new_uuid) == ([], [])
-
-
-# What comes back
-
-
-def restored(
-    chosen: list[PartitionDir],
-    others: tuple[PartitionDir, ...] = (),
-    *,
-    marks: dict[tuple[str, str], Mark] | None = None,
-    begun: frozenset[tuple[str, str]] = frozenset(),
-    replace: bool = False,
-    topic: str | None = None,
-    seen: Facts | None = None,
-) -> tuple[list[Proposal], list[Refusal]]:
-    return restorations(
-        chosen, [*chosen, *others], seen or facts(), marks or {}, begun, new_uuid=new_uuid, replace=replace, topic=topic
-    )
-
-
-@pytest.mark.parametrize("name", [STRAY, MARKED])
-def test_it_gets_its_name_back(name: str) -> None:
-    ((p,), refusals) = restored([directory(name)])
-    assert refusals == []
-    assert (p.action, p.new_name, p.new_dir, p.full_topic) == (ActionKind.RESTORE, "orders-0", None, "orders")
-
-
-def test_to_the_letter() -> None:
-    marks = {(LOG_DIR, f"zzz-1.{HEX}-stray"): Mark(NOW, "zzz", old_name="zzz-01")}
-    ((p,), _) = restored([directory(f"zzz-1.{HEX}-stray")], marks=marks)
-    assert p.new_name == "zzz-01"
-
-
-def test_a_future_log_becomes_one_again() -> None:
-    future = f"orders-0.{HEX}-future"
-    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=future)}
-    ((p,), _) = restored([directory(MARKED)], (directory("orders-0", inode=3),), marks=marks)
-    assert p.new_name == future
-
-
-LONG = "t" * 249
-CUT = f"{'t' * 213}-0.{HEX}-delete"
-
-
-def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
-    found = directory(CUT, truncated=True)
-    assert found.truncated and len(CUT) == 255
-    _, (refusal,) = restored([found])
-    assert "--topic-name" in refusal.hint
-    ((p,), _) = restored([found], marks={(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
-    assert p.new_name == f"{LONG}-0"
-    ((p,), _) = restored([found], topic=LONG)
-    assert p.new_name == f"{LONG}-0"
-    _, (refusal,) = restored([found], topic="u" * 249)
-    assert "does not begin with" in refusal.fact
-
-
-@pytest.mark.parametrize(
-    ("found", "guard", "says"),
-    [
-        (directory("orders-0"), "policy", "it is a current dir"),
-        (directory("lost+found"), "policy", "it is a invalid dir"),
-        (directory(STRAY, segments=0), "policy", "no segment is left"),
-    ],
-)
-def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> None:
-    proposals, (refusal,) = restored([found])
-    assert proposals == []
-    assert (refusal.guard, refusal.name) == (guard, found.name)
-    assert says in refusal.fact
-
-
-def test_not_once_its_removal_has_begun() -> None:
-    by_the_journal = restored([directory(STRAY)], begun=frozenset({(LOG_DIR, STRAY)}))
-    by_the_disk = restored([directory(STRAY, removal_begun=True)])
-    for _, (refusal,) in (by_the_journal, by_the_disk):
-        assert refusal.guard == "journal" and "begun" in refusal.fact
-
-
-def test_not_while_a_log_dir_is_offline() -> None:
-    dead = log_dir("/data/d2", health=Health.OFFLINE, health_reason="EIO")
-    _, (refusal,) = restored([directory(STRAY)], seen=facts(log_dir(), dead))
-    assert refusal.guard == "online" and "/data/d2" in refusal.fact
-
-
-def test_not_over_what_stands_there_unless_that_is_set_aside_first() -> None:
-    there = directory("orders-0", inode=3, topic_id="EEEEEEEEEEEEEEEEEEEEEA")
-    _, (refusal,) = restored([directory(STRAY)], (there,))
-    assert "--replace" in refusal.hint
-    (away, back), refusals = restored([directory(STRAY)], (there,), replace=True)
-    assert refusals == []
-    assert (away.action, away.dir.name, away.makes_room_for) == (ActionKind.QUARANTINE, "orders-0", (LOG_DIR, STRAY))
-    assert away.flags.allow_assigned and away.flags.even_last_copy and away.flags.include_internal
-    assert (back.action, back.new_name) == (ActionKind.RESTORE, "orders-0")
-
-
-@pytest.mark.parametrize("replace_it", [False, True])
-@pytest.mark.parametrize(
-    "there",
-    [
-        directory("orders-0", log_dir="/data/d2", topic_id="EEEEEEEEEEEEEEEEEEEEEA"),
-        directory("renamed-0", inode=3),
-    ],
-    ids=["the name in another log dir", "the incarnation under another name"],
-)
-def test_never_twice_on_this_host(there: PartitionDir, replace_it: bool) -> None:
-    proposals, (refusal,) = restored([directory(STRAY)], (there,), replace=replace_it)
-    assert proposals == [] and there.name in refusal.fact
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("zzz-1", "zzz-01"), ("zzz-+1", "zzz-1"), (f"zzz-1.{HEX}-future", f"zzz-1.{HEX[::-1]}-future")],
-)
-def test_two_spellings_of_one_partition_do_not_both_come_back(one: str, other: str) -> None:
-    """A broker starts neither with two current nor with two future logs of one partition."""
-    dirs = [
-        directory(f"zzz-1.{n * 32}-stray", inode=int(n), topic_id=n * 22, log_dir=f"/data/d{n}") for n in ("1", "2")
-    ]
-    marks = {(d.log_dir, d.name): Mark(NOW, "zzz", old_name=name) for d, name in zip(dirs, (one, other), strict=True)}
-    proposals, (refusal,) = restored(dirs, marks=marks)
-    assert [p.new_name for p in proposals] == [one]
-    assert "already restored" in refusal.fact
-    standing = directory(one, inode=9, topic_id="9" * 22, log_dir="/data/d3")
-    proposals, refusals = restored(dirs[1:], (standing,), marks=marks)
-    assert proposals == [] and one in refusals[0].fact
-
-
-def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
-    quarantine = log_dir("/quarantine", quarantine=True)
-    found = replace(directory(STRAY), log_dir="/quarantine")
-    _, (refusal,) = restored([found], seen=facts(log_dir(), quarantine))
-    assert refusal.guard == "journal"
-    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", came_from=LOG_DIR)}
-    ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
-    assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")

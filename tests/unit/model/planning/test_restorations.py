@@ -1,0 +1,278 @@
+"""What comes back, under which name, in whose place, and what is refused before any guard has seen it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from logagent.model.assignments.covered import EpochEnd, LogLook
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.facts import Facts
+from logagent.model.planning.owner import Asked, CopyLook, Owner
+from logagent.model.planning.plan import Proposal, Refusal
+from logagent.model.planning.queue import Mark
+from logagent.model.planning.restorations import restorations
+from logagent.model.records import ActionKind, Health, Kind, PartitionDir
+from tests.hosts import CLUSTER, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
+
+STRAY = f"orders-0.{HEX}-stray"
+MARKED = f"orders-0.{HEX}-delete"
+OTHER_ID = "EEEEEEEEEEEEEEEEEEEEEA"
+NOTHING = Asked()
+NOBODY = Owner()
+COPY = CopyLook(LogLook(0, 100, ((3, 0),)))
+
+
+def restored(
+    chosen: list[PartitionDir],
+    others: tuple[PartitionDir, ...] = (),
+    *,
+    marks: dict[tuple[str, str], Mark] | None = None,
+    begun: frozenset[tuple[str, str]] = frozenset(),
+    asked: Asked = NOTHING,
+    seen: Facts | None = None,
+    copy: CopyLook = COPY,
+    owner: Owner = NOBODY,
+) -> tuple[list[Proposal], list[Refusal]]:
+    copies = {(d.log_dir, d.name): copy for d in chosen}
+    everything = [*chosen, *others]
+    known = marks or {}
+    return restorations(
+        chosen, everything, seen or facts(), known, begun, copies, owner, asked, new_uuid=lambda: HEX[::-1]
+    )
+
+
+@pytest.mark.parametrize("name", [STRAY, MARKED])
+def test_it_gets_its_name_back(name: str) -> None:
+    ((p,), refusals) = restored([directory(name)])
+    assert refusals == []
+    assert (p.action, p.new_name, p.new_dir, p.full_topic) == (ActionKind.RESTORE, "orders-0", None, "orders")
+
+
+def test_to_the_letter() -> None:
+    marks = {(LOG_DIR, f"zzz-1.{HEX}-stray"): Mark(NOW, "zzz", old_name="zzz-01")}
+    ((p,), _) = restored([directory(f"zzz-1.{HEX}-stray")], marks=marks)
+    assert p.new_name == "zzz-01"
+
+
+def test_a_future_log_becomes_one_again() -> None:
+    future = f"orders-0.{HEX}-future"
+    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=future)}
+    ((p,), _) = restored([directory(MARKED)], (directory("orders-0", inode=3),), marks=marks)
+    assert p.new_name == future
+
+
+LONG = "t" * 249
+CUT = f"{'t' * 213}-0.{HEX}-delete"
+
+
+def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
+    found = directory(CUT, truncated=True)
+    assert found.truncated and len(CUT) == 255
+    _, (refusal,) = restored([found])
+    assert "--topic-name" in refusal.hint
+    ((p,), _) = restored([found], marks={(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
+    assert p.new_name == f"{LONG}-0"
+    ((p,), _) = restored([found], asked=Asked(topic=LONG))
+    assert p.new_name == f"{LONG}-0"
+    _, (refusal,) = restored([found], asked=Asked(topic="u" * 249))
+    assert "does not begin with" in refusal.fact
+
+
+@pytest.mark.parametrize(
+    ("found", "guard", "says"),
+    [
+        (directory("orders-0"), "policy", "it is a current dir"),
+        (directory("lost+found"), "policy", "it is a invalid dir"),
+        (directory(STRAY, segments=0), "policy", "no segment is left"),
+    ],
+)
+def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> None:
+    proposals, (refusal,) = restored([found])
+    assert proposals == []
+    assert (refusal.guard, refusal.name) == (guard, found.name)
+    assert says in refusal.fact
+
+
+def test_not_once_its_removal_has_begun() -> None:
+    by_the_journal = restored([directory(STRAY)], begun=frozenset({(LOG_DIR, STRAY)}))
+    by_the_disk = restored([directory(STRAY, removal_begun=True)])
+    for _, (refusal,) in (by_the_journal, by_the_disk):
+        assert refusal.guard == "journal" and "begun" in refusal.fact
+
+
+def test_not_while_a_log_dir_is_offline() -> None:
+    dead = log_dir("/data/d2", health=Health.OFFLINE, health_reason="EIO")
+    _, (refusal,) = restored([directory(STRAY)], seen=facts(log_dir(), dead))
+    assert refusal.guard == "online" and "/data/d2" in refusal.fact
+
+
+def test_not_over_what_stands_there_unless_that_is_set_aside_first() -> None:
+    there = directory("orders-0", inode=3)
+    _, (refusal,) = restored([directory(STRAY)], (there,))
+    assert "--replace" in refusal.hint
+    (away, back), refusals = restored([directory(STRAY)], (there,), asked=Asked(replace=True))
+    assert refusals == []
+    assert (away.action, away.dir.name, away.makes_room_for) == (ActionKind.QUARANTINE, "orders-0", (LOG_DIR, STRAY))
+    assert away.through == (LOG_DIR, STRAY) and away.new_name == f"orders-0.{HEX[::-1]}-stray"
+    assert away.flags.allow_assigned and away.flags.include_internal and not away.flags.even_last_copy
+    assert (back.action, back.new_name) == (ActionKind.RESTORE, "orders-0")
+    (away, _), _ = restored([directory(STRAY)], (there,), asked=Asked(replace=True, even_last_copy=True))
+    assert away.flags.even_last_copy
+
+
+def test_what_is_displaced_never_bears_a_name_that_a_broker_purges() -> None:
+    there = directory("orders-0", inode=3)
+    (first, away, back), _ = restored([directory(MARKED)], (there,), asked=Asked(replace=True))
+    assert (first.action, first.dir.name, first.new_name) == (ActionKind.QUARANTINE, MARKED, STRAY)
+    assert away.makes_room_for == away.through == (LOG_DIR, STRAY)
+    assert (back.dir.name, back.dir.kind, back.new_name) == (STRAY, Kind.STRAY, "orders-0")
+    old = facts(log_dir(), log_dir("/quarantine", quarantine=True), quarantine_dirs={LOG_DIR: "/quarantine"})
+    (first, away, back), _ = restored([directory(MARKED)], (there,), asked=Asked(replace=True), seen=old)
+    assert (first.new_dir, away.new_dir, back.dir.log_dir, back.new_dir) == (*["/quarantine"] * 3, LOG_DIR)
+
+
+# Which indexes go
+
+
+@pytest.mark.parametrize(
+    ("name", "mark", "every"),
+    [
+        (STRAY, Mark(NOW, "orders", intact=True), False),
+        (STRAY, Mark(NOW, "orders"), True),
+        (STRAY, None, True),
+        (MARKED, Mark(NOW, "orders", intact=True), True),
+    ],
+)
+def test_all_indexes_are_rebuilt_unless_it_was_closed_cleanly_and_never_marked(
+    name: str, mark: Mark | None, every: bool
+) -> None:
+    copy = replace(COPY, rebuild_some=10, rebuild_all=1000)
+    ((p,), _) = restored([directory(name)], marks={} if mark is None else {(LOG_DIR, name): mark}, copy=copy)
+    assert p.rebuild_all is every
+    assert f"reads {1000 if every else 10} bytes" in p.reason
+
+
+def test_not_half_a_directory() -> None:
+    _, (refusal,) = restored([directory(STRAY)], copy=replace(COPY, without_log=("00000000000000000000.index",)))
+    assert refusal.guard == "journal" and "removal of it had begun" in refusal.fact
+
+
+# Whose it is
+
+
+def image(*topics: Topic) -> AssignmentImage:
+    return make_image(topics, source=Source.KRAFT_LOG, cluster_id=CLUSTER, at_ms=NOW, known_until_ms=NOW, complete=True)
+
+
+def living(topic_id: str | None = TOPIC_ID, replicas: tuple[int, ...] = (1,), name: str = "orders") -> Owner:
+    return Owner(image(Topic(name, topic_id, {0: PartitionAssignment(replicas, replicas)})), 1)
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+@pytest.mark.parametrize("has", [OTHER_ID, None])
+def test_another_incarnation_does_not_take_the_name(has: str | None, replacing: bool) -> None:
+    others = (directory("orders-0", inode=3),) if replacing else ()
+    found = directory(STRAY, topic_id=has)
+    proposals, (refusal,) = restored([found], others, asked=Asked(replace=True), owner=living())
+    assert proposals == [] and refusal.guard == "assigned"
+    assert f"topic orders lives with {TOPIC_ID}" in refusal.fact
+
+
+def test_nor_the_id_of_another_topic() -> None:
+    _, (refusal,) = restored([directory(STRAY)], owner=living(name="payments"))
+    assert refusal.guard == "assigned" and "topic payments" in refusal.fact
+
+
+@pytest.mark.parametrize("has", [OTHER_ID, None])
+def test_without_assignments_only_the_same_incarnation_takes_a_place(has: str | None) -> None:
+    there = directory("orders-0", inode=3, topic_id=has)
+    _, (refusal,) = restored([directory(STRAY)], (there,), asked=Asked(replace=True))
+    assert refusal.guard == "assigned" and "no assignments" in refusal.fact
+    ((p,), _) = restored([directory(STRAY)])
+    assert "whose it is cannot be told" in p.reason
+
+
+@pytest.mark.parametrize("owner", [living(replicas=(2, 3)), Owner(image(), 1)])
+def test_one_that_is_not_assigned_comes_back_with_a_word(owner: Owner) -> None:
+    ((p,), _) = restored([directory(STRAY)], owner=owner)
+    assert "sets it aside again" in p.reason
+    ((p,), _) = restored([directory(STRAY)], owner=living())
+    assert "sets it aside again" not in p.reason
+
+
+END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "isr", "allowed"),
+    [
+        (END_OF_LEADER, (1, 2), False),
+        (replace(END_OF_LEADER, end_offset=100), (1, 2), True),
+        (None, (1, 2), False),
+        (END_OF_LEADER, (1,), True),
+    ],
+)
+def test_a_copy_that_its_leader_would_truncate(answer: EpochEnd | None, isr: tuple[int, ...], allowed: bool) -> None:
+    led = living(replicas=isr)
+    owner = replace(led, leaders={} if answer is None else {(LOG_DIR, STRAY): answer})
+    proposals, refusals = restored([directory(STRAY)], owner=owner)
+    assert bool(proposals) is allowed and bool(refusals) is not allowed
+    if refusals:
+        assert "--leader-will-truncate" in refusals[0].hint and "ends at offset 100" in refusals[0].fact
+        assert answer is None or "ends it at 99" in refusals[0].fact
+    (_, refusals) = restored([directory(STRAY)], owner=owner, asked=Asked(leader_will_truncate=True))
+    assert refusals == []
+
+
+def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -> None:
+    marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
+    (proposals, _) = restored([directory(STRAY)], marks=marks, owner=living(replicas=(1, 2)))
+    assert len(proposals) == 1
+    there = directory("orders-0", inode=3)
+    asked = Asked(replace=True)
+    (_, (refusal,)) = restored([directory(STRAY)], (there,), marks=marks, owner=living(replicas=(1, 2)), asked=asked)
+    assert "nobody was asked" in refusal.fact
+
+
+@pytest.mark.parametrize("replace_it", [False, True])
+@pytest.mark.parametrize(
+    "there",
+    [
+        directory("orders-0", log_dir="/data/d2", topic_id="EEEEEEEEEEEEEEEEEEEEEA"),
+        directory("renamed-0", inode=3),
+    ],
+    ids=["the name in another log dir", "the incarnation under another name"],
+)
+def test_never_twice_on_this_host(there: PartitionDir, replace_it: bool) -> None:
+    proposals, (refusal,) = restored([directory(STRAY)], (there,), asked=Asked(replace=replace_it))
+    assert proposals == [] and there.name in refusal.fact
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("zzz-1", "zzz-01"), ("zzz-+1", "zzz-1"), (f"zzz-1.{HEX}-future", f"zzz-1.{HEX[::-1]}-future")],
+)
+def test_two_spellings_of_one_partition_do_not_both_come_back(one: str, other: str) -> None:
+    """A broker starts neither with two current nor with two future logs of one partition."""
+    dirs = [
+        directory(f"zzz-1.{n * 32}-stray", inode=int(n), topic_id=n * 22, log_dir=f"/data/d{n}") for n in ("1", "2")
+    ]
+    marks = {(d.log_dir, d.name): Mark(NOW, "zzz", old_name=name) for d, name in zip(dirs, (one, other), strict=True)}
+    proposals, (refusal,) = restored(dirs, marks=marks)
+    assert [p.new_name for p in proposals] == [one]
+    assert "already restored" in refusal.fact
+    standing = directory(one, inode=9, topic_id="9" * 22, log_dir="/data/d3")
+    proposals, refusals = restored(dirs[1:], (standing,), marks=marks)
+    assert proposals == [] and one in refusals[0].fact
+
+
+def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
+    quarantine = log_dir("/quarantine", quarantine=True)
+    found = replace(directory(STRAY), log_dir="/quarantine")
+    _, (refusal,) = restored([found], seen=facts(log_dir(), quarantine))
+    assert refusal.guard == "journal"
+    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", came_from=LOG_DIR)}
+    ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
+    assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")
