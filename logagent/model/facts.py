@@ -78,7 +78,7 @@ class Rulings(Mapping[tuple[str, str], Ruling]):
 
 @dataclass(frozen=True, slots=True)
 class RecentAction:
-    """A directory that was renamed or removed by us in the last 24 hours.
+    """A directory that was renamed or removed by us in the last 24 hours, or (`restored`) that came back.
 
     `topic_id` and `partition` tell it from another one that got its inode after it was gone.
     """
@@ -88,6 +88,7 @@ class RecentAction:
     partition: int | None
     bytes: int
     approved: bool
+    restored: bool = False
 
 
 class Keys:

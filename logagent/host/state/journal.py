@@ -112,10 +112,12 @@ class Journal(JournalStore):
         )
 
     def taken_since(self, at_ms: int) -> tuple[RecentAction, ...]:
-        """What was renamed away or removed (or was about to be) at or after `at_ms`: what the blast radius counts."""
+        """What was renamed away or removed (or was about to be) at or after `at_ms`, and what came back, in that order:
+        what the blast radius counts."""
         sql = (
-            "SELECT device, inode, topic_id, partition, bytes, approved FROM actions WHERE at_ms>=?"
-            f" AND action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
+            "SELECT device, inode, topic_id, partition, bytes, approved, action FROM actions WHERE at_ms>=?"
+            f" AND (action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
+            " OR action='restore' AND outcome='done') ORDER BY id"
         )
         with self._lock, as_journal_error(self.path):
             rows = self._db.execute(sql, (at_ms, *(action.value for action in _TAKES_AWAY)))
@@ -126,6 +128,7 @@ class Journal(JournalStore):
                     partition=r["partition"],
                     bytes=r["bytes"],
                     approved=bool(r["approved"]),
+                    restored=r["action"] == ActionKind.RESTORE,
                 )
                 for r in rows
             )

@@ -21,7 +21,8 @@ class Taken:
 
     A directory keeps its inode over renames; the topic id and the partition tell it from the next one that gets that
     inode. A removal that was interrupted may have taken the topic id: then inode and partition have to do. sizes: the
-    largest that was seen of each. approved: those that an operator allowed.
+    largest that was seen of each. approved: those that an operator allowed, and that did not come back since: an
+    approval ends with a restore.
     """
 
     def __init__(self, recent: Iterable[RecentAction]) -> None:
@@ -31,6 +32,9 @@ class Taken:
         self.approved: set[Key] = set()
         for r in rows:
             key = self._key(r.identity, r.topic_id, r.partition)
+            if r.restored:
+                self.approved.discard(key)
+                continue
             self.sizes[key] = max(r.bytes, self.sizes.get(key, 0))
             if r.approved:
                 self.approved.add(key)
@@ -70,17 +74,19 @@ class BlastRadius:
 def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
     """Why the plan as a whole is refused; None where it is within `limits`.
 
-    A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it. One
-    directory is always allowed.
+    A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it: for
+    what follows from that. One that bears its own name (again, however it came back) counts, whatever was approved of
+    it before. One directory is always allowed.
     """
     counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
     if not counted:
         return None
     taken = Taken(facts.recent)
-    sizes = {key: size for key, size in taken.sizes.items() if key not in taken.approved}
+    approved = taken.approved - {taken.key(p.dir) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+    sizes = {key: size for key, size in taken.sizes.items() if key not in approved}
     for p in counted:
         key = taken.key(p.dir)
-        if key not in taken.approved:
+        if key not in approved:
             sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
     fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
     if fact is None:

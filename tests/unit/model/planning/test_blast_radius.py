@@ -151,3 +151,28 @@ def test_what_is_taken_is_never_more_than_what_there_was(
     done = tuple(RecentAction(Identity(d, i), topic, p, size, False) for d, i, topic, p, size in history)
     count, size = had(dirs, Taken(done))
     assert blast_radius(proposals, host(count, size, done), BlastRadius(10**6, 1.0)) is None
+
+
+def away(number: int) -> Proposal:
+    return proposal(ActionKind.MARK, directory(f"orders-{number}", inode=number))
+
+
+def test_an_approval_ends_with_a_restore() -> None:
+    """Thirty were set aside with approval and restored: to delete them is another plan, and needs its own."""
+    approved = [recent(n, approved=True) for n in range(30)]
+    back = [replace(recent(n), restored=True) for n in range(30)]
+    deleting = [away(n) for n in range(30)]
+    assert blast_radius(deleting, host(done=(*approved, *back)), LIMITS) is not None
+    # Nor where somebody else gave them their names back, of which the journal knows nothing.
+    assert blast_radius(deleting, host(done=tuple(approved)), LIMITS) is not None
+    # What follows from the approved deed itself is covered, also where that was approved again later.
+    again = [recent(n, approved=True) for n in range(30)]
+    removing = [remove(n) for n in range(30)]
+    assert blast_radius(removing, host(done=tuple(approved)), LIMITS) is None
+    assert blast_radius(removing, host(done=(*approved, *back)), LIMITS) is not None
+    assert blast_radius(removing, host(done=(*approved, *back, *again)), LIMITS) is None
+
+
+def test_what_came_back_counts_no_second_time() -> None:
+    back = tuple(replace(recent(n), restored=True) for n in range(30))
+    assert Taken(back).sizes == {} and blast_radius([away(100), away(101)], host(done=back), LIMITS) is None
