@@ -14,7 +14,7 @@ from logagent.model.records import Identity
 
 
 class Place(NamedTuple):
-    """A directory under its name, and which one it is meant to be; `check` raises for its descriptor where it is not."""
+    """A directory under its name, and which one it is meant to be (`check` raises where it is not)."""
 
     log_dir: OpenLogDir
     name: str
