@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.naming.names import classify
 from logagent.model.planning.guards import assigned
-from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.proposals import (
     Ages,
     compile_topics,
