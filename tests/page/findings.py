@@ -39,6 +39,16 @@ def orphans(fleet: Fleet) -> list[Row]:
     return sorted(rows, key=lambda row: -row["bytes"])
 
 
+def undecided(fleet: Fleet) -> list[Row]:
+    """A few of the directories above, of which nothing could be proven."""
+    reasons = ("no-topic-id", "sources-disagree", "stale-assignments")
+    rows = [{**row, "agent_verdict": "unknown"} for row in orphans(fleet)[:7]]
+    return sorted(
+        ({**row, "reason": reasons[number % 3]} for number, row in enumerate(rows)),
+        key=lambda row: (row["reason"], -row["bytes"]),
+    )
+
+
 def leftovers(fleet: Fleet) -> list[Row]:
     rows = []
     for number in range(60):

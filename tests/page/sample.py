@@ -43,6 +43,7 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
             ],
         ),
         "leftovers": table("leftovers", findings.leftovers(fleet)),
+        "undecided": table("undecided", findings.undecided(fleet)),
         "duplicates": table(
             "duplicates",
             [

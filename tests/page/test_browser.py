@@ -97,21 +97,17 @@ def test_a_host_leads_to_its_log_dirs_and_a_filter_can_be_taken_off(open_page: O
     assert len(column(page, "usage_log_dirs", 0)) > 3
 
 
-def test_links_from_bars_map_and_address_filter_too(open_page: Open, fleet_page: Path) -> None:
+def test_links_from_bars_and_the_address_filter_too(open_page: Open, fleet_page: Path) -> None:
     page = open_page(fleet_page)
     bar = section(page, "usage_log_dirs").locator(".bars a").first
     host, _, log_dir = str(bar.text_content()).partition(": ")
     bar.click()
     expect(page.locator("#h-usage_log_dirs")).to_be_focused()
     assert (column(page, "usage_log_dirs", 0), column(page, "usage_log_dirs", 1)) == ([host], [log_dir])
-    page.locator(".map.wide a").nth(4).click()
-    expect(page.locator("#h-usage_topics")).to_be_focused()
-    topics = column(page, "usage_topics", 0)
-    assert len(topics) == 1
     again = open_page(fleet_page)
     again.goto(page.url)
     again.reload()
-    assert column(again, "usage_topics", 0) == topics
+    assert (column(again, "usage_log_dirs", 0), column(again, "usage_log_dirs", 1)) == ([host], [log_dir])
 
 
 def test_the_keyboard_is_enough(open_page: Open, fleet_page: Path) -> None:
@@ -124,18 +120,11 @@ def test_the_keyboard_is_enough(open_page: Open, fleet_page: Path) -> None:
     button.focus()
     page.keyboard.press("Enter")
     expect(page.locator("#t-orphans th[data-k=age_seconds]")).to_have_attribute("aria-sort", "descending")
-    cells = section(page, "usage_topics").locator(".map.wide a")
-    cells.first.focus()
-    page.keyboard.press("ArrowRight")
-    expect(cells.first).not_to_be_focused()
-    moved = page.evaluate("document.activeElement.querySelector('title').textContent")
-    expect(page.locator("#usage_topics .said")).to_have_text(moved)
-    page.keyboard.press("Home")
-    expect(cells.first).to_be_focused()
-    assert page.locator(".map.wide a[tabindex='0']").count() == 1
+    bar = section(page, "usage_log_dirs").locator(".bars a").first
+    bar.focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#h-usage_topics")).to_be_focused()
-    assert len(column(page, "usage_topics", 0)) == 1
+    expect(page.locator("#h-usage_log_dirs")).to_be_focused()
+    assert len(column(page, "usage_log_dirs", 0)) == 1
 
 
 def test_every_scrolling_table_takes_the_focus(open_page: Open, fleet_page: Path) -> None:

@@ -79,6 +79,13 @@ WORDS: dict[str, Words] = {
         "by topic and partition",
         "Every assigned replica was found on the disks of its broker, on the hosts that could be asked.",
     ),
+    "undecided": Words(
+        "Undecided directories",
+        "Not where the assignments have them, and yet no orphan: what would prove it is missing or contradicts itself."
+        " They are never acted on.",
+        "by reason, largest first",
+        "Every directory on the hosts that reported was decided.",
+    ),
     "duplicates": Words(
         "Duplicates",
         "The same partition in two log dirs of one host: older brokers refuse to start with it.",
@@ -111,6 +118,7 @@ NAVIGATION: tuple[tuple[str, str], ...] = (
     ("growth", "Growth"),
     ("orphans", "Orphans"),
     ("leftovers", "Leftovers"),
+    ("undecided", "Undecided"),
     ("missing_replicas", "Missing"),
     ("duplicates", "Duplicates"),
     ("deletion_progress", "Deletion"),
