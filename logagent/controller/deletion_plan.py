@@ -140,6 +140,9 @@ def _too_many(chosen: Sequence[LivingTopic], living: Sequence[LivingTopic]) -> l
     if len(chosen) > max(1.0, MAX_FRACTION * len(living)):
         why.append(f"{len(chosen)} of the cluster's {len(living)} topics are more than {MAX_FRACTION:.0%}")
     size, whole = sum(t.bytes or 0 for t in chosen), sum(t.bytes or 0 for t in living)
+    unsized = sum(t.bytes is None for t in chosen)
+    if unsized:
+        why.append(f"the size of {unsized} of them is not known: no snapshot of a host shows them")
     if size > MAX_FRACTION * whole:
         why.append(f"{size} of the cluster's {whole} bytes are more than {MAX_FRACTION:.0%}")
     return why

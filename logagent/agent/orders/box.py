@@ -146,8 +146,12 @@ class OrderBox:
                 handled |= keys
                 continue
             handled |= keys
-            obeyed += self._obey_one(memory, s, session, facts, stop, renames_only)
+            done = self._obey_one(memory, s, session, facts, stop, renames_only)
             memory.save(self.state_dir)
+            if any(o.execution is not None for o in done):
+                # What this order took counts against the limits of the next one.
+                facts = session.facts()
+            obeyed += done
         return obeyed
 
     def _obey_one(

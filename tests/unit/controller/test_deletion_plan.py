@@ -74,6 +74,12 @@ def test_a_tenth_of_the_bytes_wants_an_approval() -> None:
     assert len(plan.topics) == 1 and any("bytes" in why for why in plan.approval)
 
 
+def test_a_topic_of_unknown_size_wants_an_approval() -> None:
+    known = [*living(*[f"t{n}" for n in range(40)]), LivingTopic(replace(living("big")[0].requested), None)]
+    plan = plan_topics(re.compile("big"), known, CLUSTER)
+    assert len(plan.topics) == 1 and any("size of 1" in why for why in plan.approval)
+
+
 def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
     open_request = replace(request(), topics=(living("clicks")[0].requested,))
     plan = plan_topics(re.compile("clicks"), living("clicks"), CLUSTER, open_requests=[open_request])

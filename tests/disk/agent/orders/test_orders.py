@@ -363,3 +363,15 @@ def test_identities_differ_by_device_only_within_one_boot() -> None:
     assert one.difference(replace(one, device=2)) is not None
     assert one.difference(replace(one, device=2, boot_id="b")) is None
     assert one.difference(replace(one, bytes=99)) is None
+
+
+def test_many_small_orders_are_one_plan_to_the_limits(tmp_path: Path) -> None:
+    """What one order of a cycle took counts against the next one's `cleanup.max_dirs`."""
+    host = OrderedHost(tmp_path)
+    several = [("visits", "nfsJWLkFR4m7utdIHqeHhg", n) for n in (0, 1, 2)]
+    ordered = [host.identity(which) for which in several]
+    host.configure(**{"cleanup.max_dirs": 2})
+    orders = [host.order("delete", o) for o in ordered]
+    host.obey()
+    results = [result for order in orders for result, _ in host.results(order)]
+    assert results.count("renamed") == 2
