@@ -27,9 +27,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.checkpoints import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
 from logagent.cli import main
 from logagent.host.state.journal import Journal
+from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from logagent.model.records import ActionKind, Outcome
 
 SYSCALLS = (
@@ -92,6 +94,32 @@ def partition(path: Path, topic_id: str) -> None:
     (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
 
 
+def assignments(root: Path, *topics: Topic) -> list[str]:
+    """The option for assignments of now in which exactly these topics live: strays of other ids may go."""
+    now_ms = time.time_ns() // 1_000_000
+    image = make_image(
+        topics,
+        source=Source.KRAFT_LOG,
+        cluster_id="abcdefghijklmnopqrstuv",
+        at_ms=now_ms,
+        known_until_ms=now_ms,
+        complete=True,
+        offset=100,
+    )
+    write_assignments(str(root / "assignments.json"), image)
+    return ["--assignments", str(root / "assignments.json")]
+
+
+def laid_out() -> list[Topic]:
+    """The topics of `lay_out`, all of them with replicas on this node."""
+    both = PartitionAssignment((1, 2), (1, 2))
+    return [
+        Topic("orders", PARTITIONS["orders-0"], {0: both, 1: both}),
+        Topic(LONG, PARTITIONS[f"{LONG}-0"], {0: both}),
+        Topic("payments", PARTITIONS["payments-0"], {0: both}),
+    ]
+
+
 # The commands under test
 
 
@@ -145,7 +173,7 @@ def _cleanup(root: Path) -> list[str]:
     partition(root / "d1" / f"orders-0.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     (root / "d1" / f"gone-7.{HEX}-delete" / "below").mkdir()
     (root / "d1" / f"gone-7.{HEX}-delete" / "below" / "it").write_text("x")
-    return ["cleanup", "--execute"]
+    return ["cleanup", "--execute", *assignments(root, *laid_out())]
 
 
 def _prestart(root: Path) -> list[str]:
@@ -153,7 +181,7 @@ def _prestart(root: Path) -> list[str]:
     lay_out(root)
     partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
     partition(root / "d1" / f"gone-7.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
-    return ["prestart", "--budget", "60s"]
+    return ["prestart", "--budget", "60s", *assignments(root, *laid_out())]
 
 
 SCENARIOS = {

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.checkpoints import RECOVERY_POINT
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.disk.killed import (
     HEX,
     KILL,
@@ -32,6 +31,7 @@ from tests.disk.killed import (
     SYSCALLS,
     WORKERS,
     Blow,
+    assignments,
     end_of,
     errors,
     in_process,
@@ -55,17 +55,7 @@ def prepare(root: Path) -> None:
     partition(root / "d1" / f"gone-8.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     (root / "d1" / f"gone-7.{HEX}-delete" / "below").mkdir()
     (root / "d1" / f"gone-7.{HEX}-delete" / "below" / "it").write_text("x")
-    now_ms = time.time_ns() // 1_000_000
-    image = make_image(
-        source=Source.KRAFT_LOG,
-        cluster_id="abcdefghijklmnopqrstuv",
-        at_ms=now_ms,
-        known_until_ms=now_ms,
-        complete=True,
-        topics=[Topic("payments", PARTITIONS["payments-0"], {0: PartitionAssignment((1, 2), (1, 2))})],
-        offset=100,
-    )
-    write_assignments(str(root / "assignments.json"), image)
+    assignments(root, Topic("payments", PARTITIONS["payments-0"], {0: PartitionAssignment((1, 2), (1, 2))}))
 
 
 def arguments(root: Path, *own: str) -> list[str]:
