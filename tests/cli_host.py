@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
@@ -134,11 +134,11 @@ class CliHost:
         return found
 
     def check_back(self, before: Mapping[str, tuple[object, ...]]) -> None:
-        """Every file is as it was `before` (`partitions`), but for `.index` files of what was restored: the broker
+        """Everything is as it was `before` (`partitions`), but for `.index` files of what was restored: the broker
         makes those anew, from what is in the `.log`."""
 
         def files(found: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-            return {n: v for n, v in found.items() if not n.endswith(".index") and not stat.S_ISDIR(cast(int, v[0]))}
+            return {name: state for name, state in found.items() if not name.endswith(".index")}
 
         now = self.partitions()
         assert files(now) == files(before) and set(now) < set(before)

@@ -22,10 +22,13 @@ def drop_indexes(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None
     with log_dir.acting("removal of index files", p.dir.name):
         fd = log_dir.open_child(p.dir.name, p.dir.identity)
         try:
+            before = os.fstat(fd)
             for name in indexes_to_rebuild(look_at_segments(fd), every_segment=p.rebuild_all).unlink:
                 interlock.before()
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=fd)
+            # It stays as old as its records: verdicts ask for a directory's age.
+            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
             os.fsync(fd)
         finally:
             os.close(fd)
