@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
+from functools import partial
 
 from logagent.agent.clock import Clock
 from logagent.agent.session.target import Target
-from logagent.errors import LogAgentError
 from logagent.host.brokers.holders import open_lock_files, shares_our_mounts
 from logagent.host.inventory.inventory import LogDirInventory
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, Visit
+from logagent.host.log_dir.task import Task
 from logagent.model.health.given_up import LockFacts, given_up
 from logagent.model.health.states import LogDirState, Seen, next_state
 from logagent.model.records import Health, Identity
@@ -109,14 +109,13 @@ class LogDirHealth:
     def _scan_if_due(self, path: str, state: LogDirState, recovery_probes: int) -> None:
         """Begin a scan once the probes were good often enough; forget one that a bad probe has overtaken."""
         scan = self._scans.get(path)
-        if scan is not None and not scan.is_alive() and (scan.failed or not state.good_probes):
+        if scan is not None and not scan.running and (scan.failed or not state.good_probes):
             del self._scans[path]
             scan = None
         if scan is not None and not state.good_probes:
             scan.overtaken = True
         if scan is None and state.wants_scan(recovery_probes):
             self._scans[path] = _FreshScan(path)
-            self._scans[path].start()
 
     def _given_up(self) -> dict[str, str]:
         """Why the running broker seems to have given up a log dir, by path. Looks at no disk."""
@@ -151,30 +150,35 @@ class LogDirHealth:
         )
 
 
-class _FreshScan(threading.Thread):
+class _FreshScan:
     """A whole scan of a log dir that is about to come back, with nothing of what was known before.
 
-    `identity`: of the directory, once it was scanned and no bad probe came between.
+    `inventory`, `identity`: of the directory, once it was scanned and no bad probe came between.
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(name=f"logagent-scan {path}", daemon=True)
-        self._path = path
         self.overtaken = False
-        self.inventory: LogDirInventory | None = None
-        self.error: Exception | None = None
+        self._task = Task(f"logagent-scan {path}", partial(_scan, path))
+        self._task.start()
 
-    def run(self) -> None:
-        try:
-            with OpenLogDir(self._path, LogDirFailures()) as log_dir:
-                self.inventory = scan_log_dir(log_dir)
-        except (LogAgentError, OSError) as error:
-            self.error = error
+    @property
+    def running(self) -> bool:
+        return not self._task.done.is_set()
+
+    @property
+    def inventory(self) -> LogDirInventory | None:
+        return None if self.running or self._task.error is not None else self._task.outcome()
 
     @property
     def identity(self) -> Identity | None:
-        return self.inventory.identity if self.inventory is not None and not self.overtaken else None
+        inventory = self.inventory
+        return inventory.identity if inventory is not None and not self.overtaken else None
 
     @property
     def failed(self) -> bool:
-        return self.error is not None or self.overtaken
+        return self.overtaken or (not self.running and self._task.error is not None)
+
+
+def _scan(path: str) -> LogDirInventory:
+    with OpenLogDir(path, LogDirFailures()) as log_dir:
+        return scan_log_dir(log_dir)

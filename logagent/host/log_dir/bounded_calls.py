@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, cast
+from typing import Any
 
 from logagent.errors import ItemFailed, KafkaStorageError, LogAgentError
 from logagent.host.log_dir.calls import Stop, T, caught
 from logagent.host.log_dir.failures import LogDirFailures
+from logagent.host.log_dir.task import Task
 
 # How often a waiter looks whether the log dir went offline meanwhile, and says that it is still there itself.
 _WAKE_SECONDS = 0.2
@@ -24,7 +25,7 @@ _QUIET_SECONDS = 60.0
 _MOST_QUESTIONS = 3
 
 
-class _Call(threading.Thread, Generic[T]):
+class _Call(Task[T]):
     """One call. `given_up` is set under the mutex of `BoundedCalls`, and never after the call has returned."""
 
     def __init__(
@@ -35,17 +36,13 @@ class _Call(threading.Thread, Generic[T]):
         undo: Callable[[T], None] | None,
         of: frozenset[str],
     ) -> None:
-        super().__init__(name=f"logagent-call {path}", daemon=True)
+        super().__init__(f"logagent-call {path}", lambda: fn(self.stop))
         self.path = path
         self.given_up: str | None = None
-        self.done = threading.Event()
-        self.result: T | None = None
-        self.error: BaseException | None = None
         self._failures = owner.failures
         self._since = {p: owner.failures.count(p) for p in of}
         self._owner = owner
         self.asked = owner.monotonic()
-        self._fn = fn
         self._undo = undo
 
     def offline(self) -> str | None:
@@ -64,24 +61,17 @@ class _Call(threading.Thread, Generic[T]):
     def is_over(self) -> bool:
         return self.given_up is not None or self.offline() is not None
 
-    def run(self) -> None:
-        try:
-            self.result = self._fn(self.stop)
-        except BaseException as error:
-            self.error = error
+    def ended(self) -> None:
         self._owner.returned(self)
         if self.given_up is not None and self.error is None and self._undo is not None:
             # Nobody is left to hear of an error.
             with suppress(Exception):
-                self._undo(cast(T, self.result))
-        self.done.set()
+                self._undo(super().outcome())
 
     def outcome(self) -> T:
         if self.given_up is not None:
             raise KafkaStorageError(self.given_up, log_dir=self.path)
-        if self.error is not None:
-            raise self.error
-        return cast(T, self.result)
+        return super().outcome()
 
 
 class BoundedCalls:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from logagent.errors import UnreadableError
 from logagent.files import limits
 from logagent.files.safe_open import opened_regular
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.host.log_dir.task import Task
 from logagent.model.assignments.cluster import MetaSeen
 from logagent.model.health.probe import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity
@@ -65,100 +65,91 @@ class Prober:
     """Probes log dirs side by side, and remembers which of them still hang. Use it from one thread."""
 
     def __init__(self) -> None:
-        self._hanging: dict[str, threading.Thread] = {}
+        self._hanging: dict[str, Task[Visit]] = {}
 
     def probe_all(self, log_dirs: Iterable[OpenLogDir], timeout: float) -> Mapping[str, ProbeResult]:
         """The results by path, after `timeout` seconds at most, however many log dirs hang."""
-        visits = self._all({log_dir.path: partial(_Worker, log_dir) for log_dir in log_dirs}, timeout)
+        visits = self._all({log_dir.path: partial(_probe_of, log_dir) for log_dir in log_dirs}, timeout)
         return {path: visit.result for path, visit in visits.items()}
 
     def visit_all(self, paths: Iterable[str], timeout: float) -> Mapping[str, Visit]:
         """The same for directories that the probes open (and close again) themselves: nothing of ours keeps one busy
         between two rounds, and one that is missing now may be there the next time."""
-        return self._all({path: partial(_Visitor, path) for path in paths}, timeout)
+        return self._all({path: partial(_visit_of, path) for path in paths}, timeout)
 
-    def _all(self, wanted: Mapping[str, Callable[[], _Worker | _Visitor]], timeout: float) -> dict[str, Visit]:
+    def _all(self, wanted: Mapping[str, Callable[[], Callable[[], Visit]]], timeout: float) -> dict[str, Visit]:
         deadline = time.monotonic() + timeout
-        workers = {path: self._start(path, make) for path, make in wanted.items()}
+        tasks = {path: self._start(path, make) for path, make in wanted.items()}
         visits: dict[str, Visit] = {}
-        for path, worker in workers.items():
-            if worker is None:
+        for path, task in tasks.items():
+            if task is None:
                 hung = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it still hangs")
                 visits[path] = Visit(hung)
-                continue
-            worker.join(max(0.0, deadline - time.monotonic()))
-            if worker.visit is None:
-                self._hanging[path] = worker
+            elif task.join(max(0.0, deadline - time.monotonic())):
+                visits[path] = task.outcome()
+            else:
+                self._hanging[path] = task
                 reason = f"it did not answer within {timeout:g} s"
                 visits[path] = Visit(ProbeResult(path, ProbeOutcome.HUNG, timeout * 1000, reason))
-            else:
-                visits[path] = worker.visit
         return visits
 
-    def _start(self, path: str, make: Callable[[], _Worker | _Visitor]) -> _Worker | _Visitor | None:
+    def _start(self, path: str, make: Callable[[], Callable[[], Visit]]) -> Task[Visit] | None:
         earlier = self._hanging.get(path)
         if earlier is not None:
-            if earlier.is_alive():
+            if not earlier.done.is_set():
                 return None
             del self._hanging[path]
-        worker = make()
-        worker.start()
-        return worker
+        task = Task(f"probe {path}", make())
+        task.start()
+        return task
 
 
-class _Visitor(threading.Thread):
+def _visit_of(path: str) -> Callable[[], Visit]:
     """One visit: opens, looks, probes, closes."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(name=f"probe {path}", daemon=True)
-        self._path = path
-        self.visit: Visit | None = None
-
-    def run(self) -> None:
+    def visit() -> Visit:
         started = time.monotonic()
         try:
-            fd = os.open(self._path, OPEN_DIRECTORY)
+            fd = os.open(path, OPEN_DIRECTORY)
         except OSError as error:
             seen = _failure(error)
             if error.errno in _NOT_OURS:
                 seen = ProbeOutcome.FAILED, f"it cannot be opened ({error.strerror})", False, None, error.errno
-            self.visit = Visit(_result(self._path, started, seen))
-            return
+            return Visit(_result(path, started, seen))
         try:
-            self.visit = self._visit(fd, started)
+            return _look(path, fd, started)
         finally:
             os.close(fd)
 
-    def _visit(self, fd: int, started: float) -> Visit:
-        try:
-            found = os.fstat(fd)
-            identity, real = Identity(found.st_dev, found.st_ino), os.readlink(f"/proc/self/fd/{fd}")
-            meta, lock = look_at_meta(fd), look(fd)
-            seen = _Probe(self._path, fd, identity).look()
-        except OSError as error:
-            return Visit(_result(self._path, started, _failure(error)))
-        return Visit(_result(self._path, started, seen), identity, real, meta, lock)
+    return visit
 
 
-class _Worker(threading.Thread):
+def _look(path: str, fd: int, started: float) -> Visit:
+    try:
+        found = os.fstat(fd)
+        identity, real = Identity(found.st_dev, found.st_ino), os.readlink(f"/proc/self/fd/{fd}")
+        meta, lock = look_at_meta(fd), look(fd)
+        seen = _Probe(path, fd, identity).look()
+    except OSError as error:
+        return Visit(_result(path, started, _failure(error)))
+    return Visit(_result(path, started, seen), identity, real, meta, lock)
+
+
+def _probe_of(log_dir: OpenLogDir) -> Callable[[], Visit]:
     """One probe. It has a descriptor of its own: the log dir may be closed, and its number reused, while it hangs."""
+    path, identity, fd = log_dir.path, log_dir.identity, os.dup(log_dir.fd)
 
-    def __init__(self, log_dir: OpenLogDir) -> None:
-        super().__init__(name=f"probe {log_dir.path}", daemon=True)
-        self._path = log_dir.path
-        self._identity = log_dir.identity
-        self._fd = os.dup(log_dir.fd)
-        self.visit: Visit | None = None
-
-    def run(self) -> None:
+    def run() -> Visit:
         started = time.monotonic()
         try:
-            seen = _Probe(self._path, self._fd, self._identity).look()
+            seen = _Probe(path, fd, identity).look()
         except OSError as error:
             seen = _failure(error)
         finally:
-            os.close(self._fd)
-        self.visit = Visit(_result(self._path, started, seen), self._identity)
+            os.close(fd)
+        return Visit(_result(path, started, seen), identity)
+
+    return run
 
 
 class _Probe:

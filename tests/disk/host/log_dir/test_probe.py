@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from logagent.host.log_dir import probe as probing
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
 from logagent.model.health.probe import ProbeOutcome
@@ -198,10 +197,9 @@ def test_the_worker_has_a_descriptor_of_its_own(loop_fs: LoopFs, open_log_dir: C
         assert reused == number
     finally:
         run("fsfreeze", "-u", frozen)
-    worker.join(20)
+    assert worker.join(20)
     os.close(reused)
-    assert isinstance(worker, probing._Worker) and worker.visit is not None
-    assert worker.visit.result.outcome is ProbeOutcome.GOOD
+    assert worker.outcome().result.outcome is ProbeOutcome.GOOD
 
 
 def test_a_fifo_called_meta_properties_blocks_nobody(

@@ -1,0 +1,50 @@
+"""One piece of work in a thread of its own, which may sit in a call to a hung disk for ever: the one way to have one.
+
+It cannot be ended. Whoever waits stops waiting (`done`) and leaves it behind, as a daemon thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Task(Generic[T]):
+    """Runs `fn` from `start` on. `done` is set when it has ended, whichever way; `outcome` is for then."""
+
+    def __init__(self, name: str, fn: Callable[[], T]) -> None:
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self._result: T | None = None
+        self._fn = fn
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Raises RuntimeError where the system starts no more threads."""
+        self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for it, so long at most: whether it has ended."""
+        return self.done.wait(timeout)
+
+    def outcome(self) -> T:
+        """What `fn` returned; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self._result)
+
+    def _run(self) -> None:
+        try:
+            self._result = self._fn()
+        except BaseException as error:
+            self.error = error
+        try:
+            self.ended()
+        finally:
+            self.done.set()
+
+    def ended(self) -> None:
+        """What else is to be done in its thread, before `done`."""
