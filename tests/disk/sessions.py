@@ -59,18 +59,7 @@ class Host:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session that has read what the cluster has: one topic, elsewhere."""
-        elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((3, 4), (4,))})
-        # What is made in a moment is judged, too.
-        at_ms = self.clock.now_ms() + CLOCK_TOLERANCE_MS - 5_000
-        image = make_image(
-            [elsewhere],
-            source=Source.KRAFT_LOG,
-            cluster_id=CLUSTER_ID,
-            at_ms=at_ms,
-            known_until_ms=at_ms,
-            complete=True,
-        )
-        write_assignments(str(self.assignments), image)
+        write_topic_elsewhere(self.assignments, self.clock.now_ms())
         with self._open() as session:
             session.read_assignments()
             yield session
@@ -126,6 +115,22 @@ class Host:
         finally:
             ending.set()
             thread.join()
+
+
+def write_topic_elsewhere(file: Path, now_ms: int) -> None:
+    """Assignments of this moment, with one topic that lives elsewhere: the strays of `partition` are nobody's."""
+    elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((3, 4), (4,))})
+    # What is made in a moment is judged, too.
+    at_ms = now_ms + CLOCK_TOLERANCE_MS - 5_000
+    image = make_image(
+        [elsewhere],
+        source=Source.KRAFT_LOG,
+        cluster_id=CLUSTER_ID,
+        at_ms=at_ms,
+        known_until_ms=at_ms,
+        complete=True,
+    )
+    write_assignments(str(file), image)
 
 
 def outcomes(execution: Execution) -> Sequence[str]:
