@@ -114,6 +114,7 @@ class LogManager:
             journal=self._journal_of(lane),
             interlock=StoppableInterlock(locked.fd, locked.path, lane.control.given_up),
             stop=lane.control.stop,
+            facts=facts,
         )
         lane.execution.results.update(batch.run(permitted))
 

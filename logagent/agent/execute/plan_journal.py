@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
+from logagent.model.facts import Facts
 from logagent.model.planning.plan import Proposal, action_id
+from logagent.model.planning.proposals import orphan_because
 from logagent.model.records import Outcome
 
 NO_ENTRIES: Mapping[str, tuple[CheckpointEntry, ...]] = {}
@@ -27,15 +29,24 @@ class PlanJournal:
         entries: Mapping[str, tuple[CheckpointEntry, ...]] = NO_ENTRIES,
         *,
         closed_cleanly: bool | None = None,
+        facts: Facts | None = None,
     ) -> list[int]:
-        """Make the intents durable; their ids, in order. `entries`: by action id, what leaves the checkpoints."""
-        intents = [self._intent(p, entries.get(action_id(p), ()), closed_cleanly) for p in proposals]
+        """Make the intents durable; their ids, in order. `entries`: by action id, what leaves the checkpoints; `facts`:
+        those that the guards have just let pass."""
+        intents = [
+            replace(
+                self._intent(p, entries.get(action_id(p), ())),
+                closed_cleanly=closed_cleanly,
+                reason=orphan_because(p, facts) if facts is not None else None,
+            )
+            for p in proposals
+        ]
         return self.journal.begin(intents, self.now_ms())
 
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]]) -> None:
         self.journal.finish(outcomes, self.now_ms())
 
-    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...], closed_cleanly: bool | None) -> Intent:
+    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...]) -> Intent:
         whole_name = None if p.dir.truncated else p.dir.topic
         return Intent(
             action=p.action,
@@ -53,5 +64,4 @@ class PlanJournal:
             checkpoint_entries=entries,
             new_dir=p.new_dir,
             through=p.through,
-            closed_cleanly=closed_cleanly,
         )

@@ -30,6 +30,7 @@ from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError,
 from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import CheckpointEntry
+from logagent.model.facts import Facts
 from logagent.model.naming.names import classify
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
 from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
@@ -49,7 +50,7 @@ class RenameBatch:
     `run` never raises for a single directory; JournalError stops everything.
 
     `source` and `target` are where the directories lie and go to: the log dir itself, but for a quarantine directory
-    (brokers before 3.6.1) or the way back from there.
+    (brokers before 3.6.1) or the way back from there. `facts`: what every guard has just let pass.
     """
 
     log_dir: OpenLogDir
@@ -58,6 +59,7 @@ class RenameBatch:
     journal: PlanJournal
     interlock: Interlock
     stop: Stop
+    facts: Facts
     results: dict[str, ActionResult] = field(default_factory=dict)
     # Action ids of which only the disk knows whether they happened: they stay open in the journal, for `recovery`.
     uncertain: set[str] = field(default_factory=set)
@@ -70,7 +72,7 @@ class RenameBatch:
         except LogAgentError as e:
             self.results = {action_id(p): ActionResult(Outcome.FAILED, str(e)) for p in proposals}
             return self.results
-        ids = self.journal.begin(proposals, entries, closed_cleanly=clean)
+        ids = self.journal.begin(proposals, entries, closed_cleanly=clean, facts=self.facts)
         if self._drop_before_rename(proposals, entries):
             self._rename_all(proposals)
         self._settle_checkpoints(proposals, entries)

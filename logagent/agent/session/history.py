@@ -32,6 +32,8 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str
                 entry.intent.approved,
                 entry.id,
                 came_from=next((e.intent.log_dir for e in chain if e.intent.new_dir is not None), None),
+                # What was proven of the id that it had then says nothing of another one.
+                reason=i.reason if d.topic_id == i.topic_id else None,
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
             )
     return found

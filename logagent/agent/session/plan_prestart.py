@@ -67,4 +67,4 @@ def plan_prestart(session: Session, facts: Facts) -> Plan:
 def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
     """The mark for deletion of a stray that could be removed; approved if the stray was."""
     mark = rename_away(removal.dir, is_stray=False, reason=removal.reason, new_uuid=uuid, due_at_ms=removal.due_at_ms)
-    return replace(mark, full_topic=removal.full_topic, approved=removal.approved)
+    return replace(mark, full_topic=removal.full_topic, approved=removal.approved, begun=removal.begun)

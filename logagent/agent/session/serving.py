@@ -15,7 +15,7 @@ from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import Journal
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import has_all_open, tell_serving
+from logagent.model.health.serving import SeenHolder, first_held, has_all_open, locked_by_ms, tell_serving
 from logagent.model.records import HolderState, PartitionDir
 
 
@@ -38,15 +38,19 @@ class ServingQuestions:
         """`log_dirs` with the brokers that serve told from those that may still be starting."""
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
-        known = self.journal.serving()
-        told, noted = tell_serving(log_dirs, known, self._seen, self.settle_ms, self.now_ms)
+        known, held_before = self.journal.serving(), self.journal.holding()
+        held = first_held(log_dirs, held_before, self.now_ms)
+        told, noted = tell_serving(log_dirs, known, partial(self._seen, held), self.settle_ms, self.now_ms)
         if self.acting and noted != known:
             self.journal.note_serving(noted)
+        if self.acting and held != held_before:
+            self.journal.note_holding(held)
         return told
 
-    def _seen(self, where: LogDirFacts) -> bool:
+    def _seen(self, held: Mapping[str, SeenHolder], where: LogDirFacts) -> bool:
         inventory = self.inventories.get(where.path)
-        if inventory is not None and has_all_open(where, inventory.dirs, self._born_ms, self.now_ms):
+        locked_by = locked_by_ms(held.get(where.path))
+        if inventory is not None and has_all_open(where, inventory.dirs, self._born_ms, locked_by, self.now_ms):
             return True
         return self.node_id is not None and self.assignments.log_dir_served(self.node_id, where.path) is True
 

@@ -15,7 +15,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch
-from logagent.model.assignments.strays import as_it_was, decide_stray, has_live_isr, lives_here
+from logagent.model.assignments.strays import as_it_was, contradicted, decide_stray, has_live_isr, lives_here
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.planning.queue import Mark
@@ -71,7 +71,9 @@ class StrayQuestions:
 
     def _proof(self, d: PartitionDir) -> str | None:
         mark = self.marks.get(_key(d))
-        return mark.reason if mark is not None else None
+        if mark is None or contradicted(d, mark.at_ms, self.assignments.usable, self.assignments.unusable):
+            return None
+        return mark.reason
 
     def _beside(self, stray: PartitionDir) -> list[PartitionDir]:
         """The current directories of its topic id and partition on this host."""

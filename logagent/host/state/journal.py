@@ -49,14 +49,14 @@ class Journal(JournalStore):
             for i in intents:
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
-                    " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly)"
-                    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
+                    " reason) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
                         i.bytes, i.plan_id, i.actor, int(i.approved),
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
-                        None if i.closed_cleanly is None else int(i.closed_cleanly),
+                        None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason,
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid

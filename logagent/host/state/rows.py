@@ -25,6 +25,7 @@ class Intent:
     `new_dir` is the directory that a rename moves it to where that is not `log_dir` (quarantine before 3.6.1).
     `through`: (directory, name) that it bears on the way, for a moment (what `restore --replace` displaces).
     `closed_cleanly`: the broker's last stop before it was a clean one; None where nobody looked.
+    `reason`: why it was an orphan right before it lost its name (`model.assignments.reasons`); None where it was none.
     """
 
     action: ActionKind
@@ -43,6 +44,7 @@ class Intent:
     new_dir: str | None = None
     through: tuple[str, str] | None = None
     closed_cleanly: bool | None = None
+    reason: str | None = None
 
     @property
     def ends_in(self) -> str:
@@ -94,6 +96,7 @@ def entry_of(row: sqlite3.Row) -> Entry:
         new_dir=text_or_none(row["new_dir"]),
         through=None if row["through_dir"] is None else (text_of(row["through_dir"]), text_of(row["through_name"])),
         closed_cleanly=None if row["closed_cleanly"] is None else bool(row["closed_cleanly"]),
+        reason=row["reason"],
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from logagent.errors import JournalError, UnreadableError
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _BUSY_SECONDS = 10.0
 
 _FIRST = """
@@ -107,7 +107,16 @@ ALTER TABLE actions ADD COLUMN through_dir TEXT;
 ALTER TABLE actions ADD COLUMN through_name TEXT;
 ALTER TABLE actions ADD COLUMN closed_cleanly INTEGER;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD)
+_FOURTH = """
+ALTER TABLE actions ADD COLUMN reason TEXT;
+CREATE TABLE holding (
+  log_dir TEXT PRIMARY KEY,
+  pid INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:

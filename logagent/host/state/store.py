@@ -28,7 +28,7 @@ from logagent.host.state.schema import (
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.health.clock import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.journal_host import JournalHost
-from logagent.model.health.serving import Serving
+from logagent.model.health.serving import SeenHolder
 
 
 class JournalStore:
@@ -181,16 +181,29 @@ class JournalStore:
 
     # Brokers seen serving, and clocks
 
-    def serving(self) -> dict[str, Serving]:
-        rows = self._rows("SELECT log_dir, pid, started_ms, since_ms FROM serving")
-        return {text_of(log_dir): Serving(pid, started_ms, since_ms) for log_dir, pid, started_ms, since_ms in rows}
+    def serving(self) -> dict[str, SeenHolder]:
+        return self._seen("serving")
 
-    def note_serving(self, seen: Mapping[str, Serving]) -> None:
+    def note_serving(self, seen: Mapping[str, SeenHolder]) -> None:
         """Make exactly these the brokers that were seen serving, by log dir."""
+        self._note_seen("serving", seen)
+
+    def holding(self) -> dict[str, SeenHolder]:
+        return self._seen("holding")
+
+    def note_holding(self, seen: Mapping[str, SeenHolder]) -> None:
+        """Make exactly these the processes that were seen with the lock, serving or not, by log dir."""
+        self._note_seen("holding", seen)
+
+    def _seen(self, table: str) -> dict[str, SeenHolder]:
+        rows = self._rows(f"SELECT log_dir, pid, started_ms, since_ms FROM {table}")
+        return {text_of(log_dir): SeenHolder(pid, started_ms, since_ms) for log_dir, pid, started_ms, since_ms in rows}
+
+    def _note_seen(self, table: str, seen: Mapping[str, SeenHolder]) -> None:
         with self._transaction() as db:
-            db.execute("DELETE FROM serving")
+            db.execute(f"DELETE FROM {table}")
             rows = [(put(log_dir), s.pid, s.started_ms, s.since_ms) for log_dir, s in seen.items()]
-            db.executemany("INSERT INTO serving VALUES (?,?,?,?)", rows)
+            db.executemany(f"INSERT INTO {table} VALUES (?,?,?,?)", rows)
 
     def last_clocks(self) -> Clocks | None:
         rows = self._rows("SELECT boot_id, wall_ms, boottime_ms FROM last_cycle")

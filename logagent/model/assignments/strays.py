@@ -18,6 +18,9 @@ from logagent.model.records import Kind, PartitionDir, Verdict
 GONE_FOR_GOOD = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED})
 """What was proven once stays true: a topic id is never given again. `not-a-replica` a reassignment makes false."""
 
+SILENT = frozenset({Reason.NO_ASSIGNMENTS, Reason.STALE_ASSIGNMENTS})
+"""Why nothing is known now. Every other unknown says that its topic may live, or speaks of another cluster."""
+
 
 def as_it_was(stray: PartitionDir, full_topic: str | None, image: AssignmentImage | None) -> PartitionDir:
     """The stray as the current directory that it was, for `verdict.decide`.
@@ -49,11 +52,21 @@ def has_live_isr(stray: PartitionDir, image: AssignmentImage, node_id: int | Non
     return any(broker is not None and broker.fenced is False for broker in members)
 
 
+def contradicted(
+    stray: PartitionDir, set_aside_ms: int, usable: Sequence[AssignmentImage], unusable: Sequence[AssignmentImage]
+) -> bool:
+    """Whether its topic id lives by an image that may be used, or by one as young as the stray's name: then whatever
+    proved then that the id was gone did not."""
+    images = (*usable, *(image for image in unusable if image.at_ms >= set_aside_ms))
+    return any(stray.topic_id in image.by_id for image in images)
+
+
 def decide_stray(
     ruling: Ruling, *, proof: str | None, own: LogLook | None, answers: Sequence[EpochEnd], live_isr: bool
 ) -> StrayRuling:
-    """`ruling` is the verdict on it as the directory that it was; `proof` is the reason for which the journal says that
-    we set it aside; `own` is its log, `answers` where others end its last leader epoch, `live_isr` is `has_live_isr`.
+    """`ruling` is the verdict on it as the directory that it was; `proof` is why it was an orphan when we set it aside,
+    by the journal, unless `contradicted`; `own` is its log, `answers` where others end its last leader epoch,
+    `live_isr` is `has_live_isr`.
     """
     said = ruling.reason or ruling.verdict.value
     if ruling.detail:
@@ -69,6 +82,6 @@ def decide_stray(
         if live_isr:
             return StrayRuling(True, said)
         return StrayRuling(False, f"{said}; but no live member is known in its ISR")
-    if proof in GONE_FOR_GOOD:
+    if proof in GONE_FOR_GOOD and ruling.reason in SILENT:
         return StrayRuling(True, f"{proof} when it was set aside (journal); now {said}")
     return StrayRuling(False, f"whose it is cannot be told now ({said})")

@@ -21,8 +21,8 @@ _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
-    """A process (PID and start time) that was seen serving, and since when we know (ms)."""
+class SeenHolder:
+    """A process (PID and start time) that was seen with a log dir's lock, or serving, and since when we know (ms)."""
 
     pid: int
     started_ms: int
@@ -33,25 +33,50 @@ class Serving:
 
 
 def has_all_open(
-    where: LogDirFacts, dirs: Iterable[PartitionDir], born_ms: Callable[[PartitionDir], int | None], now_ms: int
+    where: LogDirFacts,
+    dirs: Iterable[PartitionDir],
+    born_ms: Callable[[PartitionDir], int | None],
+    locked_by_ms: int | None,
+    now_ms: int,
 ) -> bool:
     """Whether the holder has a file of every directory open that it loads from this log dir. One at least must be.
 
-    `born_ms` says when a directory was made (its times change while it is loaded), None where that is not kept. It is
-    asked about those that are not open, up to the first one that was there, or may have been.
+    A directory that was made after `locked_by_ms` (when the holder is known to have had the lock) it need not load.
+    `born_ms` says when that was (all other times change while it is loaded), None where it is not kept; it is asked
+    about those that are not open, up to the first one that was there, or may have been.
     """
-    pid, started_ms = where.holder.pid, where.holder.start_time_ms
+    pid = where.holder.pid
     loaded = [d for d in dirs if d.kind in _LOADED and d.log_dir == where.path]
     closed = [d for d in loaded if pid not in where.open_by.get(d.name, ())]
 
     def came_later(d: PartitionDir) -> bool:
         born = born_ms(d)
-        return born is not None and started_ms is not None and started_ms + LOCKED_WITHIN_MS < born <= now_ms
+        return born is not None and locked_by_ms is not None and locked_by_ms < born <= now_ms
 
     return pid is not None and len(closed) < len(loaded) and all(map(came_later, closed))
 
 
-def serving_now(where: LogDirFacts, known: Serving | None, *, seen: bool, now_ms: int) -> Serving | None:
+def first_held(
+    log_dirs: Mapping[str, LogDirFacts], known: Mapping[str, SeenHolder], now_ms: int
+) -> dict[str, SeenHolder]:
+    """By log dir the process that has its lock now, and since when we have seen it so."""
+    found: dict[str, SeenHolder] = {}
+    for path, where in log_dirs.items():
+        pid, started_ms = where.holder.pid, where.holder.start_time_ms
+        if where.holder.state is not HolderState.STARTING or pid is None or started_ms is None:
+            continue
+        before = known.get(path)
+        same = before is not None and before.is_process(pid, started_ms) and before.since_ms <= now_ms
+        found[path] = before if before is not None and same else SeenHolder(pid, started_ms, now_ms)
+    return found
+
+
+def locked_by_ms(holder: SeenHolder | None) -> int | None:
+    """The moment (ms) by which it had the lock: when we saw it, or its start and what a start takes at most."""
+    return None if holder is None else min(holder.since_ms, holder.started_ms + LOCKED_WITHIN_MS)
+
+
+def serving_now(where: LogDirFacts, known: SeenHolder | None, *, seen: bool, now_ms: int) -> SeenHolder | None:
     """What is known after a look that did (`seen`) or did not see the holder serve.
 
     A process once seen serving stays so while it holds the lock; another process starts over. A `since` in the
@@ -62,10 +87,10 @@ def serving_now(where: LogDirFacts, known: Serving | None, *, seen: bool, now_ms
         return None
     if known is not None and known.is_process(holder.pid, holder.start_time_ms) and known.since_ms <= now_ms:
         return known
-    return Serving(holder.pid, holder.start_time_ms, now_ms) if seen else None
+    return SeenHolder(holder.pid, holder.start_time_ms, now_ms) if seen else None
 
 
-def with_settled_holder(where: LogDirFacts, serving: Serving, settle_ms: int, now_ms: int) -> LogDirFacts:
+def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int, now_ms: int) -> LogDirFacts:
     """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then it says
     how long it was seen."""
     seen_ms = now_ms - serving.since_ms
@@ -77,11 +102,11 @@ def with_settled_holder(where: LogDirFacts, serving: Serving, settle_ms: int, no
 
 def tell_serving(
     log_dirs: Mapping[str, LogDirFacts],
-    known: Mapping[str, Serving],
+    known: Mapping[str, SeenHolder],
     seen: Callable[[LogDirFacts], bool],
     settle_ms: int,
     now_ms: int,
-) -> tuple[dict[str, LogDirFacts], dict[str, Serving]]:
+) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
     """The log dirs with their holders told apart, and what is to be remembered of those that serve."""
     told, noted = dict(log_dirs), {}
     for path, where in log_dirs.items():

@@ -266,6 +266,14 @@ def orphans(
     return proposals, waiting
 
 
+def orphan_because(p: Proposal, facts: Facts) -> str | None:
+    """Why what `p` sets aside or marks is an orphan; None where it is none (the operator's word) or a stray already."""
+    if p.action not in (ActionKind.QUARANTINE, ActionKind.MARK) or p.dir.kind not in (Kind.CURRENT, Kind.FUTURE):
+        return None
+    ruling = facts.ruling(p.dir)
+    return ruling.reason if ruling.verdict is Verdict.ORPHAN else None
+
+
 def held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
     """All of it waits, for a reason that concerns the whole cycle."""
     return [Waiting(p.dir.log_dir, p.dir.name, p.action, why, None, p.sightings) for p in proposals]

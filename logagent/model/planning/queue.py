@@ -26,8 +26,8 @@ class Mark:
 
     `old_name` is the name it had before, to the letter: `zzz-01` is partition 1 too, and goes back to `zzz-01`.
     `came_from` is the log dir that it was quarantined from, where that is not the directory it lies in now; `reason` is
-    why it was set aside. `intact`: the broker had stopped cleanly before it lost its name, and it never bore a
-    `-delete` name since.
+    why it was an orphan then, where it still has the topic id that it had. `intact`: the broker had stopped cleanly
+    before it lost its name, and it never bore a `-delete` name since.
     """
 
     at_ms: int

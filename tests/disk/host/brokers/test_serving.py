@@ -57,3 +57,22 @@ def test_a_broker_that_has_all_of_them_open_serves(tmp_path: Path) -> None:
         summary = life.cleanup()
         assert summary.results == {("remove", "done"): 1}
         assert [d.is_dir() for d in (*standing, stray)] == [True, True, False]
+
+
+def test_a_stray_that_is_planted_later_does_not_keep_a_broker_starting(tmp_path: Path) -> None:
+    """What it has to load is what was there when it took the lock: here, when it was first seen with it."""
+    log_dir = format_log_dir(tmp_path / "d1")
+    standing = partition(log_dir, "orders-0")
+    old = partition(log_dir, stray_name("payments", 0, HEX))
+    host = Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
+    life = cycles(host)
+    with host.session():
+        pass  # Now there are assignments: the topics of the strays are gone.
+    with process(LOADING, log_dir, *(f for d in (standing, old) for f in d.glob("*.log"))):
+        assert life.queue().error is None
+        planted = partition(log_dir, stray_name("planted", 0, HEX))
+        assert life.cleanup().results == {("remove", "done"): 2}
+        assert not old.exists() and not planted.exists()
+    with process(LOADING, log_dir, *standing.glob("*.log")):
+        partition(log_dir, stray_name("planted", 1, HEX))
+        assert life.cleanup().refusals == {"window": 1}, "it may have been there when the lock was taken"

@@ -35,6 +35,7 @@ from tests.disk.failing import (
 )
 from tests.disk.sessions import HANGS, Host, outcomes
 from tests.disk.sleeper import HANG_AFTER
+from tests.hosts import facts
 from tests.needs import need_command
 
 ROOT = Path(__file__).parents[4]
@@ -135,7 +136,9 @@ def test_renames_that_froze_end_with_the_one_in_the_kernel_and_recovery_understa
 
     def rename(stop: Stop) -> object:
         watch = StoppableInterlock(log_dir.fd, str(point), stop)
-        batch = RenameBatch(log_dir, log_dir, log_dir, PlanJournal(journal, lambda: 1, "plan", "test"), watch, never)
+        batch = RenameBatch(
+            log_dir, log_dir, log_dir, PlanJournal(journal, lambda: 1, "plan", "test"), watch, never, facts()
+        )
         return batch.run(proposals)
 
     with frozen(point) as thaw:

@@ -16,7 +16,7 @@ from logagent.errors import JournalError
 from logagent.host.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEntry, Intent, Journal
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.health.clock import ClockDoubt, ClockJump, Clocks
-from logagent.model.health.serving import Serving
+from logagent.model.health.serving import SeenHolder
 from logagent.model.records import ActionKind, Identity, Outcome
 from tests.needs import need_command, need_root
 
@@ -168,9 +168,13 @@ def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
         journal.trust_clocks(Clocks("c", 9, 9), ClockJump(5, 6))
         assert journal.clock_doubt() is None and journal.clock_jumps() == [ClockJump(5, 6)]
         assert journal.last_clocks() == Clocks("c", 9, 9)
-        journal.note_serving({"/d1": Serving(1, 2, 3)})
-        journal.note_serving({"/d2": Serving(4, 5, 6)})
-        assert journal.serving() == {"/d2": Serving(4, 5, 6)}
+        journal.note_serving({"/d1": SeenHolder(1, 2, 3)})
+        journal.note_serving({"/d2": SeenHolder(4, 5, 6)})
+        assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
+        assert journal.holding() == {}
+        journal.note_holding({"/d1": SeenHolder(1, 2, 3)})
+        assert journal.holding() == {"/d1": SeenHolder(1, 2, 3)}
+        assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
 
 
 # Durability
@@ -283,9 +287,9 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
     with Journal.open(str(tmp_path)) as journal:
         journal.begin([intent("orders-0")], NOW)
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
-        for table in ("host", "clock_doubt", "clock_jumps"):
+        for table in ("host", "clock_doubt", "clock_jumps", "holding"):
             db.execute(f"DROP TABLE {table}")
-        for column in ("through_dir", "through_name", "closed_cleanly"):
+        for column in ("through_dir", "through_name", "closed_cleanly", "reason"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
         db.execute("PRAGMA user_version=1")
     db.close()
@@ -425,8 +429,9 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
         (number,) = journal.begin([intent()], 1)
         journal.finish([(number, Outcome.DONE, None)], 2)
     db = sqlite3.connect(tmp_path / FILE_NAME)
-    for column in ("through_dir", "through_name", "closed_cleanly"):
+    for column in ("through_dir", "through_name", "closed_cleanly", "reason"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
+    db.execute("DROP TABLE holding")
     db.execute("PRAGMA user_version=2")
     db.commit()
     db.close()
@@ -436,5 +441,6 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
     through = ("/data/d1", f"orders-0.{'1' * 32}-stray")
     with Journal.open(str(tmp_path)) as journal:
         assert journal.history() == [old]
-        journal.begin([replace(intent(), through=through, closed_cleanly=True)], 3)
+        journal.begin([replace(intent(), through=through, closed_cleanly=True, reason="topic-absent")], 3)
+        assert journal.history()[1].intent.reason == "topic-absent"
         assert (journal.history()[1].intent.through, journal.history()[1].intent.closed_cleanly) == (through, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.target import resolve_target
 from logagent.config import load
+from logagent.host.removal.begun import mark_begun
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import Settings
@@ -42,6 +44,9 @@ def half_removed(host: CliHost, kind: str) -> str:
     (name,) = host.find("shipments-0.", kind)
     (where,) = (d for d in (host.d1, host.d2) if (d / name).exists())
     found = (where / name).stat()
+    fd = os.open(where / name, os.O_RDONLY | os.O_DIRECTORY)
+    mark_begun(fd, lambda: None)
+    os.close(fd)
     min((where / name).glob("*.log")).unlink()
     identity = Identity(found.st_dev, found.st_ino)
     intent = Intent(

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from logagent.model.assignments.covered import EpochEnd, LogLook
-from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Source, Topic, make_image
-from logagent.model.assignments.strays import as_it_was, decide_stray, has_live_isr
+from logagent.model.assignments.image import (
+    AssignmentImage,
+    BrokerRegistration,
+    PartitionAssignment,
+    Source,
+    Topic,
+    make_image,
+)
+from logagent.model.assignments.strays import as_it_was, contradicted, decide_stray, has_live_isr
 from logagent.model.facts import Ruling
 from logagent.model.naming.names import stray_name
 from logagent.model.records import Kind, Verdict
@@ -43,7 +50,13 @@ STALE = Ruling(Verdict.UNKNOWN, "stale-assignments")
         (STALE, "topic-absent", None, (), False, True),
         (STALE, "topic-recreated", None, (), False, True),
         (STALE, "not-a-replica", None, (), True, False),
-        (STALE, "asked for", None, (), True, False),
+        (STALE, None, None, (), True, False),
+        (Ruling(Verdict.UNKNOWN, "no-assignments"), "topic-absent", None, (), False, True),
+        (Ruling(Verdict.UNKNOWN, "sources-disagree"), "topic-absent", None, (), True, False),
+        (Ruling(Verdict.UNKNOWN, "uncommitted"), "topic-absent", None, (), True, False),
+        (Ruling(Verdict.UNKNOWN, "reassigning"), "topic-recreated", None, (), True, False),
+        (Ruling(Verdict.UNKNOWN, "foreign-cluster"), "topic-absent", None, (), True, False),
+        (MOVED, "topic-absent", None, (), False, False),
     ],
 )
 def test_what_may_go(
@@ -86,3 +99,18 @@ def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
     assert (was.kind, was.topic) == (Kind.CURRENT, long)
     assert as_it_was(stray, "from-the-journal", image).topic == "from-the-journal"
     assert as_it_was(replace(stray, topic_id="other"), None, image).topic == stray.topic
+
+
+def test_a_proof_does_not_count_against_an_image_in_which_the_topic_lives() -> None:
+    stray = directory(stray_name("orders", 0, HEX))
+
+    def image(at_ms: int, topic_id: str = TOPIC_ID) -> AssignmentImage:
+        topic = Topic("orders", topic_id, {0: PartitionAssignment((2, 3))})
+        return make_image([topic], source=Source.FILE, cluster_id="c", at_ms=at_ms, known_until_ms=0, complete=True)
+
+    set_aside_ms = 1_000
+    assert contradicted(stray, set_aside_ms, [image(999)], [])
+    assert contradicted(stray, set_aside_ms, [], [image(1_000)])
+    assert not contradicted(stray, set_aside_ms, [], [image(999)])
+    other = image(2_000, "OtherOtherOtherOtherOA")
+    assert not contradicted(stray, set_aside_ms, [other], [other])

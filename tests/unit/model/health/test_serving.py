@@ -8,11 +8,20 @@ import pytest
 
 from logagent.model.facts import LogDirFacts
 from logagent.model.health import serving
-from logagent.model.health.serving import LOCKED_WITHIN_MS, SAME_START_MS, Serving, serving_now, tell_serving
+from logagent.model.health.serving import (
+    LOCKED_WITHIN_MS,
+    SAME_START_MS,
+    SeenHolder,
+    first_held,
+    locked_by_ms,
+    serving_now,
+    tell_serving,
+)
 from logagent.model.records import Health, Holder, HolderState, Identity, PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
 
 PID, STARTED = 4711, NOW - 3_600_000
+LOCKED_BY = NOW - 1_800_000
 DIRS = [directory(name) for name in ("orders-0", f"orders-1.{HEX}-delete", f"orders-2.{HEX}-stray")]
 DIRS.append(directory(f"orders-3.{HEX}-future"))
 
@@ -26,7 +35,7 @@ NAMES = tuple(d.name for d in DIRS)
 
 
 def has_all_open(where: LogDirFacts, dirs: list[PartitionDir], *, born: int | None = None) -> bool:
-    return serving.has_all_open(where, dirs, lambda _: born, NOW)
+    return serving.has_all_open(where, dirs, lambda _: born, LOCKED_BY, NOW)
 
 
 def test_all_that_is_loaded_has_to_be_open() -> None:
@@ -38,9 +47,8 @@ def test_all_that_is_loaded_has_to_be_open() -> None:
 @pytest.mark.parametrize(
     ("born", "serves"),
     [
-        (STARTED - 1, False),
-        (STARTED + LOCKED_WITHIN_MS, False),  # it may have been there when the lock was taken
-        (STARTED + LOCKED_WITHIN_MS + 1, True),
+        (LOCKED_BY, False),  # it may have been there when the lock was taken
+        (LOCKED_BY + 1, True),
         (NOW, True),
         (NOW + 1, False),  # by a clock that cannot be believed
         (None, False),
@@ -50,8 +58,27 @@ def test_what_was_made_after_the_lock_was_taken_need_not_be_open(born: int | Non
     planted = directory(f"planted-0.{HEX}-stray")
     assert has_all_open(held(open_dirs=NAMES), [*DIRS, planted], born=born) is serves
     assert not has_all_open(held(), [planted], born=born), "and nothing else is open"
-    unknown = replace(held(open_dirs=NAMES), holder=Holder(HolderState.STARTING, PID))
-    assert not has_all_open(unknown, [*DIRS, planted], born=born)
+    assert not serving.has_all_open(held(open_dirs=NAMES), [*DIRS, planted], lambda _: born, None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("known", "locked_by"),
+    [
+        (None, STARTED + LOCKED_WITHIN_MS),
+        (SeenHolder(PID, STARTED, STARTED + 5_000), STARTED + 5_000),
+        (SeenHolder(PID, STARTED, NOW - 1), STARTED + LOCKED_WITHIN_MS),
+        (SeenHolder(PID + 1, STARTED, STARTED + 5_000), STARTED + LOCKED_WITHIN_MS),
+        (SeenHolder(PID, STARTED - SAME_START_MS - 1, STARTED), STARTED + LOCKED_WITHIN_MS),
+        (SeenHolder(PID, STARTED, NOW + 1), STARTED + LOCKED_WITHIN_MS),
+    ],
+)
+def test_the_lock_was_taken_before_it_was_seen_or_soon_after_the_start(
+    known: SeenHolder | None, locked_by: int
+) -> None:
+    seen = first_held({LOG_DIR: held()}, {} if known is None else {LOG_DIR: known}, NOW)
+    assert locked_by_ms(seen[LOG_DIR]) == locked_by
+    free = replace(held(), holder=Holder(HolderState.FREE))
+    assert first_held({LOG_DIR: free}, seen, NOW) == {} and locked_by_ms(None) is None
 
 
 def test_what_is_not_loaded_need_not_be_open() -> None:
@@ -77,7 +104,7 @@ def test_age_alone_never_ends_starting() -> None:
 
 @pytest.mark.parametrize(("waited", "state"), [(0, "starting"), (59_999, "starting"), (60_000, "held")])
 def test_settle_is_waited_from_the_first_time_it_was_seen(waited: int, state: str) -> None:
-    known = {LOG_DIR: Serving(PID, STARTED, NOW)}
+    known = {LOG_DIR: SeenHolder(PID, STARTED, NOW)}
     told, noted = tell_serving({LOG_DIR: held()}, known, lambda _: False, 60_000, NOW + waited)
     assert told[LOG_DIR].holder.state.value == state
     assert noted == known
@@ -86,17 +113,17 @@ def test_settle_is_waited_from_the_first_time_it_was_seen(waited: int, state: st
 @pytest.mark.parametrize(
     "other",
     [
-        Serving(PID + 1, STARTED, NOW - 1),
-        Serving(PID, STARTED - SAME_START_MS - 1, NOW - 1),
-        Serving(PID, STARTED, NOW + 1),
+        SeenHolder(PID + 1, STARTED, NOW - 1),
+        SeenHolder(PID, STARTED - SAME_START_MS - 1, NOW - 1),
+        SeenHolder(PID, STARTED, NOW + 1),
     ],
     ids=["another process", "another start of that id", "seen in the future"],
 )
-def test_who_was_seen_serving_is_one_process(other: Serving) -> None:
+def test_who_was_seen_serving_is_one_process(other: SeenHolder) -> None:
     assert serving_now(held(), other, seen=False, now_ms=NOW) is None
-    assert serving_now(held(), other, seen=True, now_ms=NOW) == Serving(PID, STARTED, NOW)
+    assert serving_now(held(), other, seen=True, now_ms=NOW) == SeenHolder(PID, STARTED, NOW)
 
 
 def test_nobody_serves_without_the_lock() -> None:
     free = replace(held(), holder=Holder(HolderState.FREE))
-    assert serving_now(free, Serving(PID, STARTED, NOW), seen=True, now_ms=NOW) is None
+    assert serving_now(free, SeenHolder(PID, STARTED, NOW), seen=True, now_ms=NOW) is None
