@@ -125,11 +125,13 @@ def laid_out() -> list[Topic]:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`prepare` lays the host out and returns the command's own arguments; `again_may`: statuses of the second run."""
+    """`prepare` lays the host out and returns the command's own arguments; `again_may`: statuses of the second run;
+    `in_child`: the work is done in a child process, so that a blow kills this one, and the command has to say so."""
 
     name: str
     prepare: Callable[[Path], list[str]]
     again_may: tuple[int, ...] = (0,)
+    in_child: bool = False
 
 
 def deleting(topics: str) -> list[str]:
@@ -193,7 +195,7 @@ SCENARIOS = {
         Scenario("replace", _replace, again_may=(0, 2)),
         Scenario("replace-marked", _replace_marked, again_may=(0, 2)),
         Scenario("cleanup", _cleanup),
-        Scenario("prestart", _prestart),
+        Scenario("prestart", _prestart, in_child=True),
     )
 }
 
@@ -381,7 +383,7 @@ def strike(scenario: Scenario, blows: Sequence[Blow[Site]], folder: Path) -> lis
             commands = [scenario.prepare(root) for root in roots]
             runs = list(pool.map(_struck, roots, commands, some))
             for root, own, blow, run in zip(roots, commands, some, runs, strict=True):
-                found = [*_judge_first(blow, run), *_judge_second(scenario, blow, root, own, wanted)]
+                found = [*_judge_first(scenario, blow, run), *_judge_second(scenario, blow, root, own, wanted)]
                 # The first few say enough; a partition that was not renamed differs in every file.
                 problems += [f"{scenario.name}, {blow}: {problem}" for problem in found[:4]]
                 shutil.rmtree(root)
@@ -397,9 +399,12 @@ def _struck(root: Path, own: Sequence[str], blow: Blow[Site]) -> subprocess.Comp
     return under_strace(root, own, *quick, "-o", os.devnull, "-e", f"trace={call}", "-e", injection)
 
 
-def _judge_first(blow: Blow[Site], run: subprocess.CompletedProcess[str]) -> list[str]:
+def _judge_first(scenario: Scenario, blow: Blow[Site], run: subprocess.CompletedProcess[str]) -> list[str]:
     if blow.injection == KILL:
-        killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        if scenario.in_child:
+            killed = run.returncode == 1 and run.stderr.endswith("the child process ended without an answer\n")
+        else:
+            killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
         return [] if killed else [f"it was not killed (status {run.returncode}): {run.stderr}"]
     if "Traceback" in run.stderr or run.returncode not in (0, 1, 3, 5):
         return [f"it ended with status {run.returncode}: {run.stderr}"]

@@ -74,7 +74,7 @@ class Child:
         finally:
             self.end()
         if not answer:
-            raise OSError("the child that looked ended without an answer")
+            raise OSError("the child process ended without an answer")
         return bytes(answer)
 
     def end(self) -> None:
