@@ -117,9 +117,9 @@ class Host:
             thread.join()
 
 
-def write_topic_elsewhere(file: Path, now_ms: int) -> None:
+def write_topic_elsewhere(file: Path, now_ms: int, node: int = 3) -> None:
     """Assignments of this moment, with one topic that lives elsewhere: the strays of `partition` are nobody's."""
-    elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((3, 4), (4,))})
+    elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((node, node + 1), (node + 1,))})
     # What is made in a moment is judged, too.
     at_ms = now_ms + CLOCK_TOLERANCE_MS - 5_000
     image = make_image(

@@ -56,13 +56,17 @@ def test_one_directory_after_the_other_trips_it_too(host: CliHost) -> None:
 
 def test_approval_of_a_cleanup_leaves_out_what_fell_due_later(tmp_path: Path) -> None:
     host = CliHost(tmp_path, "3.9.1/node3-killed")
-    host.configure(**{"cleanup.stray_retention": "0s", "cleanup.leftover_grace": "365d"})
+    due = {"cleanup.stray_retention": "0s", "cleanup.leftover_grace": "365d"}
+    host.with_assignments(topics_gone=True, **due)
     plan = host.run("cleanup", "--json")
     assert plan.status == 4 and len(plan.deeds) == 14
     # One more falls due before the operator has read the plan.
-    (host.d1 / "late-0.0123456789abcdef0123456789abcdef-stray").mkdir()
+    late = host.d1 / "late-0.0123456789abcdef0123456789abcdef-stray"
+    late.mkdir()
+    (late / "partition.metadata").write_text("version: 0\ntopic_id: LateLateLateLateLateLA\n")
+    host.with_assignments(topics_gone=True, **due)
     assert len(host.run("cleanup", "--json").deeds) == 15
     done = host.run("cleanup", "--json", "--execute", "--approve", plan.json["plan_id"])
     assert done.status == 0 and done.json["plan_id"] == plan.json["plan_id"]
     assert set(done.outcomes()) == set(plan.outcomes()) and set(done.outcomes().values()) == {"done"}
-    assert host.find("", "-stray") == ["late-0.0123456789abcdef0123456789abcdef-stray"]
+    assert host.find("", "-stray") == [late.name]

@@ -76,7 +76,7 @@ def test_scan_as_json_lines_says_the_same(host: CliHost) -> None:
 
 
 def test_every_acting_command_prints_its_plan(host: CliHost) -> None:
-    host.configure(**NO_LIMITS, **ALL_DUE)
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     plans = [
         host.run("delete", "--json", "--topic", "clicks|plant.*", *FREELY),
         host.run("delete", "--json", "--topic", "clicks|plant.*", *FREELY, "--execute"),

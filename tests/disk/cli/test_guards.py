@@ -107,6 +107,8 @@ def test_an_unformatted_log_dir_is_listed_and_left_alone(host: CliHost) -> None:
 def test_brokers_that_do_not_know_strays_get_none(host: CliHost, version: str | None) -> None:
     host.configure(**NO_LIMITS, **({} if version is None else {"kafka.version": version}))
     if version is None:
+        # Nor does the metadata.version of the cluster say it.
+        host.configure(**NO_LIMITS, **{"assignments.sources": ["file"], "assignments.file": str(host.root / "absent")})
         lines = host.toml.read_text().splitlines()
         host.toml.write_text("\n".join(line for line in lines if not line.startswith("version")))
     before = host.partitions()

@@ -333,9 +333,14 @@ def run(steps: int, number: int) -> None:
 
 
 def test_every_request_ends_complete_or_says_truly_why_not() -> None:
-    number = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {number}")
-    run(2_000, number)
+    STEPS.clear()
+    # What 40 examples come to is chance: one run in a few draws no answer at all. Go on until all was met.
+    for _ in range(8):
+        number = random.SystemRandom().randrange(1 << 32)
+        print(f"seed {number}")
+        run(2_000, number)
+        if STEPS["round"] and STEPS["controller_restarts"] and STEPS["answer_arrives"]:
+            break
     assert STEPS["round"] and STEPS["controller_restarts"] and STEPS["answer_arrives"]
 
 

@@ -20,8 +20,9 @@ from logagent.agent.session.target import resolve_target
 from logagent.host.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal
 from logagent.host.state.state_dir import WAITING_NAME
 from logagent.model.records import ActionKind, Identity, Outcome
-from logagent.settings import DAY_MS, CleanupSettings, DeleteSettings, KafkaSettings, Settings
-from tests.disk.killed import HEX, lay_out, partition
+from logagent.settings import DAY_MS, AssignmentsSettings, CleanupSettings, DeleteSettings, KafkaSettings, Settings
+from tests.disk.killed import HEX, PARTITIONS, lay_out, partition
+from tests.disk.sessions import write_topic_elsewhere
 
 STRAY = f"orders-0.{HEX}-stray"
 
@@ -51,6 +52,9 @@ def cycles_of(root: Path, *log_dirs: str, clock: Clock | None = None, **cleanup:
         cleanup=CleanupSettings(**cleanup),
         delete=DeleteSettings(file_delete_delay_ms=0),
     )
+    file = root / "assignments.json"
+    if file.exists():
+        settings = replace(settings, assignments=AssignmentsSettings(sources=("file",), file=str(file)))
     return Cycles(
         target=resolve_target(settings, log_dirs or [str(root / "d1")]),
         settings=settings,
@@ -162,9 +166,11 @@ def test_a_stray_whose_removal_failed_waits_for_its_backoff(root: Path) -> None:
     with Journal.open(str(root / "state")) as journal:
         for _ in range(10):
             journal.record_failure(str(root / "d1"), STRAY, "busy", clock.now_ms())
+    write_topic_elsewhere(root / "assignments.json", clock.now_ms(), node=1)
     cycles = cycles_of(root, clock=clock, stray_retention=0)
     first = cycles.cleanup()
-    assert (first.planned, first.waiting) == (0, 1) and (root / "d1" / STRAY).is_dir()
+    # The others are orphans now, and wait for their grace.
+    assert (first.planned, first.waiting) == (0, 1 + len(PARTITIONS)) and (root / "d1" / STRAY).is_dir()
     clock.ahead_ms = 513_000
     assert cycles.cleanup().results == {("remove", "done"): 1}
     assert not (root / "d1" / STRAY).exists()

@@ -110,7 +110,7 @@ def test_where_no_thread_can_be_had_the_others_are_waited_for_and_closed(
         session.take_inventory()
         assert list(session.inventories) == [str(first)]
         facts = session.facts().log_dirs[str(second)]
-        assert facts.health is Health.OFFLINE and "no thread can be had" in (facts.health_reason or "")
+        assert facts.health is Health.OFFLINE and "cannot start a thread" in (facts.health_reason or "")
     wait_until(lambda: not open_below(first), "it is closed")
     monkeypatch.undo()
     assert not host.failures.offline(), "that is no fault of the disk"

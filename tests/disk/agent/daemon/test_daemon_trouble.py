@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from logagent.agent.clock import SystemClock
 from logagent.host.state.journal import Journal
 from logagent.model.records import Outcome
 from tests.cli_host import FREELY, NO_LIMITS, CliHost, delete
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 from tests.disk.conftest import MIB, LoopFs, mounted, run
 from tests.disk.killed import HEX, partition
+from tests.disk.sessions import write_topic_elsewhere
 from tests.needs import missing, need_command, need_root
 
 GIB = 1 << 30
@@ -201,6 +203,8 @@ def _told_by_inotify(d1: Path, daemon: DaemonProcess) -> bool:
 def test_renamed_away_and_back_it_is_seen_and_the_other_one_served_all_along(tmp_path: Path) -> None:
     d1, d2 = log_dir(tmp_path / "d1", "Y"), log_dir(tmp_path / "d2")
     often = {"LOGAGENT_CLEANUP__INTERVAL": "1s", "LOGAGENT_CLEANUP__STRAY_RETENTION": "0s"}
+    often |= {"LOGAGENT_ASSIGNMENTS__SOURCES": "file", "LOGAGENT_ASSIGNMENTS__FILE": str(tmp_path / "assignments.json")}
+    write_topic_elsewhere(tmp_path / "assignments.json", SystemClock().now_ms(), node=1)
     with daemon_on(tmp_path, d1, d2, state=None, **PROBED_OFTEN, **often) as daemon:
         daemon.wait_for("log-dir", log_dir=str(d1), health="online")
         daemon.wait_for("cycle", job="cleanup")
@@ -208,6 +212,7 @@ def test_renamed_away_and_back_it_is_seen_and_the_other_one_served_all_along(tmp
         daemon.wait_for("log-dir", log_dir=str(d1), health="offline")
         partition(tmp_path / "elsewhere" / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
         partition(d2 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+        write_topic_elsewhere(tmp_path / "assignments.json", SystemClock().now_ms(), node=1)
         daemon.wait_for("action", log_dir=str(d2), name=STRAY, outcome="done")
         assert (tmp_path / "elsewhere" / MARKED).is_dir(), "what is no log dir any more is left alone"
         (tmp_path / "elsewhere").rename(d1)

@@ -223,7 +223,7 @@ def test_the_file_of_an_instance_names_its_broker(host: DoctorHost) -> None:
     """Two instances could otherwise find the same one."""
     file = instance(host, "b", None, 9642)
     ran = host.logagent("queue", "--config", file)
-    assert ran.status == 78 and "kafka.config: is not set" in ran.err
+    assert ran.status == 78 and "kafka.config: not set" in ran.err
     assert host.logagent("queue", "--config", file, "--kafka-config", PROPERTIES).status == 0
     said = host.diagnose("--config", file)
     assert said.status == 78

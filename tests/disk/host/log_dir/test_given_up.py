@@ -47,7 +47,7 @@ def holder_of(log_dir: Path) -> Iterator[int]:
 def test_a_log_dir_that_the_living_broker_gave_up_is_offline(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     host = CliHost(tmp_path)
     host.run("delete", "--partition", "orders-2", *FREELY, "--execute")
-    host.configure(**NO_LIMITS, **ALL_DUE)
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     with holder_of(host.d1) as pid:
         before = host.partitions()
         ran = host.run(arguments[0], "--json", *arguments[1:], "--execute")

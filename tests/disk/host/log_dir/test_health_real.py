@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.state.journal import Journal
 from logagent.model.records import Health
 from tests.disk.conftest import MIB, Child, LoopFs, run, unmount
 from tests.disk.failing import (
@@ -163,8 +164,14 @@ def test_remounted_read_only_it_is_read_only_and_back_without_a_wait(loop_fs: Lo
     assert outcomes(host.clean()) == [], "nothing is tried there"
     run("mount", "-o", "remount,rw", point)
     assert host.round() == {str(path): Health.ONLINE}
+    # So many failures that a slow machine does not outwait the backoff.
+    with Journal.open(str(host.state)) as journal:
+        assert (str(path), MARKED) in journal.failures()
+        for _ in range(9):
+            journal.record_failure(str(path), MARKED, "a test says so", host.clock.now_ms())
     partition(path, STRAY)
     assert outcomes(host.clean()) == ["done"], "the other one waits, as after every failure"
+    assert (path / MARKED).is_dir()
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["plain", "lazy"])

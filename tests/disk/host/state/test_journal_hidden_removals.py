@@ -61,6 +61,7 @@ def half_removed(host: CliHost, kind: str) -> str:
 def test_a_half_removed_stray_that_was_marked_since_is_not_restored(host: CliHost) -> None:
     """`prestart` gives the rest of a stray a new name, under which no removal had begun."""
     half_removed(host, "-stray")
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     host.run("prestart", "--budget", "60s")
     (name,) = host.find("shipments-0.", "-delete")
     refused = host.run("restore", "--json", name, "--execute")
