@@ -196,17 +196,22 @@ class Publisher:
     def _check_store(self) -> None:
         """Raises ServiceUnreachable where the store is not there, an unmounted mount point included (it has no marker):
         what is written into one fills the wrong disk, and is hidden when the store comes back."""
-        check_store(self.store)
+        # First: nobody shall be told to make a log dir a store.
         self._keep_out()
+        check_store(self.store)
 
     def _keep_out(self) -> None:
         """Told by device and inode, as for the state dir, and by its path where a log dir cannot be opened; none of
         them is touched. Raises LogAgentError."""
         above = os.path.realpath(self.store)
         while True:
-            found = os.stat(above)
+            try:
+                found = os.stat(above)
+                here = (found.st_dev, found.st_ino)
+            except OSError:
+                here = None  # What is not there is `check_store`'s to say.
             for log_dir, identity in self._log_dirs.items():
-                if above == log_dir or (found.st_dev, found.st_ino) == identity:
+                if above == log_dir or (here is not None and here == identity):
                     raise LogAgentError(
                         f"the fleet store {self.store} lies in the log dir {log_dir}, where no broker would start with"
                         " what is published",
