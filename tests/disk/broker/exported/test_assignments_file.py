@@ -248,7 +248,7 @@ FIRST = ("topics", 0, "partitions", 0)
         (_set("offset", "602"), "offset: '602'"),
         (_set("metadata_version", 1.5), "metadata_version: 1.5"),
         (_set("topics", {}), "topics: "),
-        (_set("topics", 0, []), r"topics\[0\]: it is no topic"),
+        (_set("topics", 0, []), r"topics\[0\]: it is not a topic"),
         (_set("topics", 0, "topic", None), "topic: None"),
         (_set("topics", 0, "topic", "empty"), "topic empty is there twice"),
         (_set("topics", 0, "topic_id", "short"), "topic a-topic: topic_id: "),

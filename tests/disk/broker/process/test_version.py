@@ -14,7 +14,8 @@ from tests.cli_host import FREELY, NO_LIMITS, CliHost
 @pytest.fixture
 def host(tmp_path: Path) -> CliHost:
     host = CliHost(tmp_path)
-    host.configure(**NO_LIMITS)
+    # The metadata.version of the cluster does not say it either.
+    host.configure(**NO_LIMITS, **{"assignments.sources": ["file"], "assignments.file": str(host.root / "absent")})
     # As `configure` writes it, but for the version, which has to be found out.
     text = "".join(line for line in host.toml.read_text().splitlines(True) if not line.startswith("version"))
     host.toml.write_text(text)
