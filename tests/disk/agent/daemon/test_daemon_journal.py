@@ -163,12 +163,7 @@ def test_a_stray_whose_removal_failed_waits_for_its_backoff(root: Path) -> None:
     settle(root, age_ms=0)
     partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
     clock = Clock()
-    found = (root / "d1" / STRAY).stat()
-    set_aside = intent(root, "orders-0", inode=found.st_ino, new_name=STRAY)
     with Journal.open(str(root / "state")) as journal:
-        # Nothing else tells here whose it is.
-        why = replace(set_aside, topic_id="EEEEEEEEEEEEEEEEEEEEEA", reason="topic-absent")
-        journal.finish([(n, Outcome.DONE, None) for n in journal.begin([why], clock.now_ms())], clock.now_ms())
         for _ in range(10):
             journal.record_failure(str(root / "d1"), STRAY, "busy", clock.now_ms())
     write_topic_elsewhere(root / "assignments.json", clock.now_ms(), node=1)
