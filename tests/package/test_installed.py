@@ -155,6 +155,7 @@ def test_a_life_with_rpm(copy: Copy, builds: Builds) -> None:
     assert copy.sh("rpm --query --configfiles logagent") == "/etc/logagent/logagent.toml\n"
     copy.sh(f"echo '# ours' >>/etc/logagent/logagent.toml; rpm --upgrade --force {package}")
     assert "# ours" in copy.sh("cat /etc/logagent/logagent.toml; find /usr/lib/logagent -name '*.pyc' | grep -q .")
+    assert "User=broker" in copy.sh("logagent setup --execute")
     _set_aside(copy)
     copy.sh(_schema(99))
     assert "newer logagent" in copy.sh(f"rpm --upgrade --force {package}", status=1)
