@@ -118,8 +118,12 @@ def partition(log_dir: Path, name: str, segments: int = 1, size: int = 1000) -> 
     for number in range(segments):
         (made / f"{number * 100:020d}.log").write_bytes(b"r" * size)
         (made / f"{number * 100:020d}.index").write_bytes(b"i" * 8)
-    if name.endswith("-stray"):
-        (made / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
+    return of_gone_topic(made) if name.endswith("-stray") else made
+
+
+def of_gone_topic(made: Path) -> Path:
+    """Give a partition directory a topic id that lives nowhere."""
+    (made / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     return made
 
 

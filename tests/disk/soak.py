@@ -17,18 +17,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from logagent.host.state.journal import FILE_NAME, Journal
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.daemon_process import DaemonProcess, wait_until
 from tests.disk.conftest import MIB, mounted
-from tests.disk.killed import partition
+from tests.disk.killed import assignments, partition
 
 META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAA{}g\n"
 SETTINGS = {
@@ -46,6 +48,7 @@ SETTINGS = {
 KEPT = 40
 MOST_MARKED = 400
 SETTLE_SECONDS = 120.0
+KEPT_IDS = ("DDDDDDDDDDDDDDDDDDDDDA", "CCCCCCCCCCCCCCCCCCCCCA")
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class Soak:
             (path / "meta.properties").write_text(META.format("ZY"[number]))
             (path / ".lock").touch()
             for n in range(KEPT):
-                partition(path / f"kept{number}-{n}", "DDDDDDDDDDDDDDDDDDDDDA")
+                partition(path / f"kept{number}-{n}", KEPT_IDS[number])
 
     def kept(self, path: Path) -> dict[str, int]:
         found = {}
@@ -87,11 +90,39 @@ class Soak:
             found[entry.name] = sum(1 for _ in entry.iterdir())
         return found
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        told = {"SOURCES": "file", "FILE": str(self.root / "assignments.json")}
+        return {**SETTINGS, **{f"LOGAGENT_ASSIGNMENTS__{key}": value for key, value in told.items()}}
+
+    def tell(self) -> None:
+        """What the cluster has now: what is kept, and of what is marked and set aside nothing."""
+        mine = {n: PartitionAssignment((1, 2), (1, 2)) for n in range(KEPT)}
+        assignments(self.root, *(Topic(f"kept{k}", KEPT_IDS[k], mine) for k in range(len(self.log_dirs))))
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Told every second: a stray whose topic nobody knows stays."""
+        ending = threading.Event()
+
+        def work() -> None:
+            while not ending.wait(1.0):
+                self.tell()
+
+        self.tell()
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
+
     # The daemon
 
     def start(self) -> None:
         words = [word for d in self.log_dirs for word in ("--log-dir", d)]
-        self.daemon = DaemonProcess(self.root, *words, "--state-dir", self.root / "state", **SETTINGS)
+        self.daemon = DaemonProcess(self.root, *words, "--state-dir", self.root / "state", **self.environment)
         self.started = time.monotonic()
 
     def running(self) -> DaemonProcess:
@@ -208,7 +239,7 @@ class Soak:
         done = subprocess.run(
             [sys.executable, "-m", "logagent", "cleanup", "--execute", "--json", *words, "--state-dir",
              str(self.root / "state")],
-            env={**os.environ, **SETTINGS}, capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         if done.returncode not in (0, 1, 3, 5) or "Traceback" in done.stderr:
             facts = [r["fact"] for r in json.loads(done.stdout)["refusals"]] if done.stdout else []
@@ -291,7 +322,8 @@ def soak(seconds: float, seed: int, folder: Path, say: Callable[[str], None] = l
         dirs = [folder / "d1", mount / "d2" if mount is not None else folder / "d2"]
         life = Soak(folder, seed, dirs, mount)
         try:
-            life.run(seconds, say)
+            with life.told():
+                life.run(seconds, say)
         finally:
             if life.daemon is not None and life.daemon.process.poll() is None:
                 life.daemon.process.kill()

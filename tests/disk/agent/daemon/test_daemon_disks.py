@@ -24,6 +24,7 @@ from tests.disk.failing import (
     frozen,
     hanging_fs,
     loop_devices,
+    of_gone_topic,
     partition,
     pulled_out,
     put_back,
@@ -45,15 +46,34 @@ def good(tmp_path: Path) -> Path:
     return format_log_dir(tmp_path / "good", DIRECTORY_IDS[1])
 
 
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Settings of a daemon that is told every second what the cluster has: a stray whose topic nobody knows stays."""
+    file = tmp_path / "assignments.json"
+    ending = threading.Event()
+
+    def tell() -> None:
+        write_topic_elsewhere(file, time.time_ns() // 1_000_000)
+
+    def work() -> None:
+        while not ending.wait(1.0):
+            tell()
+
+    tell()
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield {"ASSIGNMENTS__SOURCES": "file", "ASSIGNMENTS__FILE": str(file)}
+    finally:
+        ending.set()
+        thread.join(LIMIT)
+
+
 class Served:
     """Makes a stray in a log dir again and again: `longest` is what the daemon needed at most to remove one."""
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
-        # A stray whose topic nobody knows stays: the daemon is told what the cluster has, and by when.
-        self._assignments = log_dir.with_name(f"{log_dir.name}-assignments.json")
-        write_topic_elsewhere(self._assignments, time.time_ns() // 1_000_000)
-        self.settings = {"ASSIGNMENTS__SOURCES": "file", "ASSIGNMENTS__FILE": str(self._assignments)}
         self._ending = threading.Event()
         self.longest = 0.0
         self.times = 0
@@ -61,7 +81,6 @@ class Served:
 
     def _work(self) -> None:
         while not self._ending.is_set():
-            write_topic_elsewhere(self._assignments, time.time_ns() // 1_000_000)
             began = time.monotonic()
             made = partition(self._log_dir, f"other-{self.times}.{'b' * 32}-stray")
             while made.exists() and time.monotonic() < began + LIMIT:
@@ -87,12 +106,12 @@ def offline_said(daemon: DaemonProcess, path: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
 def test_one_dead_of_two_is_said_once_and_the_healthy_one_is_served_all_along(
-    kind: str, loop_fs: LoopFs, good: Path, tmp_path: Path
+    kind: str, loop_fs: LoopFs, good: Path, tmp_path: Path, told: dict[str, str]
 ) -> None:
     point = format_log_dir(loop_fs(kind))
     run("sync", "--file-system", point)
     served = Served(good)
-    with DaemonProcess.of(tmp_path, point, good, settings=served.settings) as daemon, served.all_along():
+    with DaemonProcess.of(tmp_path, point, good, settings=told) as daemon, served.all_along():
         daemon.wait_health((point, "online"), (good, "online"))
         shut_down(point)
         daemon.wait_health((point, "offline"), (good, "online"))
@@ -117,10 +136,10 @@ def test_one_dead_of_two_is_said_once_and_the_healthy_one_is_served_all_along(
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["plain", "lazy"])
 def test_unmounted_under_the_running_service_it_stays_up_and_the_device_is_free(
-    lazy: bool, loop_fs: LoopFs, good: Path, tmp_path: Path
+    lazy: bool, loop_fs: LoopFs, good: Path, tmp_path: Path, told: dict[str, str]
 ) -> None:
     point = format_log_dir(loop_fs("ext4"))
-    with DaemonProcess.of(tmp_path, point, good) as daemon:
+    with DaemonProcess.of(tmp_path, point, good, settings=told) as daemon:
         daemon.wait_health((point, "online"), (good, "online"))
         pulled_out(point, lazy=lazy)
         daemon.wait_health((point, "offline"), (good, "online"))
@@ -154,11 +173,13 @@ def test_unmounted_lazily_in_the_middle_of_a_removal_the_device_comes_free(
         assert daemon.end() < TERM_LIMIT
 
 
-def test_a_disk_that_fills_is_said_to_be_full_and_is_still_cleaned(loop_fs: LoopFs, tmp_path: Path) -> None:
+def test_a_disk_that_fills_is_said_to_be_full_and_is_still_cleaned(
+    loop_fs: LoopFs, tmp_path: Path, told: dict[str, str]
+) -> None:
     point = format_log_dir(loop_fs("ext4", size=32 * MIB))
-    with DaemonProcess.of(tmp_path, point) as daemon:
+    with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))
-        made = partition(point, "other-0", segments=2, size=2 * MIB)
+        made = of_gone_topic(partition(point, "other-0", segments=2, size=2 * MIB))
         with (point / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
             while True:
                 file.write(b"x" * MIB)
@@ -172,11 +193,13 @@ def test_a_disk_that_fills_is_said_to_be_full_and_is_still_cleaned(loop_fs: Loop
         assert {p.name for p in point.iterdir()} == {"meta.properties", "ballast", "lost+found"}
 
 
-def test_a_disk_that_was_remounted_read_only_is_said_to_be_so(loop_fs: LoopFs, tmp_path: Path) -> None:
+def test_a_disk_that_was_remounted_read_only_is_said_to_be_so(
+    loop_fs: LoopFs, tmp_path: Path, told: dict[str, str]
+) -> None:
     point = format_log_dir(loop_fs("ext4"))
-    with DaemonProcess.of(tmp_path, point) as daemon:
+    with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))
-        partition(point, "other-0").rename(point / STRAY)
+        of_gone_topic(partition(point, "other-0")).rename(point / STRAY)
         wait_until(lambda: not (point / STRAY).exists(), "the stray is removed")
         # Not while a probe has its file open.
         command = ["mount", "-o", "remount,ro", str(point)]
@@ -190,12 +213,12 @@ def test_a_disk_that_was_remounted_read_only_is_said_to_be_so(loop_fs: LoopFs, t
 
 
 def test_frozen_in_the_middle_of_a_removal_it_is_left_alone_until_it_thawed(
-    loop_fs: LoopFs, good: Path, tmp_path: Path
+    loop_fs: LoopFs, good: Path, tmp_path: Path, told: dict[str, str]
 ) -> None:
     point = format_log_dir(loop_fs("xfs"))
     victim = partition(point, MARKED, segments=200, size=100_000)
     served = Served(good)
-    slow = {"DELETE__BYTES_PER_SECOND": "2MB", **HANGS, **served.settings}
+    slow = {"DELETE__BYTES_PER_SECOND": "2MB", **HANGS, **told}
     with DaemonProcess.of(tmp_path, point, good, settings=slow) as daemon, served.all_along():
         wait_until(lambda: len(os.listdir(victim)) < 390, "the removal is under way")
         with frozen(point) as thaw:
@@ -216,13 +239,15 @@ def test_frozen_in_the_middle_of_a_removal_it_is_left_alone_until_it_thawed(
         assert len(removals) >= 2 and {e.outcome for e in removals} == {Outcome.YIELDED}, removals
 
 
-def test_a_file_system_that_hangs_wholly_holds_up_nothing_not_even_the_end(good: Path, tmp_path: Path) -> None:
+def test_a_file_system_that_hangs_wholly_holds_up_nothing_not_even_the_end(
+    good: Path, tmp_path: Path, told: dict[str, str]
+) -> None:
     served = Served(good)
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
         point = hanging.point
         with (
-            DaemonProcess.of(tmp_path, point, good, settings={**HANGS, **served.settings}) as daemon,
+            DaemonProcess.of(tmp_path, point, good, settings={**HANGS, **told}) as daemon,
             served.all_along(),
         ):
             daemon.wait_health((point, "online"), (good, "online"))
@@ -243,13 +268,13 @@ def test_a_file_system_that_hangs_wholly_holds_up_nothing_not_even_the_end(good:
     assert served.longest < MOST_SECONDS
 
 
-def test_started_while_a_disk_hangs_it_serves_the_others(good: Path, tmp_path: Path) -> None:
+def test_started_while_a_disk_hangs_it_serves_the_others(good: Path, tmp_path: Path, told: dict[str, str]) -> None:
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
         partition(hanging.source, STRAY)
         hanging.hang()
         try:
-            with DaemonProcess.of(tmp_path, hanging.point, good, settings=HANGS) as daemon:
+            with DaemonProcess.of(tmp_path, hanging.point, good, settings={**HANGS, **told}) as daemon:
                 daemon.wait_health((hanging.point, "offline"), (good, "online"))
                 partition(good, STRAY)
                 wait_until(lambda: not (good / STRAY).exists(), "the other one is served")
