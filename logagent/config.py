@@ -1,6 +1,6 @@
-"""Loads `logagent.toml` and the environment: the one place that does.
+"""Loads `logagent.toml` and the environment; no other module does.
 
-Every problem is found before anything is said: `ConfigError.problems` lists them all, each with its place.
+All problems are reported together: `ConfigError.problems` lists them, each with its place.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from typing import Any, get_type_hints
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.limits import CONFIG
 from logagent.files.safe_open import read_regular
+from logagent.model.health.kafka_version import parse_version
 from logagent.settings import DAY_MS, Settings
+from logagent.store.shared import problem_of
 
 DEFAULT_CONFIG = Path("/etc/logagent/logagent.toml")
 ENV_PREFIX = "LOGAGENT_"
-# `logagent@NAME.service` runs with the file NAME.toml of this folder, one instance for each broker of a host.
+# `logagent@NAME.service` uses the file NAME.toml in this folder, one instance for each broker on a host.
 INSTANCE_DIR = DEFAULT_CONFIG.parent
 _INSTANCE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+
+# tomllib takes the square of the parts of a dotted key: an hour for one of a megabyte.
+_MOST_DOTS = 500
 
 SOURCES = ("kraft-log", "admin", "file")
 
@@ -37,24 +42,24 @@ class Loaded:
 
 
 def load(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> Loaded:
-    """Settings from `path` (default: `/etc/logagent/logagent.toml` if it is there) and the environment over it.
+    """Settings from `path` (default: `/etc/logagent/logagent.toml` if it exists), overridden by the environment.
 
-    Raises ConfigError with every problem at once: unreadable or malformed TOML (with its line), unknown keys,
-    values of the wrong form, unknown `LOGAGENT_SECTION__KEY` variables.
+    Raises ConfigError with every problem at once: unreadable or malformed TOML (with its line), unknown keys, malformed
+    values, unknown `LOGAGENT_SECTION__KEY` variables.
     """
-    loaded, problems = load_what_holds(path, environ)
+    loaded, problems = load_valid_part(path, environ)
     if problems:
         text = "; ".join(problems)
         raise ConfigError(f"the configuration is wrong: {text}", problems=tuple(problems), hint=_HINT)
     return loaded
 
 
-def load_what_holds(
+def load_valid_part(
     path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Loaded, list[str]]:
-    """As `load`, with the defaults in place of what does not parse, and every problem; for looking, not for acting.
+    """As `load`, with defaults in place of invalid values, and the list of problems; for looking, not for acting.
 
-    Raises ConfigError where there is no TOML to be read.
+    Raises ConfigError if the file is not readable TOML.
     """
     file = Path(path) if path is not None else DEFAULT_CONFIG
     raw: dict[str, Any] = {}
@@ -64,7 +69,7 @@ def load_what_holds(
         used = str(file)
     problems: list[str] = []
     names = _overlay_environment(raw, environ, problems)
-    # Whoever has configured nothing does not wait for pydantic to be imported.
+    # Without any configuration pydantic need not be imported.
     settings = _validate(raw, used, names, problems) if raw else Settings()
     return Loaded(settings, used, tuple(sorted(names.values()))), problems
 
@@ -72,7 +77,10 @@ def load_what_holds(
 def _read_toml(file: Path) -> dict[str, Any]:
     hint = "logagent config check --config FILE shows every problem of a file"
     try:
-        return tomllib.loads(read_regular(file, CONFIG, follow=True).decode("utf-8"))
+        text = read_regular(file, CONFIG, follow=True).decode("utf-8")
+        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise ValueError(f"a line has more than {_MOST_DOTS} dots")
+        return tomllib.loads(text)
     except OSError as e:
         problem = f"{file}: {e.strerror}"
     except UnreadableError as e:
@@ -108,7 +116,7 @@ def _overlay_environment(
 def _validate(
     raw: dict[str, Any], file: str | None, names: dict[tuple[str, str], str], problems: list[str]
 ) -> Settings:
-    """The settings in `raw`, without what is wrong; that goes to `problems`."""
+    """The settings in `raw` without the invalid ones, which go to `problems`."""
     from pydantic import TypeAdapter, ValidationError
 
     wrong: set[tuple[str, ...]] = set()
@@ -120,7 +128,7 @@ def _validate(
             place = tuple(str(part) for part in error["loc"] if not str(part).startswith(("function-", "nullable")))
             wrong.add(place[:2])
             problems.append(f"{_place(file, names, place)}: {_plain(error)}")
-        # What did parse is held together all the same: every error at once.
+        # The valid values are still cross-checked, so that all errors are reported at once.
         settings = adapter.validate_python(_without(raw, wrong))
     for keys, problem in list(_cross_checks(settings)):
         if not any(key in wrong or key[:1] in wrong for key in keys):
@@ -130,13 +138,13 @@ def _validate(
 
 
 def _place(file: str | None, names: Mapping[tuple[str, str], str], place: tuple[str, ...]) -> str:
-    """Where a value was set: the variable that did, or the key in the file."""
+    """Where a value was set: the environment variable, or the key in the file."""
     variable = names.get((place[0], place[1])) if len(place) >= 2 else None
     return f"environment variable {variable}" if variable else f"{file}: {'.'.join(place)}"
 
 
 def _without(raw: Mapping[str, Any], wrong: Collection[tuple[str, ...]]) -> dict[str, Any]:
-    """`raw` with nothing at the places `wrong`: (section,) or (section, key)."""
+    """`raw` without the places in `wrong`: (section,) or (section, key)."""
     return {
         section: {k: v for k, v in table.items() if (section, k) not in wrong} if isinstance(table, dict) else table
         for section, table in raw.items()
@@ -144,7 +152,7 @@ def _without(raw: Mapping[str, Any], wrong: Collection[tuple[str, ...]]) -> dict
     }
 
 
-_HINT = "the keys, their form and their defaults stand in the commented config/logagent.toml (logagent config show)"
+_HINT = "the keys, their format and their defaults are in the commented config/logagent.toml (logagent config show)"
 
 
 def _plain(error: Any) -> str:
@@ -155,7 +163,7 @@ def _plain(error: Any) -> str:
 
 
 _Key = tuple[str, str]
-# What is waited for again and again, and the least that is a wait.
+# Intervals and timeouts that are used again and again, with their minimum.
 _WAITS: tuple[_Key, ...] = (
     ("cleanup", "interval"),
     ("health", "probe_interval"),
@@ -167,45 +175,40 @@ _AGES: tuple[_Key, ...] = (
     ("assignments", "max_age"),
     ("cleanup", "min_age"),
     ("cleanup", "stray_retention"),
+    ("cleanup", "pressure_floor"),
     ("cleanup", "leftover_grace"),
     ("guard", "settle"),
 )
-# Beyond some point no calendar holds the moment that a duration leads to.
+# Longer durations lead to dates that the calendar cannot represent.
 _LONGEST_MS = 36_525 * DAY_MS
 
 
 def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
-    """What no single value's form tells: the keys it is about (the first is where it is to be mended), and what."""
+    """Problems that involve several values: the keys concerned (the first is where to fix it), and the message."""
     sources: _Key = ("assignments", "sources")
     unknown = [source for source in s.assignments.sources if source not in SOURCES]
     if unknown:
-        yield (sources,), f"{', '.join(unknown)} is none of {', '.join(SOURCES)}"
+        yield (sources,), f"{', '.join(unknown)} is not one of {', '.join(SOURCES)}"
     if "file" in s.assignments.sources and s.assignments.file is None:
         yield (sources, ("assignments", "file")), '"file" needs assignments.file'
-    if s.kafka.version is not None and not is_version(s.kafka.version):
-        yield (("kafka", "version"),), f"{s.kafka.version!r} is not a version of Kafka, such as 3.9.1"
-    if s.delete.bytes_per_second is not None and s.delete.bytes_per_second < 1024:
-        yield (("delete", "bytes_per_second"),), "less than 1KiB would never finish"
-    if s.publish.store is not None and "://" in s.publish.store:
-        says = "must be a mounted path; the fleet job reads URIs, the agent does not write them"
-        yield (("publish", "store"),), says
+    if s.kafka.version is not None and parse_version(s.kafka.version) is None:
+        yield (("kafka", "version"),), f"{s.kafka.version!r} is not a Kafka version such as 3.9.1"
+    if 0 < s.delete.bytes_per_second < 1024:
+        yield (("delete", "bytes_per_second"),), "less than 1KiB would never finish; 0 is no limit"
+    problem = problem_of(s.publish.store) if s.publish.store is not None else None
+    if problem is not None:
+        yield (("publish", "store"),), problem
     for place in (*_WAITS, *_AGES):
         value = getattr(getattr(s, place[0]), place[1])
         if value > _LONGEST_MS:
             yield (place,), "must not be longer than 100 years (36525d)"
         elif value < _LEAST_WAIT_MS and place in _WAITS:
-            yield (place,), "must be at least 100ms: shorter would be no pause at all"
+            yield (place,), "must be at least 100ms: less is no pause at all"
     for directory in s.cleanup.quarantine_dirs:
         if directory[:1] != "/":
             yield (("cleanup", "quarantine_dirs"),), f"{directory} is not an absolute path"
     if s.metrics.listen and not _is_address(s.metrics.listen):
         yield (("metrics", "listen"),), f"{s.metrics.listen!r} is not HOST:PORT"
-
-
-def is_version(text: str) -> bool:
-    """Whether `kafka.version` can be read: `3.9.1`, `4.0`, Confluent's `7.6.0-ccs`."""
-    numbers = text.split("-", 1)[0].split(".")
-    return len(numbers) >= 2 and all(n.isascii() and n.isdigit() for n in numbers)
 
 
 def _is_address(listen: str) -> bool:
@@ -214,7 +217,7 @@ def _is_address(listen: str) -> bool:
 
 
 def instance_of(path: str | os.PathLike[str] | None) -> str | None:
-    """NAME of `/etc/logagent/NAME.toml`, an instance with a state dir of its own; None for every other file."""
+    """NAME of `/etc/logagent/NAME.toml`, an instance with its own state dir; None for any other file."""
     if path is None:
         return None
     file = Path(os.path.abspath(path))
@@ -224,7 +227,7 @@ def instance_of(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def key_lines(path: str | os.PathLike[str]) -> dict[str, int]:
-    """The line of each `section.key` in a TOML file: where it is set, else where it stands commented out."""
+    """The line of each `section.key` in a TOML file: where it is set, else where it is commented out."""
     found: dict[str, int] = {}
     commented: dict[str, int] = {}
     section = ""

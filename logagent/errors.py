@@ -1,8 +1,8 @@
 """Every error that logagent raises, each with a slug, a hint and its exit status.
 
-The exit statuses are part of the interface; this module is the one place that defines them and says what they mean
-(`logagent --help` and the man pages print that, a test compares the README), and `logagent.cli.main` is the one place
-that turns an error into one. It imports nothing of ours.
+The exit statuses are part of the interface; this module alone defines them and their meanings (`logagent --help` and
+the man pages print that, a test compares the README), and only `logagent.cli.main` turns an error into one. It imports
+none of our modules.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Self
 
 
 class Exit(IntEnum):
-    """Exit statuses of every command, each with what it means."""
+    """Exit statuses of every command, each with its meaning."""
 
     meaning: str
 
     OK = 0, "success; for a dry run, the plan was made"
     FAILED = 1, "something failed: the message says what, and what was done before it"
     USAGE = 2, "usage error"
-    REFUSED = 3, "--execute: done, but a guard refused at least one item"
+    REFUSED = 3, "--execute: done, but a guard refused an item; topics: requests are still open"
     APPROVAL = 4, "the plan needs approval (--approve PLAN_ID); nothing was done"
     OFFLINE = 5, "a log dir involved is offline"
     CHECK_FATAL = 6, "check, or prestart --strict, found something fatal"
@@ -34,7 +34,7 @@ class Exit(IntEnum):
         return member
 
 
-# Where several apply, the first of this order is the status of the command.
+# If several apply, the first in this order is the status of the command.
 EXIT_PRECEDENCE = (
     Exit.CONFIG,
     Exit.USAGE,
@@ -57,7 +57,7 @@ def worst(*statuses: Exit) -> Exit:
 class LogAgentError(Exception):
     """Base of all our errors.
 
-    `str(error)` is one sentence that says what is wrong; `hint` is what the operator can do about it.
+    `str(error)` is one sentence saying what is wrong; `hint` is what the operator can do about it.
     """
 
     slug = "failed"
@@ -69,7 +69,7 @@ class LogAgentError(Exception):
 
 
 class UsageError(LogAgentError):
-    """The command line asks for something that cannot be asked for."""
+    """The command line asks for something invalid."""
 
     slug = "usage"
     exit_status = Exit.USAGE
@@ -87,13 +87,13 @@ class ConfigError(LogAgentError):
 
 
 class UnreadableError(LogAgentError):
-    """A file that the broker (or we) wrote is not what it should be. Never taken as "empty"."""
+    """A file that the broker (or we) wrote is invalid. It never counts as empty."""
 
     slug = "unreadable"
 
 
 class KafkaStorageError(LogAgentError):
-    """A log dir is offline, or went offline by this very action (Kafka's `KafkaStorageException`)."""
+    """A log dir is offline, or went offline during this action (Kafka's `KafkaStorageException`)."""
 
     slug = "storage"
     exit_status = Exit.OFFLINE
@@ -104,14 +104,14 @@ class KafkaStorageError(LogAgentError):
 
 
 class NotAsPlanned(LogAgentError):
-    """What stands at a name is not what was planned: gone, swapped, a symlink, another device, a mount point."""
+    """What is at a name is not what was planned: deleted, swapped, a symlink, another device, a mount point."""
 
     slug = "inside"
     exit_status = Exit.REFUSED
 
 
 class ItemFailed(LogAgentError):
-    """An operation failed for this one directory; the log dir itself stays online. `errno` says how."""
+    """An operation failed for this one directory; the log dir itself stays online. `errno` is the cause."""
 
     slug = "item"
 
@@ -146,13 +146,13 @@ class JournalError(LogAgentError):
 
 
 class Busy(LogAgentError):
-    """Another one of us is acting on this host (or these log dirs) right now."""
+    """Another logagent is acting on this host (or these log dirs) right now."""
 
     slug = "busy"
 
 
 class ServiceUnreachable(LogAgentError):
-    """A service that is needed (Admin API, fleet store) cannot be reached."""
+    """A required service (Admin API, fleet store) cannot be reached."""
 
     slug = "unreachable"
     exit_status = Exit.UNREACHABLE

@@ -1,8 +1,8 @@
 """What can be configured, with defaults: plain frozen dataclasses, cheap to import.
 
 Durations are kept in milliseconds and sizes in bytes; both are written the way people write them (`15m`, `7d`,
-`64MiB`). The markers `Duration`, `Size` … teach pydantic how to read a field, and load pydantic only when there is
-something to validate: `logagent queue` on a host without a configuration file never pays for it.
+`64MiB`). The markers `Duration`, `Size` … tell pydantic how to read a field. pydantic is imported only when there is
+something to validate, so `logagent queue` on a host without a configuration file does not need it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SIZE_UNITS = {
 
 
 def parse_duration(text: object) -> int:
-    """Milliseconds of `15m`, `7d`, `1h30m`, `250ms`. A bare number has no unit and is refused; so is a negative one."""
+    """Milliseconds of `15m`, `7d`, `1h30m`, `250ms`. A number without a unit is refused; so is a negative one."""
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{text!r} is not a duration: write it with a unit, such as 30s, 15m, 24h or 7d")
+        raise ValueError(f"{text!r} is not a duration: add a unit, for example 30s, 15m, 24h or 7d")
     parts = re.fullmatch(r"(?:\d+(?:ms|[smhdw])\s*)+", text.strip())
     if parts is None:
-        raise ValueError(f"{text!r} is not a duration: write it with a unit, such as 30s, 15m, 24h or 7d")
+        raise ValueError(f"{text!r} is not a duration: add a unit, for example 30s, 15m, 24h or 7d")
     return sum(int(n) * _DURATION_UNITS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdw])", text))
 
 
@@ -45,12 +45,12 @@ def parse_size(text: object) -> int:
         return text
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
     if match is None or match[2] not in _SIZE_UNITS:
-        raise ValueError(f"{text!r} is not a size: write it such as 64MiB, 10MB or 1048576")
+        raise ValueError(f"{text!r} is not a size, for example 64MiB, 10MB or 1048576")
     return int(match[1]) * _SIZE_UNITS[match[2]]
 
 
 def parse_words(text: object) -> list[str]:
-    """A list of words; an environment variable gives them separated by commas."""
+    """A list of words, or (from an environment variable) a string with commas between them."""
     if isinstance(text, str):
         return [word.strip() for word in text.split(",") if word.strip()]
     if isinstance(text, list | tuple) and all(isinstance(word, str) for word in text):
@@ -68,7 +68,7 @@ def parse_keys(text: object) -> list[str]:
 
 
 def parse_number(value: object) -> object:
-    """`value` unless it is a truth value, which pydantic would take for 0 or 1 (`max_fraction = true`)."""
+    """`value` unless it is a boolean, which pydantic would accept as 0 or 1 (`max_fraction = true`)."""
     if isinstance(value, bool):
         raise ValueError("must be a number")
     return value
@@ -91,7 +91,7 @@ class _Reads:
 
 @dataclass(frozen=True)
 class _Within:
-    """Tells pydantic the legal range of a number, both ends included."""
+    """Tells pydantic the valid range of a number, both ends included."""
 
     low: float
     high: float
@@ -148,6 +148,8 @@ class CleanupSettings:
     max_fraction: Fraction = 0.1
     max_dirs: Count = 20
     quarantine_dirs: Words = ()
+    pressure: Fraction | None = None
+    pressure_floor: Duration = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,7 @@ class GuardSettings:
 class DeleteSettings:
     __pydantic_config__: ClassVar[Any] = _STRICT
     file_delete_delay_ms: Millis | None = None
-    bytes_per_second: Size | None = None
+    bytes_per_second: Size = 200 << 20
     workers: Workers = 1
 
 
@@ -204,7 +206,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every section of `logagent.toml`; the keys and their meaning stand in `config/logagent.toml`."""
+    """Every section of `logagent.toml`; the keys and their meaning are described in `config/logagent.toml`."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     kafka: KafkaSettings = field(default_factory=KafkaSettings)

@@ -52,7 +52,7 @@ STATS: list[tuple[str, str, str, str, Steps]] = [
         "Log dirs full or read-only",
         f'sum(logagent_log_dir_state{{{DIR}, state=~"full|read-only"}})',
         "none",
-        "Deleting still works on a full log dir, and is the cure.",
+        "Deleting still works on a full log dir, and frees space.",
         GOOD_IF_ZERO,
     ),
     (
@@ -80,10 +80,18 @@ STATS: list[tuple[str, str, str, str, Steps]] = [
         "Freed in 24 h",
         f"sum(increase(logagent_freed_bytes_total{{{HOST}}}[24h]))",
         "bytes",
-        "Allocated bytes that removals gave back.",
+        "Allocated bytes freed by removals.",
         NEUTRAL,
     ),
 ]
+
+MOST_LINES = 20
+"""A fleet has thousands of log dirs, and a picture of thousands of lines shows none."""
+
+
+def largest(query: str) -> str:
+    return f"topk({MOST_LINES}, {query})"
+
 
 # Title, unit, description, [(legend, query)], stacked
 SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
@@ -91,11 +99,11 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
         (
             "Fullness",
             "percentunit",
-            "Bytes in use over the size of the log dir's file system.",
+            "Bytes in use over the size of the log dir's file system. The 20 largest.",
             [
                 (
                     "{{instance}} {{log_dir}}",
-                    f"logagent_log_dir_used_bytes{{{DIR}}} / logagent_log_dir_size_bytes{{{DIR}}}",
+                    largest(f"logagent_log_dir_used_bytes{{{DIR}}} / logagent_log_dir_size_bytes{{{DIR}}}"),
                 )
             ],
             False,
@@ -103,15 +111,22 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
         (
             "Bytes by what they belong to",
             "bytes",
-            "Allocated bytes over all chosen log dirs. Only current and future are known to the broker's tools.",
+            "Allocated bytes over all selected log dirs. The broker's tools know only current and future.",
             [("{{kind}}", f"sum by (kind) (logagent_log_dir_bytes{{{DIR}}})")],
+            True,
+        ),
+        (
+            "Bytes that can be freed",
+            "bytes",
+            "At most: what the last plan would remove now, and what is waiting for its retention (logagent rescue).",
+            [("{{when}}", f"sum by (when) (logagent_log_dir_reclaimable_bytes{{{DIR}}})")],
             True,
         ),
         (
             "Probes",
             "s",
-            "How long the last probe took: 4 KiB written, synced and read back.",
-            [("{{instance}} {{log_dir}}", f"logagent_log_dir_probe_seconds{{{DIR}}}")],
+            "How long the last probe took: 4 KiB written, synced and read back. The 20 largest.",
+            [("{{instance}} {{log_dir}}", largest(f"logagent_log_dir_probe_seconds{{{DIR}}}"))],
             False,
         ),
         (
@@ -126,33 +141,38 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
         (
             "Delete queue",
             "bytes",
-            "Bytes in directories that are marked for deletion and still stand.",
-            [("{{instance}} {{log_dir}}", f"logagent_queue_bytes{{{DIR}}}")],
+            "Bytes in directories that are marked for deletion and still on disk. The 20 largest.",
+            [("{{instance}} {{log_dir}}", largest(f"logagent_queue_bytes{{{DIR}}}"))],
             True,
         ),
         (
             "Age of the oldest marked directory",
             "s",
-            "Far above file.delete.delay.ms: nobody removes them.",
+            "Far above file.delete.delay.ms: nothing is removing them. The 20 largest.",
             [
                 (
                     "{{instance}} {{log_dir}}",
-                    f"time() - (logagent_queue_oldest_marked_timestamp_seconds{{{DIR}}} > 0)",
+                    largest(f"time() - (logagent_queue_oldest_marked_timestamp_seconds{{{DIR}}} > 0)"),
                 )
             ],
             False,
         ),
         (
             "Freed",
-            "Bps",
-            "Allocated bytes that removals gave back, per second.",
-            [("{{instance}}", f"sum by (instance) (rate(logagent_freed_bytes_total{{{HOST}}}[$__rate_interval]))")],
+            "binBps",
+            "Allocated bytes freed by removals, per second. The 20 largest.",
+            [
+                (
+                    "{{instance}}",
+                    largest(f"sum by (instance) (rate(logagent_freed_bytes_total{{{HOST}}}[$__rate_interval]))"),
+                )
+            ],
             True,
         ),
         (
             "Actions by outcome",
             "short",
-            "Renames and removals carried out, by how they ended.",
+            "Renames and removals carried out, by outcome.",
             [
                 (
                     "{{action}} {{outcome}}",
@@ -178,6 +198,20 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
             ],
             False,
         ),
+        (
+            "Orders of the fleet",
+            "short",
+            "Partitions in the orders that the store has for these hosts, by the last answer.",
+            [("{{result}}", f"sum by (result) (logagent_orders_partitions{{{HOST}}})")],
+            True,
+        ),
+        (
+            "Since orders were last read",
+            "s",
+            "The host that is furthest behind, of those that take orders.",
+            [("oldest", f"max(time() - logagent_orders_last_read_timestamp_seconds{{{HOST}}})")],
+            False,
+        ),
     ],
     "The agent": [
         (
@@ -195,7 +229,7 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
         (
             "Cycles that failed",
             "short",
-            "Cycles that ended early, by what ended them.",
+            "Cycles that ended early, by error.",
             [
                 (
                     "{{cycle}} {{error}}",
@@ -207,29 +241,29 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
         (
             "Age of the assignments",
             "s",
-            "Beyond assignments.max_age every verdict is unknown.",
-            [("{{instance}} {{source}}", f"time() - logagent_assignments_timestamp_seconds{{{HOST}}}")],
+            "Beyond assignments.max_age every verdict is unknown. The 20 largest.",
+            [("{{instance}} {{source}}", largest(f"time() - logagent_assignments_timestamp_seconds{{{HOST}}}"))],
             False,
         ),
         (
-            "Snapshots that wait to be published",
+            "Snapshots waiting to be published",
             "bytes",
-            "In the spool of each host.",
-            [("{{instance}}", f"logagent_publish_waiting_bytes{{{HOST}}}")],
+            "In the spool of each host. The 20 largest.",
+            [("{{instance}}", largest(f"logagent_publish_waiting_bytes{{{HOST}}}"))],
             False,
         ),
         (
             "CPU",
             "percentunit",
-            "Share of one core that the agent uses.",
-            [("{{instance}}", f"rate(logagent_process_cpu_seconds_total{{{HOST}}}[$__rate_interval])")],
+            "Share of one core that the agent uses. The 20 largest.",
+            [("{{instance}}", largest(f"rate(logagent_process_cpu_seconds_total{{{HOST}}}[$__rate_interval])"))],
             False,
         ),
         (
             "Memory",
             "bytes",
-            "Resident memory of the agent.",
-            [("{{instance}}", f"logagent_process_resident_memory_bytes{{{HOST}}}")],
+            "Resident memory of the agent. The 20 largest.",
+            [("{{instance}}", largest(f"logagent_process_resident_memory_bytes{{{HOST}}}"))],
             False,
         ),
     ],
@@ -313,7 +347,7 @@ def log_dirs_panel() -> table.Panel:
     built = (
         table.Panel()
         .title("Log dirs of every host")
-        .description("Sort by a column; a host name leads to that host alone.")
+        .description("Sort by a column; a host name opens that host only.")
         .datasource(SOURCE)
         .span(24)
         .height(10)
@@ -337,7 +371,7 @@ def log_dirs_panel() -> table.Panel:
             [
                 models.DynamicConfigValue(
                     id_val="links",
-                    value=[{"title": "This host alone", "url": f"/d/{UID}?var-instance=${{__value.text}}"}],
+                    value=[{"title": "This host only", "url": f"/d/{UID}?var-instance=${{__value.text}}"}],
                 )
             ],
         )

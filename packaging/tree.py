@@ -89,7 +89,7 @@ def documentation(to: Path, version: str) -> None:
 
 def maintainer_scripts(to: Path) -> None:
     """The scripts of the packages, with the schema of the journal that this version knows."""
-    text = (ROOT / "logagent/host/state/schema.py").read_text()
+    text = (ROOT / "logagent/host/state/journal_schema.py").read_text()
     schema = re.findall(r"^SCHEMA_VERSION = (\d+)$", text, re.MULTILINE)[0]
     for kind in ("deb", "rpm"):
         for script in sorted((HERE / kind).iterdir()):
@@ -107,7 +107,7 @@ def _debian_changelog(version: str) -> str:
 
     return (
         f"logagent ({version}-{os.environ['RELEASE']}) stable; urgency=medium\n\n"
-        "  * What changed stands in changelog.gz beside this file.\n\n"
+        "  * What changed is in changelog.gz beside this file.\n\n"
         f" -- {_maintainer()}  {formatdate(EPOCH)}\n"
     )
 

@@ -21,9 +21,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
-    # It also forgets the sockets of connections that a stopped broker refused: those have no peer.
-    unclosed = r"unclosed <socket\.socket .*laddr=\('0\.0\.0\.0', \d+\)>"
-    config.addinivalue_line("filterwarnings", f"ignore:{unclosed}:ResourceWarning")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

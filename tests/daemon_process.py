@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from logagent.agent.daemon.status_socket import ask_status
+from logagent.agent.status.status_socket import ask_status
 from logagent.errors import ServiceUnreachable
 
 # However slow the machine: whoever waits for something waits no longer than this.
@@ -32,6 +32,12 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
         time.sleep(0.02)
     return answer
+
+
+def log_lines(text: str) -> list[dict[str, Any]]:
+    """The log lines of a daemon that writes JSON. The last one may still be on its way, and is left out then."""
+    whole, _, _ = text.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
 
 class DaemonProcess:
@@ -73,10 +79,7 @@ class DaemonProcess:
 
     def events(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """The log lines so far; only those of `event` with these fields."""
-        found: list[dict[str, Any]] = []
-        for line in self.text.splitlines():
-            if line.startswith("{"):
-                found.append(json.loads(line))
+        found = log_lines(self.text)
         return [
             e for e in found if event in (None, e["event"]) and all(e.get(key) == want for key, want in fields.items())
         ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
-from logagent.model.naming.names import classify
+from logagent.model.naming.dir_names import classify
 from logagent.model.planning.plan import Proposal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Identity, PartitionDir, Verdict
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.broker.files.partition_metadata import parse_partition_metadata
-from logagent.model.naming.names import classify
+from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind, PartitionDir
 
 DISKS = Path(__file__).parent / "fixtures" / "disks"

@@ -35,7 +35,7 @@ cd "$1/root"
 mount -t proc proc proc
 mount --rbind /dev dev
 mount -t tmpfs -o mode=755 tmpfs run
-rm -rf etc/kafka opt/kafka etc/logagent var/lib/logagent
+rm -rf etc/kafka opt/kafka srv/kafka etc/logagent var/lib/logagent
 echo ready
 exec chroot . sleep infinity
 """

@@ -15,7 +15,7 @@ from logagent.agent.publish.publish import Publisher
 from logagent.agent.publish.spool import SPOOL_BYTES
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
-from logagent.agent.session.target import resolve_target
+from logagent.agent.target import resolve_target
 from logagent.config import load
 from logagent.model.facts import Facts
 from tests.cli_host import CliHost

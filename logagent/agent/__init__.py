@@ -1,1 +1,1 @@
-"""Joins decisions and effects: LogManager, guards, the cycle, the daemon."""
+"""Connects decisions with effects: LogManager, guards, the cycle, the daemon."""

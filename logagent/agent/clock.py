@@ -1,4 +1,4 @@
-"""The clock that everything with a notion of time gets through its constructor."""
+"""The clock, which everything that depends on time gets through its constructor."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only go forward."""
+        """Seconds on a clock that never goes back."""
         ...
 
     def boottime(self) -> float:
-        """Seconds since boot, suspended time included: what the wall clock is checked against."""
+        """Seconds since boot, suspended time included: the wall clock is checked against it."""
         ...
 
     def sleep(self, seconds: float) -> None: ...

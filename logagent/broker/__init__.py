@@ -1,1 +1,1 @@
-"""Reads what the broker wrote, holds and answers; decides nothing."""
+"""Reads what the broker writes, holds open and answers; decides nothing."""

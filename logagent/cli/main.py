@@ -19,6 +19,7 @@ COMMANDS = {
     "scan": ("scan", "scan", "Show every log dir and the directories in it."),
     "queue": ("queue", "queue", "Show what is marked for deletion and when it is due."),
     "cleanup": ("cleanup", "cleanup", "Remove what is due (a plan only, without --execute)."),
+    "rescue": ("rescue", "rescue", "Show what can be freed on a full disk, safest first, and free it."),
     "delete": ("delete", "delete", "Mark partitions for deletion, as LogManager.asyncDelete does."),
     "restore": ("restore", "restore", "Rename marked and stray directories back."),
     "history": ("history", "history", "Show the journal: what was done, by whom, and the outcome."),
@@ -93,7 +94,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _show(e)
         return int(e.exit_status)
     except OSError as e:
-        # Errors of a log dir or the journal are ours by now. What is left is the machine: a full disk behind stdout, …
+        # Errors of a log dir or the journal have become ours. What is left is the machine's: a full disk behind stdout,
+        # …
         where = f": {e.filename}" if e.filename is not None else ""
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
         _forget_stdout()
@@ -107,7 +109,7 @@ def _forget_stdout() -> None:
 
 
 def _show_usage(error: click.ClickException) -> None:
-    """As click does it, but for what a shell's `*` may have put among the arguments."""
+    """As click does it, except for names that a shell's `*` may have put among the arguments."""
     said = io.StringIO()
     error.show(said)
     for line in said.getvalue().splitlines():

@@ -1,23 +1,22 @@
-"""The options that every command has, and what follows from them."""
+"""The options that every command has, and what is derived from them."""
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from logagent import config
 from logagent.cli.render import visible
-from logagent.config import Loaded
 from logagent.errors import ConfigError, Exit, worst
-from logagent.host.state.state_dir import DEFAULT_STATE_DIR, default_state_dir
-from logagent.settings import Settings
+
+if TYPE_CHECKING:
+    from logagent.config import Loaded
+    from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +28,7 @@ class Call:
     kafka_config: str | None
     config_file: str | None
     log_dirs: tuple[str, ...]
-    state_dir: str | None
+    state_dir_named: str | None
     assignments: str | None
     json: bool
     verbose: bool
@@ -39,6 +38,9 @@ class Call:
 
     def settings(self) -> Settings:
         """The validated settings, overridden by `--assignments` and `--kafka-config`. Raises ConfigError."""
+        # Not at the top: a command that needs no configuration starts in half the time.
+        from logagent import config
+
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)
         settings = self.loaded_settings.settings
@@ -50,30 +52,42 @@ class Call:
         if self.kafka_config is not None:
             settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
         if config.instance_of(self.config_file) is not None and settings.kafka.config is None and not self.log_dirs:
-            # With several brokers on a host, two instances could find the same one.
+            # With several brokers on a host, two instances could find the same broker.
             problem = (
                 f"{self.config_file}: kafka.config: not set; the configuration of an instance must name its broker"
             )
             raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers on this host")
         return settings
 
+    @property
+    def state_dir(self) -> str:
+        """`--state-dir`, else the instance's own, else the default. Touches a disk, which may hang."""
+        if self.state_dir_named is not None:
+            return self.state_dir_named
+        from logagent import config
+        from logagent.host.state.state_dir import DEFAULT_STATE_DIR, default_state_dir
+
+        instance = config.instance_of(self.config_file)
+        own = DEFAULT_STATE_DIR if instance is None else f"{DEFAULT_STATE_DIR}-{instance}"
+        return default_state_dir(os.environ, own, os.path.basename(own))
+
     def record_status(self, status: Exit) -> None:
-        """Remember an exit status; the command ends with the first that applies (`EXIT_PRECEDENCE`)."""
+        """Record an exit status; the command ends with the first in `EXIT_PRECEDENCE` that was recorded."""
         self.status = worst(self.status, status)
 
     @property
     def host(self) -> str:
-        return socket.gethostname()
+        return os.uname().nodename
 
     @property
     def progress(self) -> bool:
-        """Whether to show progress: only where stderr is a terminal."""
+        """Whether to show progress: only if stderr is a terminal."""
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def say(self, message: str) -> None:
         """A message for the operator, on stderr: stdout is for results.
 
-        Always one line, whatever names from a disk are in it. A closed stderr must not stop work half way.
+        Always one line, whatever names from a disk it contains. A closed stderr must not stop work halfway.
         """
         with suppress(BrokenPipeError):
             click.echo(visible(message), err=True)
@@ -89,6 +103,12 @@ def forget_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+# Put above `common` for commands that read assignments; other commands would silently ignore the file.
+reads_assignments = click.option(
+    "--assignments", metavar="FILE", help="Read the assignments from this file (assignments export)."
+)
+
+
 def common(command: F) -> F:
     """Add the common options to a click command, which gets them as a `Call`, its first argument."""
     options = [
@@ -102,7 +122,6 @@ def common(command: F) -> F:
             help="Use this log dir instead of log.dirs (repeatable).",
         ),
         click.option("--state-dir", metavar="DIR", help="The directory of the journal."),
-        click.option("--assignments", metavar="FILE", help="Read the assignments from this file (assignments export)."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
         click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
         click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR)."),
@@ -113,22 +132,18 @@ def common(command: F) -> F:
             kafka_config=kwargs.pop("kafka_config"),
             config_file=kwargs.pop("config_file"),
             log_dirs=tuple(kwargs.pop("log_dirs")),
-            state_dir=kwargs.pop("state_dir"),
-            assignments=kwargs.pop("assignments"),
+            state_dir_named=kwargs.pop("state_dir"),
+            assignments=kwargs.pop("assignments", None),
             json=kwargs.pop("as_json"),
             verbose=kwargs.pop("verbose"),
             color=not kwargs.pop("no_color") and "NO_COLOR" not in os.environ,
         )
-        instance = config.instance_of(call.config_file)
-        if call.state_dir is None and instance is not None:
-            own = f"{DEFAULT_STATE_DIR}-{instance}"
-            call.state_dir = default_state_dir(os.environ, own, os.path.basename(own))
         try:
             command(call, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output has gone (`logagent scan | head`). That is not an error, and the exit status
-            # is still that of what was done.
+            # The reader of our output has exited (`logagent scan | head`). That is not an error, and the exit status is
+            # still that of what was done.
             forget_stdout()
         click.get_current_context().exit(int(call.status))
 

@@ -1,4 +1,4 @@
-"""Deletion across the fleet, after Kafka's `kafka.controller`: what goes, where it stands, what each host is told.
+"""Deletion across the fleet, modelled on Kafka's `kafka.controller`: what is deleted, its state, the orders to hosts.
 
-The state machines, `ControllerContext` and `TopicDeletionManager` decide only: they do no I/O and read no clock.
+The state machines, `ControllerContext` and `TopicDeletionManager` only decide: they do no I/O and read no clock.
 """

@@ -1,7 +1,7 @@
-"""Kafka's `ControllerContext`: what the controller knows of the topics that go, their replicas and the hosts.
+"""Kafka's `ControllerContext`: what the controller knows about the topics being deleted, their replicas and the hosts.
 
-One context per cluster. Replica and partition states, and which may follow which, are Kafka's (`ReplicaState`,
-`PartitionState`); counts per topic are kept, so that no question about a topic walks over its replicas.
+One context per cluster. The replica and partition states and their valid transitions are Kafka's (`ReplicaState`,
+`PartitionState`). Replicas are counted by state per topic, so that questions about a topic need not walk its replicas.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ VALID_PREVIOUS_PARTITION_STATES: dict[PartitionState, frozenset[PartitionState]]
 
 
 class Topic(NamedTuple):
-    """A topic of one request. Everything goes by id: a topic recreated under its name is another topic."""
+    """A topic of one request, identified by topic id: a topic recreated under the same name is another topic."""
 
     request_id: str
     topic_id: str
 
 
 class Replica(NamedTuple):
-    """A copy to be deleted; `log_dir` and `name` only for a directory that was asked for by itself."""
+    """A copy to be deleted; `log_dir` and `name` are set only for a directory of a `directories` request."""
 
     topic: Topic
     partition: int
@@ -69,7 +69,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a replica is ineligible, in words, with the guard that refused. A `final` one is not retried (a restore)."""
+    """Why a replica is ineligible, in words, with the guard that refused. `final` (a restore): not retried."""
 
     why: str
     guard: str | None = None
@@ -79,12 +79,14 @@ class Reason:
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """Where one replica stands. `held` is what its host answered to `stop` (empty: nothing there; None: not asked or
-    not answered yet), `result` how the deletion ended."""
+    """The state of one replica's deletion. `held`: the directories its host reported in answer to `stop` (empty: none;
+    None: not asked or not answered yet). `told`: what it reported to a controller before this one. `result`: how the
+    deletion ended."""
 
     state: ReplicaState
     since: datetime
     held: tuple[Identity, ...] | None = None
+    told: tuple[Identity, ...] | None = None
     asked_at: datetime | None = None
     reason: Reason | None = None
     result: str | None = None
@@ -94,7 +96,7 @@ class ReplicaProgress:
 
 @dataclass(slots=True)
 class TopicProgress:
-    """A topic of an open request: its replicas, partitions and what holds it up as a whole."""
+    """A topic of an open request: its replicas and partitions, and what holds up the whole topic."""
 
     name: str
     kind: Kind
@@ -103,17 +105,17 @@ class TopicProgress:
     partitions: dict[int, PartitionState] = field(default_factory=dict)
     counts: dict[ReplicaState, int] = field(default_factory=dict)
     started: bool = False
-    """Kafka's `topicsWithDeletionStarted`: the cluster no longer knows the topic (or it never was about one)."""
+    """Kafka's `topicsWithDeletionStarted`: the cluster has deleted the topic, or the request is for directories."""
     ineligible: dict[str, str] = field(default_factory=dict)
     """Kafka's `topicsIneligibleForDeletion`: what holds up the whole topic, and why in words."""
     retry_at: datetime | None = None
-    """When it is looked at again."""
+    """When this topic is due to be processed again."""
     waits_for_cluster: str | None = None
-    """What the cluster said to DeleteTopics, until it has acknowledged it."""
+    """The cluster's last answer to DeleteTopics while it has not acknowledged the deletion."""
 
 
 class ControllerContext:
-    """State of one cluster's deletions. Only the state machines change states (`put_*_state`)."""
+    """The state of one cluster's deletions. Only the state machines change states (`put_*_state`)."""
 
     def __init__(self) -> None:
         self.live_nodes: set[int] = set()
@@ -124,7 +126,7 @@ class ControllerContext:
         self._by_topic_id: dict[str, set[Topic]] = {}
 
     def add_topic(self, topic: Topic, name: str, kind: Kind, partitions: Iterable[int], now: datetime) -> TopicProgress:
-        """Enqueue a topic; nothing changes for one that is queued already."""
+        """Enqueue a topic, unless it is queued already; returns its progress."""
         known = self.topics_to_be_deleted.get(topic)
         if known is None:
             states = dict.fromkeys(partitions, PartitionState.ONLINE) if kind == "topics" else {}
@@ -133,7 +135,7 @@ class ControllerContext:
         return known
 
     def add_replica(self, replica: Replica, state: ReplicaState, now: datetime) -> bool:
-        """Add a replica of a queued topic in its first state; False if it is known already."""
+        """Add a replica of a queued topic in its initial state; False if it is known already."""
         if replica in self.replicas:
             return False
         progress = self.topics_to_be_deleted[replica.topic]

@@ -1,6 +1,6 @@
-"""What a `topics delete` or `topics purge` would ask for: decided before anything is written. Pure.
+"""What a `topics delete` or `topics purge` would request, decided before anything is written. Pure.
 
-A plan has an approval id, `<hash of its list and of the hour><the hour>`: it names exactly that list, and for 24 h.
+A plan has an approval id, `<hash of its list and the minute><the minute>`: it approves exactly that list, for 24 h.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from datetime import UTC, datetime, timedelta
 from logagent.controller.only_copies import Copies, without_other_copy
 from logagent.model.naming.topic_names import is_internal
 from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
+from logagent.store.orders import instant
 
 MAX_TOPICS = 20
 MAX_FRACTION = 0.1
 APPROVAL_LASTS = timedelta(hours=24)
+NO_ID_HINT = "topics get ids from inter.broker.protocol.version 2.8 on"
 NEVER = frozenset({"__remote_log_metadata", "__cluster_metadata"})
 
 
 @dataclass(frozen=True, slots=True)
-class LivingTopic:
-    """A topic of the cluster, as its metadata has it now."""
+class ExistingTopic:
+    """A topic that exists in the cluster's metadata now; its id is empty where the cluster gives none. `bytes` is None
+    if no snapshot shows it."""
 
     requested: RequestedTopic
     bytes: int | None = None
@@ -31,7 +34,7 @@ class LivingTopic:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What was asked for and is not in the plan."""
+    """Something that was asked for but is not in the plan."""
 
     what: str
     why: str
@@ -40,7 +43,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A host's blast radius as far as the controller knows it; the agent asks its own."""
+    """A host's blast-radius limits as the controller assumes them; each agent applies its own."""
 
     max_dirs: int = 20
     max_fraction: float = MAX_FRACTION
@@ -48,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """An immutable list, with what was left out of it and why it needs an approval (if it does)."""
+    """An immutable list, with what was left out of it and, if it needs an approval, why."""
 
     kind: Kind
     cluster_id: str
@@ -61,7 +64,7 @@ class DeletionPlan:
     notes: tuple[str, ...] = field(default=())
 
     def plan_id(self, at: datetime) -> str:
-        """The id that approves this list, for 24 h from the minute of `at` on."""
+        """The id that approves this list for 24 h from the minute of `at`."""
         minutes = int(at.timestamp() // 60)
         return self._hash(minutes) + f"{minutes:08x}"
 
@@ -75,7 +78,7 @@ class DeletionPlan:
         return hashlib.sha256("\n".join([lines[0], *sorted(lines[1:])]).encode("utf-8", "replace")).hexdigest()[:16]
 
     def is_approved(self, approval: str | None, now: datetime) -> str | None:
-        """None if `approval` approves exactly this plan now; else what is wrong with it."""
+        """None if `approval` approves exactly this plan at `now`; otherwise what is wrong with it."""
         if approval is None:
             return "it needs an approval"
         if not re.fullmatch(r"[0-9a-f]{24}", approval):
@@ -83,7 +86,7 @@ class DeletionPlan:
         minutes = int(approval[16:], 16)
         at = datetime.fromtimestamp(minutes * 60, UTC)
         if self._hash(minutes) != approval[:16]:
-            return f"{approval} approves another plan: the list has changed since"
+            return f"{approval} approves another plan: the list has changed since then"
         if not now - APPROVAL_LASTS <= at <= now + timedelta(minutes=1):
             return f"{approval} was given more than 24 h ago"
         return None
@@ -91,16 +94,17 @@ class DeletionPlan:
 
 def plan_topics(
     pattern: re.Pattern[str],
-    living: Sequence[LivingTopic],
+    living: Sequence[ExistingTopic],
     cluster_id: str,
     *,
     include_internal: bool = False,
     open_requests: Collection[Request] = (),
+    lately: Collection[Request] = (),
     named: str | None = None,
 ) -> DeletionPlan:
-    """The living topics whose whole name `pattern` matches. `named`: the pattern as it was typed, for the messages."""
+    """Plan to delete the living topics whose whole name matches `pattern`. `named`: the pattern as typed."""
     queued = {t.topic_id for r in open_requests for t in r.topics}
-    chosen, dropped = list[LivingTopic](), list[Dropped]()
+    chosen, dropped = list[ExistingTopic](), list[Dropped]()
     for topic in sorted(living, key=lambda t: t.requested.topic):
         name = topic.requested.topic
         if not pattern.fullmatch(name):
@@ -108,17 +112,19 @@ def plan_topics(
         why = _refused_name(name, include_internal=include_internal)
         if why is not None:
             dropped.append(why)
+        elif not topic.requested.topic_id:
+            dropped.append(Dropped(name, "it has no topic id; logagent never deletes a topic by name", NO_ID_HINT))
         elif topic.requested.topic_id in queued:
-            dropped.append(Dropped(name, "it is queued for deletion already", "logagent topics status"))
+            dropped.append(Dropped(name, "it is already queued for deletion", "logagent topics status"))
         else:
             chosen.append(topic)
     if not chosen and not dropped:
-        dropped.append(Dropped(named or pattern.pattern, "no topic of the cluster has such a name"))
-    approval = _too_many(chosen, living)
+        dropped.append(Dropped(named or pattern.pattern, "no topic of the cluster has a matching name"))
+    approval = _too_many(chosen, [t for t in living if t.requested.topic_id], lately)
     return DeletionPlan(
         "topics",
         cluster_id,
-        tuple(t.requested for t in chosen),
+        tuple(replace(t.requested, bytes=t.bytes or 0) for t in chosen),
         dropped=tuple(dropped),
         approval=tuple(approval),
         bytes=sum(t.bytes or 0 for t in chosen),
@@ -127,24 +133,38 @@ def plan_topics(
 
 def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
     if is_internal(name) or name in NEVER:
-        return Dropped(name, "it is an internal topic of Kafka's; logagent never deletes those")
+        return Dropped(name, "it is one of Kafka's internal topics; logagent never deletes those")
     if name.startswith("_") and not include_internal:
-        return Dropped(name, "its name begins with '_'", "add --include-internal if it is really to go")
+        return Dropped(name, "its name begins with '_'", "add --include-internal if it really should go")
     return None
 
 
-def _too_many(chosen: Sequence[LivingTopic], living: Sequence[LivingTopic]) -> list[str]:
+def asked_lately(requests: Iterable[Request], now: datetime) -> list[Request]:
+    """The requests of the last 24 h without an approval, whatever became of them: small requests add up."""
+    first = instant(now - APPROVAL_LASTS)
+    return [r for r in requests if not r.approved and r.at >= first]
+
+
+def _too_many(chosen: Sequence[ExistingTopic], living: Sequence[ExistingTopic], lately: Iterable[Request]) -> list[str]:
+    """Which limits the chosen topics exceed, together with those requested lately."""
+    if not chosen:
+        return []
+    sizes = {t.topic_id: t.bytes for r in lately for t in r.topics}
+    added = len(sizes.keys() - {t.requested.topic_id for t in chosen})
+    everything = sizes | {t.requested.topic_id: t.bytes or 0 for t in living}
+    going = {i: everything[i] for i in [*sizes, *(t.requested.topic_id for t in chosen)]}
+    more = f" (including {added} requested in the last 24 h)" if added else ""
     why = []
-    if len(chosen) > MAX_TOPICS:
-        why.append(f"{len(chosen)} topics are more than {MAX_TOPICS}")
-    if len(chosen) > max(1.0, MAX_FRACTION * len(living)):
-        why.append(f"{len(chosen)} of the cluster's {len(living)} topics are more than {MAX_FRACTION:.0%}")
-    size, whole = sum(t.bytes or 0 for t in chosen), sum(t.bytes or 0 for t in living)
+    if len(going) > MAX_TOPICS:
+        why.append(f"{len(going)} topics exceed {MAX_TOPICS}{more}")
+    if len(going) > max(1.0, MAX_FRACTION * len(everything)):
+        why.append(f"{len(going)} of the cluster's {len(everything)} topics are more than {MAX_FRACTION:.0%}{more}")
+    size, whole = sum(going.values()), sum(everything.values())
     unsized = sum(t.bytes is None for t in chosen)
     if unsized:
-        why.append(f"the size of {unsized} of them is not known: no snapshot of a host shows them")
+        why.append(f"the size of {unsized} of them is not known: no host's snapshot shows them")
     if size > MAX_FRACTION * whole:
-        why.append(f"{size} of the cluster's {whole} bytes are more than {MAX_FRACTION:.0%}")
+        why.append(f"{size} of the cluster's {whole} bytes exceed {MAX_FRACTION:.0%}{more}")
     return why
 
 
@@ -155,12 +175,13 @@ def plan_directories(
     *,
     dirs_on_host: Mapping[int, int],
     open_requests: Collection[Request] = (),
+    lately: Collection[Request] = (),
     include_internal: bool = False,
     no_retention: bool = False,
     limits: Limits | None = None,
     unusable: Sequence[Dropped] = (),
 ) -> DeletionPlan:
-    """Directories of a report. `copies`: what the newest snapshots of heard hosts show as current."""
+    """Plan to delete directories of a report. `copies`: the current copies in the newest snapshots of live hosts."""
     limits = limits or Limits()
     queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
     kept, dropped = list[RequestedDirectory](), list(unusable)
@@ -170,14 +191,14 @@ def plan_directories(
         if why is not None:
             dropped.append(replace(why, what=where))
         elif (d.node_id, d.log_dir, d.name) in queued:
-            dropped.append(Dropped(where, "it is queued for deletion already", "logagent topics status"))
+            dropped.append(Dropped(where, "it is already queued for deletion", "logagent topics status"))
         else:
             kept.append(d)
     ours = Request("plan-of-now", cluster_id, "directories", "", "", "", "", 0, directories=tuple(kept))
     alone = without_other_copy({(d.topic_id, d.partition) for d in kept}, copies, [*open_requests, ours])
     kept = [replace(d, only_copy=(d.topic_id, d.partition) in alone) for d in kept]
     if no_retention:
-        dropped += [Dropped(f"{d.log_dir}/{d.name} of node {d.node_id}", "it is an only copy: never without retention")
+        dropped += [Dropped(f"{d.log_dir}/{d.name} of node {d.node_id}", "it is the only copy: only with retention")
                     for d in kept if d.only_copy]  # fmt: skip
         kept = [d for d in kept if not d.only_copy]
     return DeletionPlan(
@@ -185,27 +206,30 @@ def plan_directories(
         cluster_id,
         directories=tuple(kept),
         dropped=tuple(dropped),
-        approval=tuple(_what_needs_approval(kept, dirs_on_host, limits)),
+        approval=tuple(_what_needs_approval(kept, dirs_on_host, limits, lately)),
         bytes=sum(d.bytes for d in kept),
         no_retention=no_retention,
     )
 
 
-def _what_needs_approval(kept: Sequence[RequestedDirectory], dirs_on_host: Mapping[int, int], limits: Limits) -> list[
-    str
-]:  # fmt: skip
+def _what_needs_approval(
+    kept: Sequence[RequestedDirectory], dirs_on_host: Mapping[int, int], limits: Limits, lately: Iterable[Request]
+) -> list[str]:
     why = []
     only = sum(d.only_copy for d in kept)
     if only:
         why.append(f"{only} of them are the only copy of their partition")
+    before = [d for r in lately for d in r.directories]
     topics = {d.topic_id for d in kept}
-    if len(topics) > MAX_TOPICS:
-        why.append(f"they belong to {len(topics)} topics, more than {MAX_TOPICS}")
+    if kept and len(topics | {d.topic_id for d in before}) > MAX_TOPICS:
+        why.append(f"they belong to {len(topics | {d.topic_id for d in before})} topics, more than {MAX_TOPICS}")
     for node in sorted({d.node_id for d in kept}):
-        count = sum(d.node_id == node for d in kept)
-        whole = dirs_on_host.get(node, 0)
+        places = {(d.log_dir, d.name) for d in [*kept, *before] if d.node_id == node}
+        added = len(places) - sum(d.node_id == node for d in kept)
+        more = f" (including {added} requested in the last 24 h)" if added else ""
+        count, whole = len(places), dirs_on_host.get(node, 0) + added
         if count > limits.max_dirs:
-            why.append(f"{count} directories of node {node} are more than {limits.max_dirs}")
+            why.append(f"{count} directories of node {node} exceed {limits.max_dirs}{more}")
         elif count > 1 and count > limits.max_fraction * whole:
-            why.append(f"{count} of node {node}'s {whole} directories are more than {limits.max_fraction:.0%}")
+            why.append(f"{count} of node {node}'s {whole} directories exceed {limits.max_fraction:.0%}{more}")
     return why

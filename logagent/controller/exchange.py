@@ -1,19 +1,20 @@
-"""Orders out and answers in: between the manager's replicas and the files of the store.
+"""Writes the manager's orders to the store and delivers the agents' answers to it.
 
-Answers are read once; of several to one order of one agent the highest `seq` counts.
+Each answer is read once; if an agent answers an order several times, the highest `seq` counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from logagent.controller.controller_context import ControllerContext, Reason, Replica, ReplicaState, Topic
+from logagent.controller.replica_deletions import is_failure
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import UnreadableError
-from logagent.store.control import Control
-from logagent.store.deletion import Action, Answer, Order, OrderedPartition, Request, Result
+from logagent.store.control import Control, FolderUnreadable
+from logagent.store.deletion import Action, Answer, Closed, Order, OrderedPartition, Request, Result
 from logagent.store.orders import (
     ORDER_NAME,
     PARTITIONS_PER_ORDER,
@@ -24,50 +25,84 @@ from logagent.store.orders import (
     order_id,
     orders_folder,
     read_answer,
-    read_order,
     write_order,
 )
-from logagent.store.signing import NotSigned, PrivateKey, PublicKey
+from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
 
 ORDERS_PER_CHECK = 50
+MAX_PASSED_OVER = 100
+MAX_SEQ = 9_999_999_999
 LIFETIME = timedelta(days=7)
 """How long a request, and an order, can last."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """The orders and answers of one cluster, for one controller (or for one who only looks)."""
+    """The orders and answers of one cluster, for a controller or for a read-only look."""
 
     control: Control
     context: ControllerContext
     manager: TopicDeletionManager
+    keys: tuple[PublicKey, ...]
     warn: Callable[[str], None]
-    answered_epochs: set[int] = field(default_factory=set)
+    answered_epochs: dict[int, int] = field(default_factory=dict)
+    """The epochs that answers mention, each with a node that mentions it. Anyone who can write answers can make one
+    up."""
     agents: dict[int, dict[str, datetime]] = field(default_factory=dict)
-    """When each agent of a node answered last."""
+    """When each agent of a node last answered."""
     bytes_by_request: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Bytes of what answers call renamed or removed, by request and result."""
+    """Bytes of the directories that answers report as renamed or removed, by request and result."""
+    reopened: dict[str, str] = field(default_factory=dict)
+    """Requests that were done until a snapshot showed another copy, each with the last order before that: what hosts
+    answered up to there is about directories that are gone."""
+    shown: dict[Replica, datetime] = field(default_factory=dict)
+    """For a read-only look, which does not know that order: when a snapshot showed the copy."""
+    stands_for: dict[Replica, str] = field(default_factory=dict)
+    """For a read-only look: the last order in the store for each replica. It was asked again: what was refused before
+    is not what it is waiting for."""
+    _failing_since: dict[Replica, datetime] = field(default_factory=dict)
     _read: dict[tuple[int, str, str], int] = field(default_factory=dict)
     _counted: set[tuple[int, str, str, str]] = field(default_factory=set)
     _seq: int = 0
 
+    def mention(self, epoch: int) -> str:
+        """A clause for messages: which node's answers mention this epoch."""
+        return f"answers mention epoch {epoch} (node {self.answered_epochs[epoch]} does)"
+
+    def reopen(self, request_id: str, done: Closed, epoch: int | None) -> None:
+        """A request is not `done` after all. The controller with `epoch` calls this; None: a read-only look."""
+        if request_id not in self.reopened:
+            last = order_id(done.epoch, self._seq if done.epoch == epoch else MAX_SEQ)
+            self.reopened[request_id] = last if epoch is not None else ""
+            self.forget_answers()
+
     def forget_answers(self) -> None:
-        """Deliver all answers anew the next time: there are replicas now that did not exist before."""
+        """Deliver all answers again next time, because replicas were added that some of them concern."""
         self._read.clear()
 
     def note_epochs(self, nodes: Collection[int]) -> None:
-        """Which epochs the answers of these nodes mention, by their names alone."""
+        """Note the epochs in the answer file names of these nodes."""
         for node in nodes:
-            self.answered_epochs |= {_epoch_of(order) for order, _ in answer_names(self.control, node)}
+            for order, _ in self._answer_names(node):
+                self.answered_epochs.setdefault(_epoch_of(order), node)
 
     def read_answers(self, nodes: Collection[int], now: datetime) -> None:
-        """Deliver what is new, oldest order first. Raises ServiceUnreachable."""
+        """Deliver new answers, oldest order first. Raises ServiceUnreachable."""
         for node in nodes:
-            for (order, agent), (seq, name) in sorted(answer_names(self.control, node).items()):
-                self.answered_epochs.add(_epoch_of(order))
+            for (order, agent), (seq, name) in sorted(self._answer_names(node).items()):
+                self.answered_epochs.setdefault(_epoch_of(order), node)
                 if self._read.get((node, order, agent), -1) < seq:
                     self._read[node, order, agent] = seq
                     self._read_answer(node, name, now)
+
+    def _answer_names(self, node: int) -> dict[tuple[str, str], tuple[int, str]]:
+        """`answer_names`; empty if the node's folder is not a readable directory, so that one host cannot stop the
+        others."""
+        try:
+            return answer_names(self.control, node)
+        except (FolderUnreadable, UnreadableError) as error:
+            self.warn(f"the answers of node {node} cannot be read: {error}")
+            return {}
 
     def _read_answer(self, node: int, name: str, now: datetime) -> None:
         try:
@@ -77,9 +112,9 @@ class Exchange:
             answer = read_answer(content, name, node, self.control.cluster_id)
             at = min(now, moment(answer.at))
         except (NotSigned, UnreadableError, ValueError) as error:
-            self.warn(f"the answer {name} of node {node} is not believed: {error}")
+            self.warn(f"the answer {name} of node {node} is rejected: {error}")
             return
-        self.answered_epochs.add(answer.highest_epoch)
+        self.answered_epochs.setdefault(answer.highest_epoch, node)
         agents = self.agents.setdefault(node, {})
         agents[answer.agent] = max(at, agents.get(answer.agent, at))
         self._deliver(answer, at)
@@ -89,15 +124,31 @@ class Exchange:
         for result in answer.results:
             topic = Topic(result.request_id, result.topic_id)
             replica = Replica(topic, result.partition, answer.node_id, result.asked_log_dir, result.asked_name)
-            grouped.setdefault(replica, []).append(result)
+            if not self.reopened or self._is_about_this_copy(answer, replica, at):
+                grouped.setdefault(replica, []).append(result)
             self._count(answer, result)
         for replica, results in grouped.items():
+            last = self.stands_for.get(replica)
+            failure = last is not None and is_failure(answer.action, results)
+            if failure and answer.order_id < (last or ""):
+                self._failing_since.setdefault(replica, at)
+                continue
             self.manager.receive_answer(replica, answer.action, results, at)
+            if failure:
+                self.manager.pause_for(replica, at - self._failing_since.get(replica, at), at)
         if answer.refused is not None:
             asked = (ReplicaState.OFFLINE, ReplicaState.STARTED)
-            replicas = self.context.replicas_on_node(answer.node_id)
-            failed = [r for r in replicas if self.context.replicas[r].state in asked]
+            known = {r: self.context.replicas[r] for r in self.context.replicas_on_node(answer.node_id)}
+            # What this controller has not asked about was refused to one before it: the agent may be a newer one now.
+            failed = [r for r, k in known.items() if k.state in asked and k.asked_at is not None]
+            failed = [r for r in failed if self.stands_for.get(r, "") <= answer.order_id]
             self.manager.fail_replica_deletion(dict.fromkeys(failed, Reason(answer.refused, "order")), at)
+
+    def _is_about_this_copy(self, answer: Answer, replica: Replica, at: datetime) -> bool:
+        """Whether an answer about a reopened request is not about a directory that is gone."""
+        shown = self.shown.get(replica)
+        last = self.reopened.get(replica.topic.request_id, "")
+        return answer.order_id > last and (shown is None or at > shown)
 
     def _count(self, answer: Answer, result: Result) -> None:
         if answer.action != "delete" or result.directory is None or result.result not in ("renamed", "removed"):
@@ -117,16 +168,16 @@ class Exchange:
         now: datetime,
         check_epoch: Callable[[], None],
     ) -> str | None:
-        """Write what the manager collected: an order a node and action. The name of an order that is there already
-        (another controller has our epoch), or None."""
+        """Write what the manager collected, one order (or more if it is long) per node and action. Returns the id of an
+        order that exists already, which means that another controller has our epoch; otherwise None."""
         check_epoch()
         batch = self.manager.replica_state_machine.take_batch()
-        told: tuple[tuple[Action, dict[int, list[Replica]]], ...] = (("delete", batch.delete), ("stop", batch.stop))
-        for action, nodes in told:
+        batches: tuple[tuple[Action, dict[int, list[Replica]]], ...] = (("delete", batch.delete), ("stop", batch.stop))
+        for action, nodes in batches:
             for node, replicas in nodes.items():
                 for start in range(0, len(replicas), PARTITIONS_PER_ORDER):
                     part = replicas[start : start + PARTITIONS_PER_ORDER]
-                    until = min(valid_until(requests[r.topic.request_id]) for r in part)
+                    until = min(valid_until(requests[i]) for i in {r.topic.request_id for r in part})
                     self._seq += 1
                     order = Order(
                         order_id(epoch, self._seq),
@@ -138,12 +189,32 @@ class Exchange:
                         instant(min(until, now + LIFETIME - timedelta(minutes=1))),
                         tuple(p for replica in part for p in self._ordered(replica, action, requests)),
                     )
-                    # Politeness: an order of an epoch that is over is obeyed by nobody, and nothing is ever replaced.
+                    # Only spares useless writes: no agent obeys an order of an old epoch, and nothing is ever replaced.
                     if self._seq % ORDERS_PER_CHECK == 1:
                         check_epoch()
-                    if not write_order(self.control, order, key):
-                        return order.order_id
+                    taken = self._write(order, key)
+                    if taken is not None:
+                        return taken
         return None
+
+    def _write(self, order: Order, key: PrivateKey) -> str | None:
+        """Write an order; returns None, or the id that an order signed by another controller has already. Names that
+        are taken by unsigned files are skipped."""
+        for _ in range(MAX_PASSED_OVER):
+            if write_order(self.control, order, key):
+                return None
+            if self._is_signed(order):
+                break
+            self._seq += 1
+            order = replace(order, order_id=order_id(order.epoch, self._seq))
+        return order.order_id
+
+    def _is_signed(self, order: Order) -> bool:
+        try:
+            content = self.control.read(orders_folder(order.node_id), f"{order.order_id}.json")
+            return content is not None and bool(verify(content, self.keys, self.control.cluster_id))
+        except (NotSigned, UnreadableError):
+            return False
 
     def _ordered(self, replica: Replica, action: Action, requests: Mapping[str, Request]) -> list[OrderedPartition]:
         request = requests[replica.topic.request_id]
@@ -166,40 +237,27 @@ class Exchange:
             for directory in held
         ]
 
-    def collect_garbage(self, nodes: Collection[int], epoch: int) -> None:
-        """Remove the orders of lower epochs: no agent obeys them. Only the newest epoch's controller may ask this."""
+    def collect_garbage(self, nodes: Collection[int], epoch: int, requests: Collection[str] | None) -> None:
+        """Remove the orders of lower epochs, which no agent obeys, and the answers to them that concern none of
+        `requests` (None: keep all answers). Only the controller with the highest epoch may call this."""
         for node in nodes:
             for name in self.control.names(orders_folder(node)):
                 match = ORDER_NAME.fullmatch(name)
                 if match is not None and int(match[2]) < epoch:
                     self.control.remove(orders_folder(node), name)
+            if requests is None:
+                continue
+            for (order, _), (_, name) in self._answer_names(node).items():
+                if _epoch_of(order) < epoch and self._concerns_nothing(node, name, requests):
+                    self.control.remove(answers_folder(node), name)
 
-    def replay(self, nodes: Collection[int], keys: tuple[PublicKey, ...]) -> None:
-        """Bring the replicas where the standing orders have brought them, without telling anybody: for a look."""
-        machine = self.manager.replica_state_machine
-        for node in nodes:
-            for name in sorted(self.control.names(orders_folder(node))):
-                try:
-                    content = self.control.read(orders_folder(node), name) if ORDER_NAME.fullmatch(name) else None
-                    if content is None:
-                        continue
-                    order = read_order(content, name, node, keys, self.control.cluster_id)
-                except UnreadableError:
-                    continue
-                except NotSigned:
-                    continue
-                for partition in order.partitions:
-                    topic = Topic(partition.request_id, partition.topic_id)
-                    replica = Replica(topic, partition.partition, node, partition.asked_log_dir, partition.asked_name)
-                    known = self.context.replicas.get(replica)
-                    if known is None:
-                        continue
-                    self.context.topics_to_be_deleted[topic].started = True
-                    at = moment(order.issued_at)
-                    if known.state is not ReplicaState.STARTED:
-                        machine.handle_state_changes([replica], ReplicaState.OFFLINE, at, tell=False)
-                        if order.action == "delete":
-                            machine.handle_state_changes([replica], ReplicaState.STARTED, at, tell=False)
+    def _concerns_nothing(self, node: int, name: str, requests: Collection[str]) -> bool:
+        try:
+            content = self.control.read(answers_folder(node), name)
+            answer = read_answer(content or b"", name, node, self.control.cluster_id)
+        except (NotSigned, UnreadableError, ValueError):
+            return False
+        return not any(result.request_id in requests for result in answer.results)
 
 
 def _epoch_of(order: str) -> int:

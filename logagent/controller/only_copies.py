@@ -1,7 +1,7 @@
-"""Which directories must not go because no other copy of their partition would remain.
+"""Which directories must not be deleted because no other copy of their partition would remain.
 
-A question about all plans at once: a copy that another open request would take does not count, nor one on a host that
-is not heard, nor one that is set aside or marked already.
+All open requests are considered together: a copy that another open request would delete does not count, nor one on a
+silent host, nor one that is already set aside or marked for deletion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Copies = Mapping[tuple[str, int], frozenset[Place]]
 
 
 def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Copies:
-    """The current copies of each (topic id, partition) in the snapshots' rows, by node."""
+    """The current copies of each (topic id, partition) in snapshot rows, given by node."""
     found: dict[tuple[str, int], set[Place]] = {}
     for node, of_node in rows.items():
         for row in of_node:
@@ -30,7 +30,7 @@ def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Copies:
 
 
 def taken_by(requests: Iterable[Request]) -> tuple[frozenset[Place], frozenset[str]]:
-    """What open requests would take: directories by place, and whole topics by id."""
+    """What open requests would delete: directories by place, and whole topics by id."""
     places = {(d.node_id, d.log_dir, d.name) for r in requests for d in r.directories}
     return frozenset(places), frozenset(t.topic_id for r in requests for t in r.topics)
 
@@ -38,7 +38,7 @@ def taken_by(requests: Iterable[Request]) -> tuple[frozenset[Place], frozenset[s
 def without_other_copy(keys: Iterable[tuple[str, int]], copies: Copies, open_requests: Collection[Request]) -> set[
     tuple[str, int]
 ]:  # fmt: skip
-    """Those partitions of which no copy remains once everything that was asked for is gone."""
+    """The partitions that have no copy left once everything requested is deleted."""
     places, topic_ids = taken_by(open_requests)
     return {k for k in keys if k[0] in topic_ids or not copies.get(k, frozenset()) - places}
 
@@ -46,7 +46,7 @@ def without_other_copy(keys: Iterable[tuple[str, int]], copies: Copies, open_req
 def refused(replicas: Collection[Replica], alone: Collection[tuple[str, int]], open_: Mapping[str, Request]) -> dict[
     Replica, Reason
 ]:  # fmt: skip
-    """Which replicas an order `delete` may not name now. An approval covers what its plan called an only copy."""
+    """The replicas that a `delete` order must not name now. An approval covers what its plan called an only copy."""
     answer: dict[Replica, Reason] = {}
     for replica in replicas:
         request = open_[replica.topic.request_id]
@@ -58,8 +58,8 @@ def refused(replicas: Collection[Replica], alone: Collection[tuple[str, int]], o
         )
         if not approved:
             answer[replica] = Reason(
-                "it is the only copy left of its partition, and no approval says that it may go",
+                "it is the only copy left of its partition, and no approval covers deleting it",
                 ONLY_COPY_GUARD,
-                "cancel the request, and ask again with the approval that its plan names",
+                "cancel the request, and request it again with the approval that its plan names",
             )
     return answer

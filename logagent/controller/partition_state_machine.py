@@ -1,4 +1,4 @@
-"""Kafka's `PartitionStateMachine`, for partitions that go: on their way to `NonExistentPartition`."""
+"""Kafka's `PartitionStateMachine`, for partitions being deleted: on their way to `NonExistentPartition`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from logagent.controller.controller_context import (
 
 
 class PartitionStateMachine:
-    """Changes partition states. `refused` is told each illegal move in one line; the state stays as it was."""
+    """Changes partition states. An illegal move leaves the state unchanged and calls `refused` with one line."""
 
     def __init__(self, context: ControllerContext, refused: Callable[[str], None]) -> None:
         self._context = context
         self._refused = refused
 
     def handle_state_changes(self, topic: Topic, partitions: Iterable[int], target: PartitionState) -> list[int]:
-        """Move partitions of one topic to `target`; the ones that moved."""
+        """Move partitions of one topic to `target`; returns those that moved."""
         states = self._context.topics_to_be_deleted[topic].partitions
         moved = []
         for partition in partitions:

@@ -1,4 +1,4 @@
-"""Kafka's `ReplicaStateMachine`: moves replicas, refuses illegal moves, and collects what the hosts are told."""
+"""Kafka's `ReplicaStateMachine`: moves replicas, refuses illegal moves, and collects the orders to the hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IllegalMove = Callable[[str], None]
 
 
 class ControllerBrokerRequestBatch:
-    """What the nodes are told in one round (Kafka's StopReplica): which replicas to stop and which to delete."""
+    """The orders of one round (Kafka's StopReplica), by node: which replicas to stop and which to delete."""
 
     def __init__(self) -> None:
         self.stop: dict[int, list[Replica]] = {}
@@ -30,7 +30,7 @@ class ControllerBrokerRequestBatch:
 
 
 class ReplicaStateMachine:
-    """Changes replica states. `refused` is told each illegal move in one line; the state stays as it was."""
+    """Changes replica states. An illegal move leaves the state unchanged and calls `refused` with one line."""
 
     def __init__(self, context: ControllerContext, refused: IllegalMove) -> None:
         self._context = context
@@ -38,15 +38,16 @@ class ReplicaStateMachine:
         self.batch = ControllerBrokerRequestBatch()
 
     def take_batch(self) -> ControllerBrokerRequestBatch:
-        """What was collected since the last time, to be sent."""
+        """What was collected since the last call, to be sent."""
         batch, self.batch = self.batch, ControllerBrokerRequestBatch()
         return batch
 
     def handle_state_changes(
         self, replicas: Iterable[Replica], target: ReplicaState, now: datetime, *, tell: bool = True
     ) -> list[Replica]:
-        """Move `replicas` to `target`; the ones that moved. To `OfflineReplica` means an order `stop` to a host that
-        is heard, and to `ReplicaDeletionStarted` an order `delete` where it holds something; without `tell`, none."""
+        """Move `replicas` to `target`; returns those that moved. With `tell`, a move to `OfflineReplica` collects a
+        `stop` order if the host is live, a move to `ReplicaDeletionStarted` a `delete` order if the host holds
+        something."""
         moved = []
         for replica in replicas:
             known = self._context.replicas.get(replica)

@@ -1,1 +1,1 @@
-"""`logagent demo`: the real commands on a temporary host that is made from the disk of a real broker."""
+"""`logagent demo`: the real commands on a temporary host made from a real broker's disk."""

@@ -1,4 +1,4 @@
-"""Plays the broker: a process that has the lock of each log dir, taken the way Kafka takes it (a POSIX record lock)."""
+"""Plays the broker: a process that holds the lock of each log dir the way Kafka does (a POSIX record lock)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Waits for the end of its stdin, so it never outlives the demo.
+# Reads stdin until it is closed, so it never outlives the demo.
 _PROGRAM = """
 import fcntl, sys
 held = [open(f"{log_dir}/.lock", "a") for log_dir in sys.argv[1:]]
@@ -21,7 +21,7 @@ sys.stdin.read()
 
 @contextmanager
 def broker_holds(log_dirs: list[Path]) -> Iterator[int]:
-    """While this is open another process (its id is the value) holds the locks of `log_dirs`."""
+    """While this is open, another process (whose PID is the value) holds the locks of `log_dirs`."""
     command = [sys.executable, "-I", "-c", _PROGRAM, *map(str, log_dirs)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -1,4 +1,4 @@
-"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as a real broker left them."""
+"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as left by a real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.errors import LogAgentError, UsageError
 
 # Node 3 of a three-node KRaft cluster of Kafka 3.9.1, whose second log dir came back after an outage: topics were
-# deleted, created again and moved away meanwhile, so it holds orphans beside current, -delete, -stray and -future dirs.
+# deleted, recreated and moved away during the outage, so it contains orphans besides current, -delete, -stray and
+# -future dirs.
 DISK = "node3-dir-returned.tar.xz"
 LOG_DIRS = ("d1", "d2")
 CONFIG = "logagent.toml"
@@ -38,7 +39,7 @@ max_age = "365d"  # on a real host 15m: what is older proves nothing. Here you m
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What must not change of a file that nobody was asked to change."""
+    """The properties of a file that must not change unless a command was asked to change it."""
 
     size: int
     mtime_ns: int
@@ -54,7 +55,7 @@ class Tree:
     checkpoints: Mapping[str, frozenset[str]]
 
     def without_indexes(self) -> dict[str, dict[str, FileState]]:
-        """The directories with all their files but the `.index` files, which go with a restore."""
+        """The directories with all their files except the `.index` files, which a restore removes."""
         return {
             where: {name: state for name, state in files.items() if not name.endswith(".index")}
             for where, files in self.dirs.items()
@@ -62,11 +63,11 @@ class Tree:
 
 
 def lay_out(folder: Path) -> None:
-    """Extract the disk into `folder` (which must be there), and write the configuration and the assignments.
+    """Extract the disk into `folder` (which must exist), and write the configuration and the assignments.
 
-    Modification times are the broker's; ctimes (the times of marking where no journal knows better) are now. The
-    assignments are those of the metadata log on this disk, dated to now: whenever the demo runs, it runs at the
-    moment at which the broker stopped. Raises LogAgentError where the file system cannot take names of 255 bytes.
+    Modification times are the broker's; ctimes (the times of marking if no journal has better ones) are now. The
+    assignments are those of the metadata log on this disk, dated to now: whenever the demo runs, the broker has just
+    stopped. Raises LogAgentError if the file system does not support names of 255 bytes.
     """
     if os.pathconf(folder, "PC_NAME_MAX") < _LONGEST_NAME:
         raise LogAgentError(
@@ -74,11 +75,12 @@ def lay_out(folder: Path) -> None:
             hint="name a folder on another file system with --dir",
         )
     with as_file(files("logagent.demo") / "data" / DISK) as archive, tarfile.open(archive) as tar:
-        # Pythons before 3.11.4 have no filters; the owner is set to us so that all of them do the same.
+        # Python before 3.11.4 has no filters; the owner is set to us so that all versions do the same.
         if hasattr(tarfile, "data_filter"):
             tar.extraction_filter = tarfile.data_filter
         members = tar.getmembers()
-        # On a machine whose clock is behind this disk's, the disk is put into the past: nothing is from the future.
+        # If this machine's clock is behind the disk's timestamps, they are moved into the past, so that none is in the
+        # future.
         ahead = max(0.0, max(member.mtime for member in members) - time.time())
         for member in members:
             member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
@@ -123,7 +125,7 @@ def make_folder(wanted: str | None) -> Path:
 
 
 def look(folder: Path) -> Tree:
-    """Every partition dir with its files, and the checkpoints' entries (their order means nothing)."""
+    """Every partition dir with its files, and the checkpoints' entries (whose order means nothing)."""
     dirs: dict[str, dict[str, FileState]] = {}
     ctimes: dict[str, int] = {}
     checkpoints: dict[str, frozenset[str]] = {}

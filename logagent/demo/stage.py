@@ -1,4 +1,4 @@
-"""Runs the real commands in this process, shows each as a person would type it, and keeps count of what was checked."""
+"""Runs the real commands in this process, shows each as a user would type it, and counts the checks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)
 _WIDTH = 100
 
 
-class NotSo(Exception):
-    """A step did not go as announced. It is in `Stage.failures`, and the demo ends there."""
+class StepFailed(Exception):
+    """A step did not do what was announced. It is added to `Stage.failures`, and the demo ends."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """`run` is the entry point of the command line: arguments to exit status."""
+    """`run` is the entry point of the command line: takes arguments, returns the exit status."""
 
     folder: Path
     run: Callable[[Sequence[str]], int]
@@ -49,30 +49,48 @@ class Stage:
             self._say(line)
 
     def command(self, *arguments: str, expect: int = 0) -> None:
-        """Show `logagent ARGUMENTS`, run it for the eyes of the reader, and check its exit status."""
-        typed = [arguments[0], *_COMMON, *arguments[1:]]
+        """Show `logagent ARGUMENTS` of this host, run it visibly, and check its exit status."""
+        self.typed(arguments[0], *_COMMON, *arguments[1:], expect=expect)
+
+    def typed(self, *typed: str, expect: int = 0) -> None:
+        """The same for exactly these arguments."""
         self._say(f"\n$ logagent {shlex.join(typed)}", fg="cyan", bold=True)
-        status = self.run(typed)
+        status = self.run(list(typed))
         self.check(status == expect, f"exit status {status}", f"exit status {status} and not {expect}")
 
     def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        """Run a command with --json out of sight; its exit status and document."""
+        """Run a command with --json without showing it; returns its exit status and document."""
+        return self._ask(arguments[0], *_COMMON, *arguments[1:])
+
+    def answer(self, *typed: str) -> dict[str, Any]:
+        """The document of exactly these arguments."""
+        return self._ask(*typed)[1]
+
+    def shown(self, *typed: str) -> dict[str, Any]:
+        """As `typed`, with --json; the document."""
+        self._say(f"\n$ logagent {shlex.join([*typed, '--json'])}", fg="cyan", bold=True)
+        status, document = self._ask(*typed)
+        self._say(json.dumps(document, indent=2))
+        self.check(status == 0, f"exit status {status}", f"exit status {status} and not 0")
+        return document
+
+    def _ask(self, *typed: str) -> tuple[int, dict[str, Any]]:
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(io.StringIO()):
-            status = self.run([arguments[0], *_COMMON, "--json", *arguments[1:]])
+            status = self.run([*typed, "--json"])
         document = json.loads(out.getvalue() or "{}")
         assert isinstance(document, dict)
         return status, document
 
     def check(self, holds: bool, says: str, otherwise: str | None = None) -> None:
-        """A fact that the demo must have brought about. Raises NotSo if it does not hold."""
+        """Check a fact that the demo must have established. Raises StepFailed if it does not hold."""
         self.checks += 1
         if holds:
             self._say(f"  ✓ {says}", fg="green")
         else:
             self.failures.append(otherwise or says)
             self._say(f"  ✗ NOT SO: {otherwise or says}", fg="red", bold=True)
-            raise NotSo(self.failures[-1])
+            raise StepFailed(self.failures[-1])
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[], Tree]]:
@@ -85,7 +103,7 @@ class Stage:
             self._say("  " + _shortened(line), fg={"-": "red", "+": "green", "!": "yellow"}[line[0]])
 
     def _say(self, line: str, *, fg: str | None = None, bold: bool = False) -> None:
-        # Through the buffer's end at once: the commands' messages go to stderr and must not overtake.
+        # Flush at once: the commands' messages go to stderr and must not come first.
         click.echo(click.style(line, fg=fg, bold=bold) if self.color and (fg or bold) else line, color=self.color)
 
 
@@ -95,7 +113,7 @@ def _shortened(line: str) -> str:
 
 @contextmanager
 def own_environment(*, color: bool) -> Iterator[None]:
-    """Without the reader's own LOGAGENT_… settings: the demo's configuration alone is in force."""
+    """Without the user's own LOGAGENT_… settings: only the demo's configuration is in effect."""
     kept = dict(os.environ)
     for name in kept:
         if name.startswith(ENV_PREFIX):

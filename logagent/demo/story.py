@@ -1,38 +1,44 @@
-"""The story of `logagent demo`: each chapter tells, runs real commands, and checks on the disk what they did."""
+"""The story of `logagent demo`: each chapter explains, runs real commands, and checks on disk what they did."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from logagent.demo.broker import broker_holds
+from logagent.demo.fleet_story import show_fleet
 from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, look
-from logagent.demo.stage import NotSo, Stage
+from logagent.demo.stage import Stage, StepFailed
 from logagent.errors import LogAgentError
 
 LONG_TOPIC = r"plant\..*\.sold-since"
 TOPICS = rf"returns|invoices|{LONG_TOPIC}"
 LONGEST_TOPIC = 249
 LONGEST_NAME = 255
-# The directories on this disk that nobody needs, as Kafka itself ruled when it started on it.
+# The directories on this disk that nobody needs, as Kafka itself decided when it started on it.
 ORPHANS = 8
 
 
 def tell(stage: Stage) -> None:
-    """Everything, in order, up to the first step that does not go as announced: it is then in `stage.failures`.
+    """Everything, in order, up to the first step that does not do what was announced, which is then in
+    `stage.failures`.
 
-    Raises LogAgentError where this machine does not let us see whether a broker is there.
+    Raises LogAgentError if this machine does not let us see whether a broker is running.
     """
-    _nobody_hides(stage)
+    _check_open_files_visible(stage)
     try:
         _tell(stage)
-    except NotSo:
+    except StepFailed:
         stage.tell("The demo ends here; see above for why.")
 
 
-def _nobody_hides(stage: Stage) -> None:
+def _hidden_brokers(stage: Stage) -> list[int]:
     _, document = stage.ask("scan")
-    hidden = [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
-    if hidden:
+    return [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
+
+
+def _check_open_files_visible(stage: Stage) -> None:
+    # A process that was just ending cannot be looked into, either; the second look does not find it.
+    if _hidden_brokers(stage) and (hidden := _hidden_brokers(stage)):
         raise LogAgentError(
             f"a broker (process {hidden[0]}) is running on this machine and its open files cannot be seen, so logagent"
             " would refuse everything",
@@ -52,6 +58,7 @@ def _tell(stage: Stage) -> None:
     _removed(stage)
     _orphans(stage)
     _history(stage)
+    show_fleet(stage)
 
 
 def _inventory(stage: Stage) -> None:

@@ -38,7 +38,7 @@ class CheckDoc(TypedDict):
 
 @strict
 class PrestartDoc(TypedDict):
-    """`plan` is null, and `skipped` says why, where there was no time or no right to look."""
+    """If time or permissions did not suffice for a plan, `plan` is null and `skipped` says why."""
 
     schema: Literal["logagent.prestart/1"]
     at: Time

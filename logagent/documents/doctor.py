@@ -7,7 +7,7 @@ from typing import Literal
 from logagent.documents.base import Time, TypedDict, strict
 from logagent.documents.inventory import HolderDoc
 from logagent.model.assignments.image import Source
-from logagent.model.doctor.facts import DaemonState
+from logagent.model.doctor.doctor_facts import DaemonState
 from logagent.model.finding import Area
 from logagent.model.records import Health
 
@@ -27,7 +27,7 @@ class DoctorBroker(TypedDict):
 
 @strict
 class DoctorLogDir(TypedDict):
-    """`lacks`: permissions that the agent's user does not have on it, in words."""
+    """`lacks`: the permissions on it that the agent's user is missing, in words."""
 
     path: str
     health: Health
@@ -41,7 +41,7 @@ class DoctorLogDir(TypedDict):
 
 @strict
 class DoctorUser(TypedDict):
-    """Whose rights were checked, and how that user was found. `service`: the daemon runs as that user."""
+    """The user whose permissions were checked, and how that user was found. `service`: the daemon runs as that user."""
 
     name: str
     uid: int
@@ -51,7 +51,7 @@ class DoctorUser(TypedDict):
 
 @strict
 class DoctorService(TypedDict):
-    """The unit of the daemon: as the running systemd has it in force, or as its files say (then `active` is null)."""
+    """The daemon's unit as loaded by the running systemd, or as read from its files (then `active` is null)."""
 
     unit: str
     known_by: Literal["systemd", "files"]
@@ -63,8 +63,8 @@ class DoctorService(TypedDict):
 
 @strict
 class DoctorChange(TypedDict):
-    """`line` (several where it has newlines) goes into `file`, in place of line `number` where that is given, below
-    `section`; without a file it is a command for root. `then`: what makes it effective."""
+    """Put `line` (it may contain newlines) into `file` below `section`, replacing line `number` if that is set. If
+    `file` is null, `line` is a command to run as root. `then`: what makes the change effective."""
 
     file: str | None
     number: int | None
@@ -75,7 +75,7 @@ class DoctorChange(TypedDict):
 
 @strict
 class DoctorFindingDoc(TypedDict):
-    """Codes are stable; new ones may come."""
+    """Codes are stable; new ones may be added."""
 
     area: Area
     state: Literal["works", "info", "warning", "fails"]
@@ -88,8 +88,8 @@ class DoctorFindingDoc(TypedDict):
 
 @strict
 class DoctorDoc(TypedDict):
-    """`kafka_config` and what follows from it is null or empty where no broker, or several, were found. `at_least`: the
-    broker is of `kafka_version` or later."""
+    """`kafka_config` and everything derived from it is null or empty if no broker, or more than one, was found.
+    `at_least`: the broker runs `kafka_version` or later."""
 
     schema: Literal["logagent.doctor/1"]
     at: Time

@@ -1,4 +1,4 @@
-"""What is on a host and whose it is: `scan`, `explain`, `assignments export`."""
+"""What is on a host and what it belongs to: `scan`, `explain`, `assignments export`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logagent.model.records import Health, HolderState, Kind, Verdict
 
 @strict
 class AssignmentsUsed(TypedDict):
-    """Which assignments the verdicts come from. `source` is `none` where there were none."""
+    """The assignments that the verdicts are based on. `source` is `none` if there were none."""
 
     source: Source | Literal["none"]
     cluster_id: str | None
@@ -34,7 +34,8 @@ class HolderDoc(TypedDict):
 
 @strict
 class Ledger(TypedDict):
-    """Where the bytes of a log dir's file system are. `unexplained` = used − all the others (it may be negative)."""
+    """What the bytes of a log dir's file system are used for. `unexplained` = used − all the others (may be
+    negative)."""
 
     size: Size
     used: Size

@@ -1,18 +1,21 @@
-"""What is to be done and was done: plans, queue, history."""
+"""What will be done and what was done: plans, queue, history."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NotRequired
 
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed
 from logagent.model.planning.plan import GuardName
 from logagent.model.planning.queue import Owner
+from logagent.model.planning.rescue_steps import Step
 from logagent.model.records import ActionKind, Outcome
 
 
 @strict
 class ActionDoc(TypedDict):
+    """The last four keys are present only in plans of `logagent rescue`."""
+
     id: str
     action: ActionKind
     log_dir: str
@@ -28,6 +31,10 @@ class ActionDoc(TypedDict):
     due_at: Time | None
     outcome: Outcome | None
     error: str | None
+    step: NotRequired[Step]
+    cost: NotRequired[str]
+    gives_back: NotRequired[Size]
+    shortens: NotRequired[str | None]
 
 
 @strict
@@ -52,7 +59,7 @@ class WaitingDoc(TypedDict):
 
 @strict
 class PlanTotals(TypedDict):
-    """`actions` counts directories: the rows `drop-checkpoint-entry`, which go with a rename, are not among them."""
+    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted."""
 
     actions: int
     bytes: Size
@@ -62,8 +69,80 @@ class PlanTotals(TypedDict):
 
 
 @strict
+class RescueRoom(TypedDict):
+    log_dir: str
+    free: Size
+    inodes_free: Size
+
+
+@strict
+class OpenRemovedDoc(TypedDict):
+    """Bytes of removed files that process `pid` still has open; they are freed when it ends. `is_holder`: the process
+    is the broker of this log dir."""
+
+    log_dir: str
+    pid: int
+    program: str | None
+    bytes: Size
+    is_holder: bool
+
+
+@strict
+class RetentionSteps(TypedDict):
+    retention_ms: int
+    gives_back: Size
+
+
+@strict
+class RetentionDoc(TypedDict):
+    """Space that only a running broker can free: `command` sets the retention of one topic, `gives_back` is what that
+    frees on this host. `cleanup_policy`: null where it is not known; a compacted topic frees nothing."""
+
+    topic: str
+    bytes: Size
+    cleanup_policy: str | None
+    retention_ms: int
+    gives_back: Size
+    command: str
+    steps: list[RetentionSteps]
+
+
+@strict
+class KeptDoc(TypedDict):
+    log_dir: str
+    name: str
+    reason: str
+    bytes: Size
+
+
+@strict
+class CompactedDoc(TypedDict):
+    """A topic of which no retention frees anything: its `cleanup.policy` has no `delete`."""
+
+    topic: str
+    bytes: Size
+    cleanup_policy: str
+
+
+@strict
+class RescueDoc(TypedDict):
+    """`need`: what was asked for; `gives_back`: what the plan frees as `statvfs` counts it; `more`: what else could be
+    freed. `room` is the state before, `room_after` (with `--execute`) the state now. `kept`: what is not offered."""
+
+    need: Size | None
+    gives_back: Size
+    more: Size
+    room: list[RescueRoom]
+    room_after: list[RescueRoom]
+    open_removed: list[OpenRemovedDoc]
+    retention: list[RetentionDoc]
+    compacted: list[CompactedDoc]
+    kept: list[KeptDoc]
+
+
+@strict
 class PlanDoc(TypedDict):
-    """`name` and `log_dir` of a refusal are empty where the plan as a whole is refused (guard blast-radius)."""
+    """`name` and `log_dir` of a refusal are empty if the whole plan is refused (guard blast-radius)."""
 
     schema: Literal["logagent.plan/1"]
     at: Time
@@ -77,6 +156,7 @@ class PlanDoc(TypedDict):
     refusals: list[RefusalDoc]
     waiting: list[WaitingDoc]
     totals: PlanTotals
+    rescue: NotRequired[RescueDoc]
 
 
 @strict

@@ -1,4 +1,4 @@
-"""What the daemon answers to `logagent status`."""
+"""The daemon's answer to `logagent status`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logagent.model.records import ActionKind, Health, Outcome
 
 @strict
 class StatusLogDir(TypedDict):
-    """`watch`: whether inotify reports new names there, or it is polled (`watch_problem` says why)."""
+    """`watch`: whether inotify reports new names in it, or it is polled (`watch_problem` says why)."""
 
     path: str
     health: Health | None
@@ -24,8 +24,8 @@ class StatusLogDir(TypedDict):
 
 @strict
 class StatusBroker(TypedDict):
-    """The process that holds the log dirs. `command` without the options between program and main class; what the
-    daemon's user may not read is null, and so is a limit that there is not."""
+    """The process that holds the log dirs. `command` omits the options between program and main class. Values that the
+    daemon's user may not read are null, and so is `open_files_limit` if there is no limit."""
 
     pid: int
     start_time: Time
@@ -64,7 +64,7 @@ class StatusResult(TypedDict):
 
 @strict
 class StatusCycle(TypedDict):
-    """The last one of its job. `needs_approval`: the plan id that `logagent cleanup --execute --approve` takes."""
+    """The last cycle of a job. `needs_approval`: the plan id to pass to `logagent cleanup --execute --approve`."""
 
     job: Literal["cleanup", "queue", "inventory"]
     started_at: Time
@@ -91,7 +91,8 @@ class StatusPublish(TypedDict):
 
 @strict
 class StatusDoc(TypedDict):
-    """The state of the running daemon; what it has not looked at yet is null."""
+    """The state of the running daemon; null for anything it has not looked at yet. `open_exchanges`: paths of what an
+    interrupted `restore --replace` displaced, as of the last cycle."""
 
     schema: Literal["logagent.status/1"]
     at: Time
@@ -107,6 +108,7 @@ class StatusDoc(TypedDict):
     brokers: list[StatusBroker]
     queue: StatusQueue | None
     assignments: StatusAssignments | None
+    open_exchanges: list[str]
     cycles: list[StatusCycle]
     running: Literal["cleanup", "queue", "inventory"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]

@@ -1,4 +1,4 @@
-"""What the `topics` commands print, and what controller and agents write into the store's control folder."""
+"""What the `topics` commands print, and what the controller and the agents write into the store's control folder."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ApprovalDoc(TypedDict):
 
 @strict
 class TopicsPlanDoc(TypedDict):
-    """`topics delete` and `topics purge`: what was, or would be, asked for."""
+    """`topics delete` and `topics purge`: what was, or would be, requested."""
 
     schema: Literal["logagent.topics-plan/1"]
     at: Time
@@ -136,7 +136,7 @@ class TopicsPlanDoc(TypedDict):
 
 @strict
 class SignedDoc(TypedDict):
-    """A file of the control folder that a controller signed; `payload` and `signature` are base64."""
+    """A file of the control folder, signed by a controller; `payload` and `signature` are base64."""
 
     schema: str
     key_id: str

@@ -1,1 +1,1 @@
-"""The one way to open what others wrote: nothing here blocks, follows a planted symlink, or reads without a limit."""
+"""The one way to open files that others wrote: never blocks, follows no planted symlink, reads no more than a limit."""

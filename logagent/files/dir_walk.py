@@ -1,7 +1,7 @@
-"""Directories below a root that others can write into: entered step by step by descriptor, no symlink followed.
+"""Walks directories below a root that others can write to: one component at a time by descriptor, no symlinks followed.
 
-A path as text is resolved anew by every call, and whoever can write a directory on the way decides where it leads. A
-descriptor stays with its directory.
+Every call that takes a path resolves it again, so anyone who can write to a directory on the way can redirect it. A
+descriptor keeps referring to the same directory.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONB
 
 
 def open_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None, follow: bool = False) -> int:
-    """A descriptor of the directory `name`, itself not a symlink unless `follow`; the caller closes it.
+    """Open the directory `name`, which must not be a symlink unless `follow`. The caller closes the descriptor.
 
-    `follow` is for the root that an operator named. Raises OSError; a symlink gives ENOTDIR or ELOOP.
+    `follow` is for a root that an operator named. Raises OSError; a symlink gives ENOTDIR or ELOOP.
     """
     return os.open(name, _FLAGS & ~os.O_NOFOLLOW if follow else _FLAGS, dir_fd=dir_fd)
 
 
 @contextmanager
 def opened_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None, follow: bool = False) -> Iterator[int]:
-    """`open_directory`, closed at the end."""
+    """`open_directory` as a context manager."""
     fd = open_directory(name, dir_fd=dir_fd, follow=follow)
     try:
         yield fd
@@ -36,9 +36,9 @@ def opened_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None,
 
 @contextmanager
 def opened_below(root_fd: int, relative: str) -> Iterator[int]:
-    """The directory `relative` (`a/b/c`) below an open root: no step may be a symlink or `..`.
+    """Open the directory `relative` (`a/b/c`) below an open root; no component may be a symlink or `..`.
 
-    Raises ValueError for a path that could leave the root by its text, OSError for what cannot be entered.
+    Raises ValueError for a path that is not plain (see `plain_parts`), OSError if a component cannot be opened.
     """
     fd = os.open(".", _FLAGS, dir_fd=root_fd)
     try:
@@ -52,7 +52,7 @@ def opened_below(root_fd: int, relative: str) -> Iterator[int]:
 
 
 def plain_parts(relative: str) -> list[str]:
-    """The names in `relative`; ValueError for an absolute path, an empty name, `.` or `..`."""
+    """The components of `relative`; ValueError for an absolute path, an empty component, `.` or `..`."""
     parts = relative.split("/")
     if any(name in ("", ".", "..") or "\0" in name for name in parts):
         raise ValueError(f"{relative!r} is not a plain relative path")
@@ -60,9 +60,9 @@ def plain_parts(relative: str) -> list[str]:
 
 
 def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
-    """Names and statuses (of links themselves) in an open directory, sorted by name; what vanishes is left out.
+    """Names and `lstat` results of an open directory, sorted by name; entries that vanish meanwhile are left out.
 
-    Raises UnreadableError where there are more than `most`.
+    Raises UnreadableError if there are more than `most`.
     """
     found: list[tuple[str, os.stat_result]] = []
     with opened_directory(".", dir_fd=dir_fd) as fd, os.scandir(fd) as listing:
@@ -77,7 +77,7 @@ def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
 
 
 def files_and_directories(dir_fd: int, most: int) -> tuple[list[str], list[str], list[str]]:
-    """The names in an open directory: regular files, directories, and all that is neither (links, FIFOs, devices)."""
+    """The names in an open directory: regular files, directories, and everything else (links, FIFOs, devices)."""
     files: list[str] = []
     directories: list[str] = []
     others: list[str] = []

@@ -1,7 +1,7 @@
-"""How large a file of each kind may be. What is larger was not written by Kafka, or by us, and is not read.
+"""How large a file of each kind may be. A larger one was not written by Kafka or by us, and is not read.
 
-Each limit is well above what a host with a million partitions has; it is there for sparse files and for disks that
-return garbage, not to judge a cluster.
+Each limit is well above what a host with a million partitions needs. The limits guard against sparse files and disks
+that return garbage; they do not judge a cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GIB: Final = 1024 * MIB
 
 @dataclass(frozen=True, slots=True)
 class FileLimit:
-    """What a file is called in messages, and how many bytes of it are read at most."""
+    """What a file is called in messages, and the most bytes that are read from it."""
 
     what: str
     max_bytes: int
@@ -40,3 +40,5 @@ SCRIPT: Final = FileLimit("a start script", MIB)
 UNIT: Final = FileLimit("a systemd unit", MIB)
 MARKER: Final = FileLimit("a file of logagent's", MIB)
 DATABASE: Final = FileLimit("a journal", GIB)
+REPORT_TABLE: Final = FileLimit("a table of a fleet report", 4 * GIB)
+STORE_FILE: Final = FileLimit("a file of the fleet job's", 256 * MIB)

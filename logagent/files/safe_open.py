@@ -1,11 +1,11 @@
 """Opens and reads files that others can write: the broker, an operator, another host, any local user.
 
-A log dir, a state dir and a store are places where somebody else may put a FIFO, a device, a symlink or a sparse file
-of 200 GB under the name that we read. So a file is opened without any effect first (O_PATH), must be a regular one,
-and only then is opened for reading; it must still be that one, and no more than its kind may hold is read. Nothing here
-waits for the other end of a FIFO. A disk that hangs is not for here: see `logagent.host.log_dir.calls`.
+In a log dir, a state dir or a store, somebody else may put a FIFO, a device, a symlink or a 200 GB sparse file under
+the name that we read. So a file is first opened without side effects (O_PATH) and must be a regular file; only then is
+it opened for reading. The second open must reach the same file, and no more is read than the limit of its kind. Nothing
+here waits for the other end of a FIFO. Hung disks are handled elsewhere: see `logagent.host.log_dir.calls`.
 
-Messages name the file and what is wrong with it, never what it holds.
+Messages name the file and what is wrong with it, never its content.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 _READ_SIZE = 1 << 20
-# The broker replaces its small files by renames, which is no reason to give up.
+# The broker replaces its small files by rename, so one that was replaced while being opened is tried again.
 _ATTEMPTS = 3
 
 Name = str | PathLike[str]
 
 
 def kind_of(mode: int) -> str | None:
-    """What a file that is not a regular one is ("a FIFO"); None for a regular one."""
+    """What kind of file `mode` says it is ("a FIFO"); None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((name for test, name in _KINDS if test(mode)), "not a file")
@@ -45,13 +45,13 @@ def kind_of(mode: int) -> str | None:
 def open_regular(
     name: Name, limit: FileLimit, *, dir_fd: int | None = None, follow: bool = False, flags: int = os.O_RDONLY
 ) -> int:
-    """A descriptor of the regular file `name`; the caller closes it.
+    """Open the regular file `name`. The caller closes the descriptor.
 
-    `follow`: a symlink in the last place is followed; only for what an operator named (`server.properties` may well be
-    one) and for what the broker itself follows. Parents are always followed: open those you do not trust with
-    `logagent.files.dir_walk` and give the descriptor as `dir_fd`.
+    `follow`: follow a symlink in the last component; only for files that an operator named (`server.properties` may
+    well be a symlink) and for those where the broker itself follows one. Symlinks in parent directories are always
+    followed: open untrusted parents with `logagent.files.dir_walk` and pass the descriptor as `dir_fd`.
 
-    Raises UnreadableError for what is not a regular file or too large, and OSError as the disk raises it
+    Raises UnreadableError if the file is not regular or too large, and OSError from the file system
     (FileNotFoundError, PermissionError, EIO, …).
     """
     links = 0 if follow else os.O_NOFOLLOW
@@ -73,7 +73,7 @@ def open_regular(
 
 
 def check_regular(fd: int, name: Name, limit: FileLimit) -> os.stat_result:
-    """The status of an open file; UnreadableError unless it is a regular one within `limit`."""
+    """`fstat` an open file; UnreadableError unless it is a regular file within `limit`."""
     found = os.fstat(fd)
     other = kind_of(found.st_mode)
     if other is not None:
@@ -85,7 +85,7 @@ def check_regular(fd: int, name: Name, limit: FileLimit) -> os.stat_result:
 
 @contextmanager
 def opened_regular(name: Name, limit: FileLimit, *, dir_fd: int | None = None, follow: bool = False) -> Iterator[int]:
-    """`open_regular`, closed at the end."""
+    """`open_regular` as a context manager."""
     fd = open_regular(name, limit, dir_fd=dir_fd, follow=follow)
     try:
         yield fd
@@ -94,13 +94,13 @@ def opened_regular(name: Name, limit: FileLimit, *, dir_fd: int | None = None, f
 
 
 def read_regular(name: Name, limit: FileLimit, *, dir_fd: int | None = None, follow: bool = False) -> bytes:
-    """All bytes of the regular file `name`; raises as `open_regular`, and UnreadableError if it changes meanwhile."""
+    """Read the regular file `name`; raises like `open_regular`, and UnreadableError if it changes meanwhile."""
     with opened_regular(name, limit, dir_fd=dir_fd, follow=follow) as fd:
         return read_open(fd, name, limit)
 
 
 def read_open(fd: int, name: Name, limit: FileLimit) -> bytes:
-    """The same of a file that was just opened."""
+    """Like `read_regular`, for a file that was just opened."""
     before = check_regular(fd, name, limit)
     data = bytearray()
     while piece := os.read(fd, _READ_SIZE):

@@ -1,4 +1,4 @@
-"""What the fleet job prints and what manifests hold, each defined once: for `logagent schema` and the tests."""
+"""What the fleet job prints and what manifests contain, each defined once, for `logagent schema` and the tests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pydantic import Field
 
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed, LogDirDoc
+from logagent.fleet.answer_documents import DateText, ReportAnswers
 from logagent.model.assignments.reasons import Reason
 from logagent.model.records import Kind, Verdict
 
-DateText = str
 Millis = int
 
 
@@ -26,9 +26,11 @@ class ReportAssignments(TypedDict):
 
 @strict
 class ReportCluster(TypedDict):
-    """`verdicts` is `unknown` where there are no usable assignments; `why` says so."""
+    """`verdicts` is `unknown` if there are no usable assignments; `why` gives the reason. `name`: the operators' name
+    for it."""
 
     cluster_id: str
+    name: str | None
     hosts: int
     unknown_hosts: int
     assignments: ReportAssignments | None
@@ -45,7 +47,7 @@ class UnknownHost(TypedDict):
 
 @strict
 class ReportHosts(TypedDict):
-    """`unknown` may be cut; `unknown_total` is their number, and the table `log_dir_health` has them all."""
+    """`unknown` may be truncated; `unknown_total` is the full number, and the table `log_dir_health` lists them all."""
 
     reporting: int
     unknown: list[UnknownHost]
@@ -82,7 +84,7 @@ class ReportTable(TypedDict):
 
 @strict
 class ReportedRun(TypedDict):
-    """Which run of the store the report is of, and when it was ingested."""
+    """The run of the store that the report is based on, and when it was ingested."""
 
     run: str
     commit: int
@@ -102,6 +104,8 @@ class FleetReport(TypedDict):
     totals: ReportTotals
     tables: dict[str, ReportTable]
     warnings: list[str]
+    place: str
+    answers: ReportAnswers
 
 
 @strict
@@ -150,6 +154,7 @@ class SnapshotHead(TypedDict):
     node_id: int
     agent_version: str
     kafka_version: str | None
+    boot_id: str | None
     assignments: AssignmentsUsed | None
 
 
@@ -160,8 +165,9 @@ class SnapshotLogDir(LogDirDoc):
 class SnapshotDir(TypedDict):
     """A directory as `logagent scan` has it, its times in milliseconds since 1970; and what only snapshots have.
 
-    `window`: when its bytes can come back (now, restart, approval, later), `due_at`: when that is, `covered`: whether
-    another replica has what a stray has; null where the agent says nothing about it.
+    `window`: when the agent's next step on it is open (now, at the broker's next restart, with approval, later),
+    `due_at`: when that is or was, `obstacle`: the guard or rule that prevents it, `covered`: whether another copy
+    contains what a stray contains; null if the agent does not say.
     """
 
     row: Literal["dir"]
@@ -191,6 +197,7 @@ class SnapshotDir(TypedDict):
     window: Literal["now", "restart", "approval", "later"] | None
     due_at: Millis | None
     covered: Literal["yes", "no", "unknown"] | None
+    obstacle: str | None
 
 
 SnapshotLine = Annotated[SnapshotHead | SnapshotLogDir | SnapshotDir, Field(discriminator="row")]

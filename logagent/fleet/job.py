@@ -1,27 +1,29 @@
-"""A report, whole: what is bounded by hosts and log dirs on the driver, the rest in a handful of Spark actions."""
+"""A whole report: what is bounded by hosts and log dirs runs on the driver, the rest in a handful of Spark actions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
-from logagent.fleet.report import growth, replicas, usage, verdicts
+from logagent.fleet.report import answers, growth, replicas, usage, verdicts
+from logagent.fleet.report.changes import MOST_LOST, changes
 from logagent.fleet.report.leftovers import leftovers, undecided
 from logagent.fleet.report.output import Output, run_name
+from logagent.fleet.report.reclaim import Reclaim, reclaim
 from logagent.fleet.report.scope import Scope, asked, scope
 from logagent.fleet.report.summary import document, warnings_of
-from logagent.fleet.report.topics import usage_partitions, usage_topics
-from logagent.fleet.session import tune
+from logagent.fleet.report.topic_usage import usage_partitions, usage_topics
+from logagent.fleet.spark_session import tune
 from logagent.fleet.tables.choice import Row
-from logagent.fleet.tables.files import literal
 from logagent.fleet.tables.frames import Scratch, local_frame
-from logagent.fleet.tables.store import Store
+from logagent.fleet.tables.store import Commit, Store
+from logagent.model.times import rfc3339
 from logagent.store.contract import TABLES
 
 Say = Callable[[str], None]
@@ -29,7 +31,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Job:
-    """How a report is made; `now` is aware. `commit`: an older commit of the date, while its run is kept."""
+    """How a report is made; `now` is timezone-aware. `commit`: an older commit of the date, while its run is kept.
+    `names`: the operators' names for clusters, by id."""
 
     store: Store
     out: str
@@ -39,13 +42,16 @@ class Job:
     say: Say = lambda _: None
     with_partitions: bool = False
     commit: int | None = None
+    order_keys: tuple[str, ...] = ()
+    """`orders.keys`: without them no request is trusted, and no deletion is reported."""
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def report(job: Job) -> dict[str, Any]:
     """Computes and writes every table, `report.json` and `index.html`; returns what `report.json` holds.
 
-    It lies below `out/<run_id>/`, and `out/latest` names it once it is whole. Raises `LogAgentError` for a date of
-    which nothing was ingested, and what Spark raises; the last good report stays as it is.
+    It is written below `out/<run_id>/`, and `out/latest` names it once it is complete. Raises `LogAgentError` for a
+    date without ingested data, and what Spark raises; the last good report stays as it is.
     """
     store = job.store
     store.refresh()
@@ -64,6 +70,34 @@ def report(job: Job) -> dict[str, Any]:
     return content
 
 
+def _deletions(job: Job) -> list[Row]:
+    """The progress of deletions across the fleet, for a store that is a mounted directory."""
+    folder = job.store.files.local(job.store.uri)
+    if folder is None:
+        if job.store.files.exists(f"{job.store.uri}/control"):
+            job.say("deletions in an object store are not reported: see `logagent topics status`")
+        return []
+    if not (folder / "control").is_dir():
+        return []
+    if not job.order_keys:
+        job.say("this store has deletion requests, but orders.keys is not set, so none is reported")
+        return []
+    try:
+        # Not everywhere: a machine that runs `submit.py` may have nothing but Spark.
+        import cryptography  # noqa: F401
+
+        from logagent.store.deletion_progress import clusters, deletion_progress
+        from logagent.store.signing import public_key
+    except ImportError as error:
+        job.say(f"this store has deletion requests, but {error.name} is not here to read them: none is reported")
+        return []
+    keys = tuple(public_key(text) for text in job.order_keys)
+    rows: list[Row] = []
+    for cluster_id in clusters(str(folder)):
+        rows += deletion_progress(str(folder), cluster_id, keys, job.now)
+    return rows
+
+
 def _page(content: dict[str, Any], output: Output) -> str:
     from logagent.fleet.page import render
 
@@ -71,46 +105,89 @@ def _page(content: dict[str, Any], output: Output) -> str:
 
 
 def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[str, Any]:
-    """Writes the tables in an order in which each is made from those before it; `report.json`."""
+    """Writes the tables, each from those before it; returns `report.json`."""
     job.say("orphans, missing replicas, duplicates")
-    odd = verdicts.Odd(chosen, scratch)
-    judged = scratch.keep("judged", verdicts.judge(chosen, odd))
+    suspects = verdicts.SuspectPartitions(chosen, scratch)
+    judged = scratch.keep("judged", verdicts.judge(chosen, suspects))
     counted = _counted(judged)
     doubted = verdicts.doubted(chosen, counted["orphans"], _not_live(chosen))
-    believed, expected = judged, odd.expected
+    believed, expected = judged, suspects.expected
     if doubted:
         believed = judged.withColumns(_doubt(doubted))
-        expected = odd.expected.where(~fn.col("cluster_id").isin(*doubted))
-    odd.expected = expected
-    copies = scratch.keep("copies", odd.copies())
+        expected = suspects.expected.where(~fn.col("cluster_id").isin(*doubted))
+    suspects.expected = expected
+    copies = scratch.keep("copies", suspects.copies())
     output.table("orphans", verdicts.orphans(believed, copies))
-    sums = _orphan_sums(output, scratch)
-    output.table("missing_replicas", replicas.missing(chosen, odd, copies))
-    output.table("duplicates", replicas.duplicates(chosen, odd))
+    gone = _gone(output, output.table("missing_replicas", replicas.missing(chosen, suspects, copies)))
+    output.table("duplicates", replicas.duplicates(chosen, suspects))
     output.table("leftovers", leftovers(chosen, believed))
+    waste = reclaim(output, scratch)
     output.table("undecided", undecided(believed))
     job.say("usage")
-    by_log_dir = output.rows("usage_log_dirs", usage.log_dirs(chosen.choice, chosen.log_dirs, sums.by_log_dir))
+    by_log_dir = output.rows("usage_log_dirs", usage.log_dirs(chosen.choice, chosen.log_dirs, waste.places))
     by_host = output.rows("usage_hosts", usage.hosts(chosen.choice, by_log_dir))
     by_cluster = output.rows("usage_clusters", usage.clusters(chosen.choice, by_host))
-    output.table("usage_topics", usage_topics(chosen, sums.by_topic))
+    output.table("usage_topics", usage_topics(chosen, waste.topics))
     if job.with_partitions:
         output.table("usage_partitions", usage_partitions(chosen))
-    output.rows("log_dir_health", usage.health(chosen.choice, chosen.log_dirs, counted["differ"], __version__))
     job.say("growth")
-    _over_time(chosen, output)
-    output.rows("deletion_progress", [])
+    commits = growth.history(chosen.store, chosen.asked.day, chosen.commit)
+    ledgers = growth.ledgers(chosen.store, commits)
+    ill = usage.health(chosen.choice, chosen.log_dirs, counted["differ"], __version__, ledgers.ill)
+    output.rows("log_dir_health", ill)
+    growing = _growth(chosen, output, commits, ledgers)
+    changed = changes(chosen, commits, gone.lost)
+    output.rows("deletion_progress", _deletions(job))
     output.rows("quarantined_input", chosen.quarantine)
     why = dict(counted["undecided"])
     if doubted:
         why["assignments-doubted"] = sum(count for count, _ in doubted.values())
     told = {name: output.tables[name] for name in TABLES if name in output.tables}
-    warnings = warnings_of(chosen, doubted, why, counted["differ"], told, large=odd.large)
-    return document(job.now, output.run, chosen, by_cluster, told, warnings)
+    warnings = warnings_of(chosen, doubted, why, counted["differ"], told, large=suspects.large)
+    only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
+    risk = answers.risks(chosen.choice, by_log_dir, growing, gone.partitions, gone.elsewhere, only)
+    due = None if waste.next_due is None else rfc3339(round(waste.next_due.replace(tzinfo=UTC).timestamp() * 1000))
+    answered = {
+        "disks": answers.disks(by_log_dir),
+        "reclaim": answers.reclaimable(by_log_dir, waste.places, due),
+        "risk": risk,
+        "steps": answers.steps(by_log_dir, growing, waste.largest, risk),
+        "changes": changed,
+    }
+    content = document(job.now, output.run, chosen, by_cluster, told, warnings)
+    for cluster in content["clusters"]:
+        cluster["name"] = job.names.get(cluster["cluster_id"])
+    return content | {"place": output.uri, "answers": answered}
+
+
+def _sum(waste: Reclaim, name: str) -> int:
+    return sum(sums[name] for sums in waste.places.values())
+
+
+@dataclass
+class _Gone:
+    """The missing replicas: partitions without any copy (the first of them as rows), and replicas with a copy
+    elsewhere."""
+
+    lost: list[Row]
+    partitions: int
+    elsewhere: int
+
+
+def _gone(output: Output, rows: list[Row] | None) -> _Gone:
+    key = ["cluster_id", "topic", "topic_id", "partition"]
+    if rows is None:
+        written = output.written("missing_replicas").where(fn.col("copies_elsewhere") == 0)
+        lost = written.select(*key).distinct()
+        first = [row.asDict() for row in lost.limit(MOST_LOST + 1).collect()]
+        return _Gone(first, lost.count(), output.tables["missing_replicas"]["rows"] - written.count())
+    none = [row for row in rows if not row["copies_elsewhere"]]
+    found = {tuple(row[name] for name in key): {name: row[name] for name in key} for row in none}
+    return _Gone(list(found.values()), len(found), len(rows) - len(none))
 
 
 def _counted(judged: DataFrame) -> dict[str, Any]:
-    """One pass over what was judged: orphans by cluster, reasons, hosts whose agent decided otherwise."""
+    """One pass over the verdicts: orphans by cluster, reasons, hosts whose agent decided differently."""
     differs = (
         fn.col("verdict").isin("assigned", "orphan")
         & fn.col("fleet_verdict").isin("assigned", "orphan")
@@ -142,7 +219,7 @@ def _counted(judged: DataFrame) -> dict[str, Any]:
 
 
 def _doubt(doubted: dict[str, tuple[int, int]]) -> dict[str, Any]:
-    """Orphans of clusters whose assignments are doubted are undecided."""
+    """Orphans of clusters whose assignments are in doubt are undecided."""
     theirs = fn.col("cluster_id").isin(*doubted) & (fn.col("fleet_verdict") == "orphan")
     return {
         "fleet_verdict": fn.when(theirs, "unknown").otherwise(fn.col("fleet_verdict")),
@@ -156,29 +233,8 @@ def _not_live(chosen: Scope) -> dict[str, int]:
     return {row["cluster_id"]: row["count"] for row in rows}
 
 
-@dataclass
-class _Sums:
-    by_log_dir: dict[tuple[str, int, str], tuple[int, int]]
-    by_topic: DataFrame
-
-
-def _orphan_sums(output: Output, scratch: Scratch) -> _Sums:
-    """Orphans by log dir and by topic, from the written table."""
-    written = output.spark.read.schema(
-        "cluster_id string, node_id bigint, log_dir string, topic string, topic_id string, bytes bigint"
-    ).parquet(literal(f"{output.uri}/parquet/orphans"))
-    if not output.tables["orphans"]["rows"]:
-        ddl = "cluster_id string, topic string, topic_id string, orphans bigint, orphan_bytes bigint"
-        return _Sums({}, local_frame(output.spark, [], ddl))
-    counted = [fn.count("*").alias("orphans"), fn.coalesce(fn.try_sum("bytes"), fn.lit(0)).alias("orphan_bytes")]
-    places = written.groupBy("cluster_id", "node_id", "log_dir").agg(*counted).collect()
-    by_log_dir = {(r["cluster_id"], r["node_id"], r["log_dir"]): (r["orphans"], r["orphan_bytes"]) for r in places}
-    return _Sums(by_log_dir, written.groupBy("cluster_id", "topic", "topic_id").agg(*counted))
-
-
-def _over_time(chosen: Scope, output: Output) -> None:
-    commits = growth.history(chosen.store, chosen.asked.day, chosen.commit)
-    ledgers = {day: chosen.store.small("log_dirs", commit) for day, commit in commits.items()}
+def _growth(chosen: Scope, output: Output, commits: Mapping[date, Commit], ledgers: growth.Ledgers) -> list[Row]:
+    """Writes `growth` and its chart; the rows of log dirs."""
     rows = growth.log_dirs(chosen, ledgers)
     of_topics = growth.topics(chosen, commits)
     if of_topics is None:
@@ -191,4 +247,5 @@ def _over_time(chosen: Scope, output: Output) -> None:
         mine = local_frame(output.spark, rows, ddl)
         theirs = of_topics.select(*(fn.col(name).cast(kinds[types[name]]).alias(name) for name in names))
         output.table("growth", mine.unionByName(theirs))
-    output.chart("chart_growth", growth.by_date(ledgers))
+    output.chart("chart_growth", ledgers.by_date())
+    return rows

@@ -20,13 +20,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from logagent.errors import Exit, LogAgentError
-from logagent.fleet.options import OPTIONS, parse_age, parse_nodes
+from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; the exit status. The result is one line of JSON on stdout, the last one.
+    """Runs one command; returns the exit status. The result is one line of JSON, the last one on stdout.
 
-    spark-submit joins a Python driver's stderr to its stdout, so progress is only told with `-v`.
+    spark-submit joins a Python driver's stderr to its stdout, so progress is only shown with `-v`.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
         "AGE": parse_age,
         "NODES": parse_nodes,
         "N": int,
+        "NAMES": parse_names,
+        "KEYS": parse_keys,
     }
     for name in OPTIONS:
         command = commands.add_parser(name)
@@ -65,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> object:
     from logagent.fleet.ingest.dates import ingest_dates, trim_landing
     from logagent.fleet.job import Job, report
-    from logagent.fleet.session import build_session, explained
+    from logagent.fleet.spark_session import build_session, explained
     from logagent.fleet.tables.store import Store
 
     say = _say if options.verbose else _silent
@@ -76,7 +78,8 @@ def _run(options: argparse.Namespace) -> object:
             store = Store.open(spark, options.store)
             if options.command == "report":
                 asked = (options.day, options.max_snapshot_age, say, options.with_partitions, options.commit)
-                return report(Job(store, options.out, now, *asked))
+                keys, names = options.order_keys or (), options.cluster_names or {}
+                return report(Job(store, options.out, now, *asked, keys, names))
             done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
             if options.keep_landing is not None:
                 trim_landing(store, (now - options.keep_landing).date(), say=say)
@@ -94,7 +97,7 @@ def _silent(message: str) -> None:
 
 
 def write_archive(folder: Path) -> tuple[Path, Path]:
-    """Writes `logagent.zip` and `submit.py` into `folder`; their paths. Raises OSError."""
+    """Writes `logagent.zip` and `submit.py` into `folder`; returns their paths. Raises OSError."""
     package = Path(__file__).resolve().parents[1]
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "logagent.zip"

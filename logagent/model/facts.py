@@ -1,9 +1,10 @@
-"""What was seen of a host at one moment: everything that the guards decide on, gathered once per batch."""
+"""The state of a host at one moment: everything that the guards decide on, gathered once per batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdict
 
@@ -12,8 +13,9 @@ from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdi
 class LogDirFacts:
     """One log dir. `open_by` maps the name of a direct child to the PIDs that have something below it open or mapped.
 
-    `quarantine`: it is no log dir but a quarantine directory (brokers before 3.6.1); no broker ever opens it.
-    `open_files_unreadable` says why that map cannot be trusted, None where it can.
+    `quarantine`: this is a quarantine directory (for brokers before 3.6.1), not a log dir; no broker ever opens it.
+    `open_removed_by`: by PID, the bytes of removed files that it still has open and that are therefore not freed.
+    `open_files_unreadable`: why `open_by` cannot be trusted, None if it can.
     """
 
     path: str
@@ -27,12 +29,13 @@ class LogDirFacts:
     open_by: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     open_files_unreadable: str | None = None
     open_removed_bytes: int = 0
+    open_removed_by: Mapping[int, int] = field(default_factory=dict)
     quarantine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A verdict on one directory, with its reason and the fact behind it in words."""
+    """A verdict on one directory, with its reason and the underlying fact in words."""
 
     verdict: Verdict
     reason: str | None = None
@@ -42,17 +45,19 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class StrayRuling:
-    """Whether a stray may go, and the fact behind it in words."""
+    """Whether a stray may be removed, and the underlying fact in words. `covered`: whether another copy has all that it
+    has; None if that was not checked because its partition no longer belongs to this node."""
 
     may_go: bool
     detail: str
+    covered: Literal["yes", "no", "unknown"] | None = None
 
 
 class Rulings(Mapping[tuple[str, str], Ruling]):
     """Verdicts by log dir and name, filled by `add`.
 
-    Kept by name within each log dir: a pair for each of 100,000 directories would be 6 MB that the daemon holds at its
-    peak, for the names exist already.
+    Stored by name within each log dir: key tuples for 100,000 directories would add 6 MB to the daemon's peak memory,
+    while the names exist anyway.
     """
 
     __slots__ = ("_found",)
@@ -78,9 +83,9 @@ class Rulings(Mapping[tuple[str, str], Ruling]):
 
 @dataclass(frozen=True, slots=True)
 class RecentAction:
-    """A directory that was renamed or removed by us in the last 24 hours, or (`restored`) that came back.
+    """A directory that we renamed, removed or (`restored`) restored in the last 24 hours.
 
-    `topic_id` and `partition` tell it from another one that got its inode after it was gone.
+    `topic_id` and `partition` distinguish it from a later directory with the same inode.
     """
 
     identity: Identity
@@ -92,7 +97,7 @@ class RecentAction:
 
 
 class Keys:
-    """(log dir, name) of many directories, worked out each time they are read: 100,000 of them are not kept."""
+    """(log dir, name) of many directories, computed on each iteration to avoid keeping 100,000 of them in memory."""
 
     def __init__(self, make: Callable[[], Iterator[tuple[str, str]]]) -> None:
         self._make = make
@@ -103,10 +108,11 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One host at one moment. `cluster_problems` maps a log dir to why it cannot be told whose it is.
+    """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
 
-    `partition_dirs` and `partition_bytes` are what the host had within 24 hours, what we removed since included.
-    `left_out`: log dirs of the broker that nobody looked at. `strays`: of those that are about to go, whether they may.
+    `partition_dirs` and `partition_bytes` are what the host had within 24 hours, including what we removed since.
+    `left_out`: log dirs of the broker that were not looked at. `strays`: the rulings on strays that are about to be
+    removed; `doubles`: the same for directories that another log dir of this host has in full.
     """
 
     now_ms: int
@@ -123,11 +129,12 @@ class Facts:
     assigned_dirs: Iterable[tuple[str, str]] = ()
     left_out: tuple[str, ...] = ()
     strays: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
+    doubles: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
 
     def not_seen(self) -> tuple[str, str] | None:
-        """A log dir in which partitions may lie that nobody sees now, and what is with it: "is offline", or a directory
-        without `meta.properties` beside others that have one. After a start of the host with a dead disk the mount
-        point is such a directory, and not offline at all."""
+        """A log dir that may contain partitions that cannot be seen now, and why: it is offline, or it has no
+        `meta.properties` while others have one. After a reboot with a dead disk, the mount point is such a directory
+        and not offline at all."""
         dirs = [f for f in self.log_dirs.values() if not f.quarantine]
         for f in dirs:
             if f.health is Health.OFFLINE:
@@ -139,6 +146,6 @@ class Facts:
         return None
 
     def ruling(self, directory: PartitionDir) -> Ruling:
-        """The verdict on `directory`; where nothing was decided, unknown for want of assignments."""
+        """The verdict on `directory`; unknown for lack of assignments if none was reached."""
         unknown = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
         return self.rulings.get((directory.log_dir, directory.name), unknown)

@@ -1,4 +1,4 @@
-"""A finding: one thing that `check` or `doctor` has to say, which releases of Kafka it concerns, and what to change."""
+"""A finding: one thing that `check` or `doctor` reports, which releases of Kafka it concerns, and what to change."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logagent.model.health.kafka_version import Version, version_text
-
-OLDEST_SUPPORTED: Version = (2, 5, 0)
-NEWEST_SUPPORTED: Version = (4, 3, 1)
+from logagent.model.health.kafka_version import NEWEST_SUPPORTED, OLDEST_SUPPORTED, Version, version_text
 
 
 class Severity(StrEnum):
     """How bad it is.
 
-    FATAL: for `check`, this broker would not start, would take the log dir offline, or would destroy what is not its
-    own; for `doctor`, something that logagent needs does not work. WARNING: it works, but something can go wrong or is
-    less than it could be; also what is fatal for some releases only, where the release is not known. INFO: worth
-    knowing, nothing to do. WORKS: it was looked at and is as it should be (`doctor` only).
+    FATAL: for `check`, this broker would not start, would take the log dir offline, or would destroy data of others;
+    for `doctor`, something that logagent needs does not work. WARNING: it works, but something can go wrong or could be
+    better; also what is fatal only for some releases, if the release is not known. INFO: worth knowing, nothing to do.
+    WORKS: checked and in order (`doctor` only).
     """
 
     FATAL = "fatal"
@@ -32,7 +29,7 @@ _ORDER = {severity: rank for rank, severity in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """From `since` on (None: from the oldest) and before `before` (None: to the newest)."""
+    """The releases from `since` (None: the oldest) up to but not including `before` (None: no end)."""
 
     since: Version | None = None
     before: Version | None = None
@@ -41,11 +38,11 @@ class Releases:
         return (self.since is None or version >= self.since) and (self.before is None or version < self.before)
 
     def reaches(self, oldest: Version | None) -> bool:
-        """Whether there is such a release among those from `oldest` on."""
+        """Whether any release from `oldest` on is included."""
         return self.before is None or self.before > (oldest or OLDEST_SUPPORTED)
 
     def covers(self, oldest: Version | None) -> bool:
-        """Whether it is every supported release from `oldest` on."""
+        """Whether every supported release from `oldest` on is included."""
         first = oldest or OLDEST_SUPPORTED
         return (self.since is None or self.since <= first) and (self.before is None or self.before > NEWEST_SUPPORTED)
 
@@ -62,7 +59,7 @@ ALL = Releases()
 
 
 class Area(StrEnum):
-    """What part of a host `doctor` speaks of."""
+    """The part of a host that a finding of `doctor` is about."""
 
     CONFIGURATION = "configuration"
     BROKER = "broker"
@@ -79,8 +76,8 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The exact line (or lines): `line` goes into `file`, in place of line `number` where that is known, below
-    `section`. Without a file it is a command for root. then: what makes it effective."""
+    """The exact change: put `line` (it may contain newlines) into `file` below `section`, replacing line `number` if
+    that is known. Without a file, `line` is a command to run as root. then: what makes the change effective."""
 
     line: str
     file: str | None = None
@@ -99,7 +96,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`path` is what it is about, `hint` what the operator can do (empty: nothing), `change` the line that does it.
+    """`path` is what it is about, `hint` what the operator can do (empty: nothing), `change` the exact change for that.
     Codes are stable."""
 
     severity: Severity
@@ -143,8 +140,8 @@ def concerning(
 ) -> list[Finding]:
     """The findings that concern `version`, the worst first, then by path.
 
-    Where the version is not known, those stay that concern any release from `at_least` on (None: any supported one),
-    and what is fatal for some of these releases only becomes a warning: it cannot be claimed of this broker.
+    If the version is not known, those are kept that concern any release from `at_least` on (None: any supported one),
+    and what is fatal for only some of these becomes a warning: it may not apply to this broker.
     """
     kept = []
     for f in findings:

@@ -1,8 +1,8 @@
 """The records that everything else passes around: small, slotted, without behaviour.
 
 Units: `*_ns` are nanoseconds and `*_ms` milliseconds since the epoch (Kafka's own unit), `bytes` the sum of
-file sizes, `allocated` the sum of `st_blocks * 512`. Names are `str` as `os.fsdecode` gives them: bytes that are
-no UTF-8 appear as surrogate escapes and go back to disk unchanged.
+file sizes, `allocated` the sum of `st_blocks * 512`. Names are `str` as `os.fsdecode` returns them: bytes that are
+not UTF-8 appear as surrogate escapes and go back to disk unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a directory in a log dir is, by its name."""
+    """The kind of a directory in a log dir, from its name."""
 
     CURRENT = "current"
     FUTURE = "future"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 
 class Health(StrEnum):
-    """State of a log dir. A `FULL` one is not offline: deleting is the cure."""
+    """State of a log dir. `FULL` does not count as offline, since deleting helps."""
 
     ONLINE = "online"
     READ_ONLY = "read-only"
@@ -42,9 +42,9 @@ class Health(StrEnum):
 class HolderState(StrEnum):
     """Who has the lock of a log dir.
 
-    FREE: nobody. HELD: a broker that serves. STARTING: a broker that may still be loading (in doubt, this).
-    HIDDEN: nobody has the lock, but a process has `.lock` (perhaps an unlinked one) or files below open.
-    UNREADABLE: it cannot be told. Only FREE permits renames and removals of `-delete`.
+    FREE: nobody. HELD: a serving broker. STARTING: a broker that may still be loading (also if in doubt).
+    HIDDEN: nobody has the lock, but a process has `.lock` (perhaps an unlinked one) or files in the log dir open.
+    UNREADABLE: unknown. Only FREE permits renames and removals of `-delete`.
     """
 
     FREE = "free"
@@ -71,7 +71,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes a directory the one that was planned: (st_dev, st_ino)."""
+    """Identifies a directory across renames: (st_dev, st_ino)."""
 
     device: int
     inode: int
@@ -101,8 +101,12 @@ class PartitionDir:
     first_offset: int | None = None
     last_segment_offset: int | None = None
     error: str | None = None
-    # It bears the mark on disk that a removal of it has begun.
-    removal_begun: bool = False
+    # The directory has the mark on disk that its removal has started.
+    removal_started: bool = False
+    # The journal id of the restore that gave it its name; earlier approvals of it no longer apply.
+    restored_by: int | None = None
+    # It contains only regular files with a single link; valid as long as its mtime is `mtime_ns`.
+    plain: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -111,13 +115,15 @@ class PartitionDir:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """`lock_open_by`: who has `.lock` open, an unlinked one too, without having the lock."""
+    """`lock_open_by`: the PIDs that have `.lock` (even an unlinked one) open without holding the lock. `shared_lock`:
+    who has a shared lock on it, in words; that is not a broker, but no broker can start meanwhile."""
 
     state: HolderState
     pid: int | None = None
     start_time_ms: int | None = None
     detail: str | None = None
     lock_open_by: tuple[int, ...] = ()
+    shared_lock: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(ms: int) -> str:
-    """`2026-11-21T13:26:28.000Z` of milliseconds since the epoch. Times out of the calendar are clamped to its ends."""
+    """Milliseconds since the epoch as `2026-11-21T13:26:28.000Z`, clamped to the years 1 to 9999."""
     try:
         moment = _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:

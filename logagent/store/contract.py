@@ -1,9 +1,9 @@
-"""What the agents publish, what the fleet job stores and reports, and what the page is given. No pyspark here.
+"""What the agents publish, what the fleet job stores and reports, and what the page receives. No pyspark here.
 
-This is the one file that both sides of `landing/` read, and the one that names every report table and column.
+Both sides of `landing/` share this one file, and it names every report table and column.
 
-The hand-over to the page
--------------------------
+What the page receives
+----------------------
 The job calls, once, on the driver::
 
     html = logagent.fleet.page.render(report, tables)
@@ -15,33 +15,34 @@ The job calls, once, on the driver::
 - `clusters`: `[{cluster_id, hosts, unknown_hosts, assignments: {source, at, age_seconds, topics, partitions} |
   null, verdicts: "decided" | "unknown", why: text | null}]`;
 - `hosts`: `{reporting: int, unknown: [{cluster_id, node_id, why}]}` (`unknown` is cut at `SHOWN_UNKNOWN_HOSTS`;
-  `unknown_total` holds the count, and the table `log_dir_health` has them all);
+  `unknown_total` is the count, and the table `log_dir_health` lists them all);
 - `totals`: `{bytes, allocated, current, future, stray, delete, other, orphans, orphan_bytes, missing_replicas,
   duplicates, leftovers}`: integers; `current` … `other` are bytes of the ledgers, the last four and `orphans` are
   counts;
-- `tables`: `{NAME: {rows, csv, parquet, shown}}`: `rows` = all rows, `shown` = how many the page was given, `csv`
-  and `parquet` = paths relative to the report directory (`csv` is null for `usage_partitions`);
-- `warnings`: list of sentences (may quote names from disks: hostile input).
+- `tables`: `{NAME: {rows, csv, parquet, shown}}`: `rows` = number of rows, `shown` = how many of them the page was
+  given, `csv` and `parquet` = paths relative to the report directory (`csv` is null for `usage_partitions`);
+- `warnings`: list of sentences (they may quote names from disks, which are hostile input).
 
 `tables` is `dict[str, PageTable]`. A `PageTable` is a dict `{"columns": [names], "rows": [dict, …], "total": int}`:
-`rows` are the first `len(rows) <= PAGE_ROWS` rows of `total`, already in the order in which they are worth reading
-(largest or worst first; the order is part of `TABLES`). Values are `str`, `int`, `float`, `bool`, `None`; times are
-RFC 3339 text. What a column holds (bytes, seconds, share, …) is `column_units(NAME)[column]`, so that the page
-formats by unit and not by name. Every table of `TABLES` except `usage_partitions` is there, an empty one with `rows
-== []` and `total == 0`; none is ever absent.
+`rows` are the first `len(rows) <= PAGE_ROWS` rows of `total`, already in reading order (largest or worst first, as
+`TABLES` says). Values are `str`, `int`, `float`, `bool`, `None`; times are RFC 3339 text. The unit of a column (bytes,
+seconds, share, …) is `column_units(NAME)[column]`, so that the page formats by unit and not by name. Every table of
+`TABLES` except `usage_partitions` is always present; an empty one has `rows == []` and `total == 0`.
 
 Charts are tables too (`CHARTS`), bounded by the job, present even when empty:
 
-- `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; a date on which
-  hosts were silent has a smaller `hosts`: the line must not be read as shrinkage, so show or break there;
-- bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come from `usage_hosts` and `usage_log_dirs`
-  directly (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all
+- `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; `hosts` is smaller
+  on dates when hosts were silent: point this out or break the line there, so that it is not read as shrinkage;
+- bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come directly from `usage_hosts` and
+  `usage_log_dirs` (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all
   bytes);
-- `deletion_progress` is empty until the controller fills it (`marked`, `removed`: counts of directories).
+- `deletion_progress`: how many copies the requests ask for that are open or ended within 30 days (`marked`), how many
+  of them are set aside, removed or absent (`removed`), and the bytes freed (`removed_bytes`); empty without
+  `orders.keys`.
 
 Links between the tables: `cluster_id` + `node_id` lead to `usage_hosts`, + `log_dir` to `usage_log_dirs`,
 `cluster_id` + `topic` to `usage_topics`. Every text in `tables` and `report` may come from a disk: escape all of
-it. Bytes of names that are not UTF-8 arrive as the six characters `\\udcXX`."""
+it. A byte of a name that is not UTF-8 arrives as the six characters `\\udcXX`."""
 
 from __future__ import annotations
 
@@ -53,16 +54,16 @@ ASSIGNMENTS_SCHEMA = "logagent.assignments/1"
 MANIFEST_SCHEMA = "logagent.manifest/1"
 REPORT_SCHEMA = "logagent.fleet-report/1"
 
-PAGE_ROWS = 1000
-"""Rows of one table that the page is given; the rest is in the CSV."""
+PAGE_ROWS = 100_000
+"""The most rows of one table that the page is given; the CSV has all of them."""
 DRIVER_ROWS = 200_000
-"""Rows of a table up to which the driver sorts it and writes its CSV; larger ones are Spark's."""
+"""The driver sorts a table of up to this many rows and writes its CSV; Spark does that for larger ones."""
 SHOWN_UNKNOWN_HOSTS = 1000
 GROWTH_DATES = 90
 
 
 class PageTable(TypedDict):
-    """The first rows of a table, in their order, and how many there are in all."""
+    """The first rows of a table, in its order, and the number of all its rows."""
 
     columns: list[str]
     rows: list[dict[str, Any]]
@@ -79,7 +80,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One report table: its columns in the order of the files, what it says, and its order (`-` = descending)."""
+    """One report table: title, columns in the order of the files, and sort order (`-` = descending)."""
 
     title: str
     columns: tuple[Column, ...]
@@ -91,9 +92,14 @@ class Table:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """`"name other:bytes"` → columns; without a unit it is text."""
+    """`"name other:bytes"` → columns; the unit defaults to text."""
     return tuple(Column(*word.split(":")) for word in text.split())
 
+
+WINDOWS = ("now", "restart", "approval", "later")
+"""When the bytes of an orphan or leftover can be freed: now, at the broker's next start, only with approval (it is the
+only copy left), later (not yet due)."""
+_RECLAIM = " ".join(f"reclaim_{window}:bytes" for window in WINDOWS)
 
 LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
 """The ledger of a log dir, in bytes: used = current + future + stray + delete + other + open_removed + unexplained."""
@@ -108,7 +114,7 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             cluster_id hosts:int unknown_hosts:int log_dirs:int dirs:int bytes:bytes
-            allocated:bytes {_LEDGER} orphans:int orphan_bytes:bytes host_skew:ratio
+            allocated:bytes {_LEDGER} orphans:int orphan_bytes:bytes host_skew:ratio {_RECLAIM}
             """
         ),
         ("-bytes", "cluster_id"),
@@ -120,7 +126,7 @@ TABLES: dict[str, Table] = {
             {_HOST} agent_version kafka_version snapshot_id snapshot_at:time
             snapshot_age_seconds:seconds clock_skew_seconds:seconds log_dirs:int
             offline_log_dirs:int dirs:int bytes:bytes allocated:bytes {_LEDGER} used_share:share
-            orphans:int orphan_bytes:bytes skew:ratio log_dir_skew:ratio
+            orphans:int orphan_bytes:bytes skew:ratio log_dir_skew:ratio {_RECLAIM}
             """
         ),
         ("-bytes", "cluster_id", "node_id"),
@@ -130,7 +136,7 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir directory_id health reason dirs:int bytes:bytes allocated:bytes
-            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio
+            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio {_RECLAIM}
             """
         ),
         ("-used_share", "-bytes", "cluster_id", "node_id", "log_dir"),
@@ -138,10 +144,10 @@ TABLES: dict[str, Table] = {
     "usage_topics": Table(
         "Disk usage by topic",
         _columns(
-            """
+            f"""
             cluster_id topic topic_id partitions:int copies:int bytes:bytes allocated:bytes
             current:bytes future:bytes stray:bytes delete:bytes largest_partition:bytes
-            skew:ratio orphans:int orphan_bytes:bytes
+            skew:ratio orphans:int orphan_bytes:bytes {_RECLAIM}
             """
         ),
         ("-bytes", "cluster_id", "topic", "topic_id"),
@@ -163,7 +169,7 @@ TABLES: dict[str, Table] = {
             {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
             age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
             only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
-            agent_reason window due_at:time snapshot_at:time id
+            agent_reason window due_at:time obstacle snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -178,7 +184,7 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
-            age_seconds:seconds marked_at:time why window due_at:time covered snapshot_at:time
+            age_seconds:seconds marked_at:time why window due_at:time covered obstacle snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -200,7 +206,7 @@ TABLES: dict[str, Table] = {
     ),
     "log_dir_health": Table(
         "Log dirs, hosts and agents that need a look",
-        _columns(f"{_HOST} log_dir finding detail snapshot_at:time"),
+        _columns(f"{_HOST} log_dir finding detail snapshot_at:time cause since:date"),
         ("finding", "cluster_id", "node_id", "log_dir", "detail"),
     ),
     "growth": Table(
@@ -232,13 +238,15 @@ TABLES: dict[str, Table] = {
 """Every report table.
 
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
-clock-skew,
-verdicts-differ. `growth.scope` is `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or
-not-a-replica.
-`undecided.reason` is why a directory that is not where its assignments have it is no orphan: no-assignments,
+clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
+the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
+`log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
+`undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, reassigning, internal, stale-assignments, assignments-doubted.
-`window` and `due_at` are what the agent said (`logagent.snapshot/2`: now, restart, approval, later; null where it said
-nothing), `covered` its answer whether another replica has what a stray has. `id` names an orphan for `topics purge`.
+`window` (see `WINDOWS`) and `due_at` are what the agent reported (`logagent.snapshot/2`), otherwise derived from kind
+and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or rule that
+prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a stray has,
+according to the agent. `id` names an orphan for `topics purge`.
 """
 
 CHARTS: dict[str, Table] = {
@@ -254,6 +262,6 @@ NO_CSV = frozenset({"usage_partitions"})
 
 
 def column_units(table: str) -> dict[str, str]:
-    """Unit of each column of a report table or chart; raises `KeyError` for a name that is neither."""
+    """The unit of each column of a report table or chart; raises `KeyError` for an unknown name."""
     found = TABLES.get(table) or CHARTS[table]
     return {column.name: column.unit for column in found.columns}

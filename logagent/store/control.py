@@ -1,89 +1,89 @@
-"""`control/<cluster>/` of the fleet store: files that are created once, whole, and never overwritten.
+"""`control/<cluster>/` of the fleet store: files that appear complete, are created once and are never overwritten.
 
-Reached with descriptors below the store's root (`StoreTree`); names must have been matched against their patterns
-before they get here.
+Callers match names against their patterns before passing them here.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.files.limits import MIB, FileLimit
-from logagent.files.safe_open import read_regular
 from logagent.store.names import is_plain
-from logagent.store.tree import StoreTree
+from logagent.store.shared import SharedStore, open_store
 
 CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
 MAX_NAMES = 1_000_000
+_FOLDER_UNREADABLE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES)
 _CANNOT_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-class Control:
-    """One cluster's control folder. The folders in it appear when they are first written to.
+class FolderUnreadable(ServiceUnreachable):
+    """A folder of the store is not a directory, or we have no permission to read it."""
 
-    Raises ServiceUnreachable where the store is not there or fails: an unreadable folder is never an empty one.
+
+class Control:
+    """One cluster's control folder. Its subfolders are created on the first write.
+
+    Raises ServiceUnreachable if the store is absent or fails: an unreadable folder is never taken for an empty one.
     """
 
-    def __init__(self, store: Path, cluster_id: str) -> None:
+    def __init__(self, store: str | Path, cluster_id: str) -> None:
         if not is_plain(cluster_id):
             raise ConfigError(f"{cluster_id!r} is not a cluster id that a folder can be named after")
-        self.store = store
+        self.store = str(store)
         self.cluster_id = cluster_id
 
     def names(self, folder: str) -> list[str]:
-        """All names in a folder; none if it is not there yet."""
-        with self._tree(folder) as tree, suppress(FileNotFoundError), tree.directory(self._path(folder)) as fd:
-            names = os.listdir(fd)
-            if len(names) > MAX_NAMES:
-                raise UnreadableError(f"more than {MAX_NAMES} files lie in {folder} of {self._where()}")
-            return names
-        return []
+        """All names in a folder; empty if the folder does not exist yet."""
+        with self._opened(folder) as store:
+            names = store.names(self._path(folder))
+        if len(names) > MAX_NAMES:
+            raise UnreadableError(f"more than {MAX_NAMES} files in {folder} of {self._where()}")
+        return names
 
     def read(self, folder: str, name: str, limit: FileLimit = CONTROL_FILE) -> bytes | None:
-        """A file's content; None if it is not there. Raises UnreadableError for what is no regular file or too big."""
-        with self._tree(folder) as tree, suppress(FileNotFoundError), tree.directory(self._path(folder)) as fd:
-            return read_regular(name, limit, dir_fd=fd)
+        """A file's content, None if absent. Raises UnreadableError if it is not a regular file or too big."""
+        with self._opened(folder) as store, suppress(FileNotFoundError):
+            return store.read([*self._path(folder), name], limit)
         return None
 
-    def there(self, folder: str, name: str) -> bool:
-        with self._tree(folder) as tree, suppress(FileNotFoundError), tree.directory(self._path(folder)) as fd:
-            os.stat(name, dir_fd=fd, follow_symlinks=False)
-            return True
-        return False
+    def exists(self, folder: str, name: str) -> bool:
+        with self._opened(folder) as store:
+            return store.exists([*self._path(folder), name])
 
     def create(self, folder: str, name: str, content: bytes) -> bool:
-        """Create a whole file, durably; False if the name is taken. It is never seen half written."""
-        with self._tree(folder) as tree:
+        """Create a file durably; False if the name is taken. Readers never see it half written."""
+        with self._opened(folder) as store:
             try:
-                return tree.create_new([*self._path(folder), name], content)
+                return store.create_new([*self._path(folder), name], content)
             except OSError as error:
                 if error.errno in _CANNOT_LINK:
                     raise ConfigError(
-                        "the store cannot create a file only if it is absent: it has no hard links",
-                        hint="use a store on a file system that has them",
+                        "the store cannot create a file only if absent: it has no hard links",
+                        hint="use a store on a file system with hard links",
                     ) from error
                 raise
 
     def remove(self, folder: str, name: str) -> None:
-        """Collect a file as garbage; nothing if it is gone."""
-        with self._tree(folder) as tree:
-            tree.remove_file([*self._path(folder), name])
+        """Remove a file that is no longer needed; it need not exist."""
+        with self._opened(folder) as store:
+            store.remove_file([*self._path(folder), name])
 
     def _path(self, folder: str) -> list[str]:
         return ["control", self.cluster_id, *folder.split("/")]
 
     @contextmanager
-    def _tree(self, folder: str) -> Iterator[StoreTree]:
+    def _opened(self, folder: str) -> Iterator[SharedStore]:
         try:
-            with StoreTree(self.store) as tree:
-                yield tree
+            with open_store(self.store) as store:
+                yield store
         except OSError as error:
-            raise ServiceUnreachable(f"{folder} of {self._where()}: {error.strerror or error}") from error
+            kind = FolderUnreadable if error.errno in _FOLDER_UNREADABLE else ServiceUnreachable
+            raise kind(f"{folder} of {self._where()}: {error.strerror or error}") from error
 
     def _where(self) -> str:
         return f"control/{self.cluster_id} in {self.store}"

@@ -1,21 +1,29 @@
 """What controller and agents tell each other about deletions: requests, epochs, orders, answers.
 
-Plain values with their forms (checked by pydantic when one is read from a file). `orders.py` reads and writes the
+Plain dataclasses; pydantic checks the field formats when one is read from a file. `orders.py` reads and writes the
 files, `signing.py` signs them. Times are RFC 3339 in UTC with milliseconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 EPOCH_SCHEMA = "logagent.epoch/1"
 REQUEST_SCHEMA = "logagent.request/1"
 ORDER_SCHEMA = "logagent.order/1"
 ANSWER_SCHEMA = "logagent.answer/1"
 CLOSED_SCHEMA = "logagent.request-closed/1"
+WAITS_SCHEMA = "logagent.request-waits/1"
+
+
+def _is_a_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
 
 ClusterId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
 TopicId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]
@@ -25,7 +33,7 @@ OrderId = Annotated[str, Field(pattern=r"^[0-9]{10}-[0-9]{10}$")]
 AgentId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 PlanId = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"), AfterValidator(_is_a_time)]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 DirName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
 Count = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
@@ -42,9 +50,9 @@ SUCCESSES: frozenset[str] = frozenset({"renamed", "removed", "absent"})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One directory, by all that tells it from another one.
+    """One directory, with everything that distinguishes it from any other.
 
-    `end_offset` is the log's end where it can be told; `boot_id` says in which boot of the host `device` holds.
+    `end_offset` is the log's end if it is known; `boot_id` is the boot of the host in which `device` is valid.
     """
 
     log_dir: Path
@@ -57,8 +65,8 @@ class Identity:
     end_offset: Count | None = None
 
     def difference(self, found: Identity) -> str | None:
-        """What makes `found` another directory than this one; None if they are the same. Bytes only inform, and a
-        device number means something only within one boot."""
+        """How `found` differs from this directory; None if they are the same. `bytes` is not compared, and device
+        numbers are compared only within one boot."""
         for what in ("log_dir", "directory_id", "name", "inode", "end_offset"):
             ours, theirs = getattr(self, what), getattr(found, what)
             if ours != theirs:
@@ -76,11 +84,12 @@ class RequestedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RequestedTopic:
-    """A topic of a `topics` request with its replicas as of the request: later they are known nowhere else."""
+    """A topic of a `topics` request with its replicas as of the request: nothing else records them later."""
 
     topic: TopicName
     topic_id: TopicId
     partitions: tuple[RequestedPartition, ...]
+    bytes: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class RequestedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an operator asked for: immutable, signed. Only `kind` topics ever leads to DeleteTopics."""
+    """What an operator asked for: immutable and signed. Only `kind` topics can lead to DeleteTopics."""
 
     request_id: RequestId
     cluster_id: ClusterId
@@ -118,7 +127,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A request is done, cancelled or resumed; `outcome` says which."""
+    """Records that a request is done, cancelled or resumed (`outcome`)."""
 
     request_id: RequestId
     cluster_id: ClusterId
@@ -126,6 +135,18 @@ class Closed:
     outcome: Literal["done", "cancelled", "resumed"]
     by: Words
     at: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What the cluster's deletion of a request's topics waits for, by topic id; the highest epoch and `seq` counts."""
+
+    request_id: RequestId
+    cluster_id: ClusterId
+    epoch: Epoch
+    seq: Count
+    at: Time
+    topics: dict[TopicId, Words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +163,8 @@ class ControllerEpoch:
 
 @dataclass(frozen=True, slots=True)
 class OrderedPartition:
-    """One replica in an order. `asked_log_dir` and `asked_name` are those of a `directories` request; `directory` is
-    what an order `delete` repeats of the answer to the order `stop`."""
+    """One replica in an order. `asked_log_dir` and `asked_name` come from a `directories` request. In a `delete` order,
+    `directory` repeats what the answer to the `stop` order said."""
 
     request_id: RequestId
     topic: TopicName
@@ -160,7 +181,7 @@ class OrderedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one node is told in one round (StopReplica): `stop` = look and answer, `delete` = set aside or remove."""
+    """An order to one node (Kafka's StopReplica): `stop` = look and answer, `delete` = set aside or remove."""
 
     order_id: OrderId
     epoch: Epoch
@@ -174,7 +195,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer for one ordered partition. `waiting` to an order `stop` = the directory is there (`directory`)."""
+    """The answer for one ordered partition. To a `stop` order, `waiting` means that `directory` exists."""
 
     request_id: RequestId
     topic_id: TopicId
@@ -191,7 +212,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an agent says to one order; of several of one agent, the highest `seq` counts."""
+    """An agent's answer to one order. If an agent answers several times, the highest `seq` counts."""
 
     order_id: OrderId
     epoch: Epoch
@@ -205,4 +226,4 @@ class Answer:
     agent_version: Words
     results: tuple[Result, ...] = field(default=())
     refused: Words | None = None
-    """Why the order could not even be read (a schema that is not known)."""
+    """Why the order could not be read at all (an unknown schema)."""

@@ -1,4 +1,4 @@
-"""Names below the fleet store. What does not match is not ours: it is skipped and said, never read, never removed."""
+"""Names in the fleet store. Whatever does not match is not ours: it is skipped and reported, never read or removed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_NODE = 2**31 - 1
 def is_plain(name: str) -> bool:
     """Whether `name` can be one component of a path in the store: ASCII letters, digits, `.`, `_`, `-`; not hidden.
 
-    No colon (Hadoop takes what stands before one for a scheme), no bracket or star (Spark takes them for a pattern).
+    No colon (Hadoop takes what precedes it for a scheme), no bracket or star (Spark takes them for a pattern).
     """
     return _PLAIN.fullmatch(name) is not None
 
 
 def as_date(name: str) -> date | None:
-    """The date that a directory name says, exactly `YYYY-MM-DD`; None for any other name (`2026-W01-1` is one)."""
+    """The date in a directory name of exactly the form `YYYY-MM-DD`; None for any other name, such as `2026-W01-1`."""
     if _DATE.fullmatch(name) is None:
         return None
     try:
@@ -35,12 +35,12 @@ def as_date(name: str) -> date | None:
 
 
 def as_node(name: str) -> int | None:
-    """The node id that a directory name says, None for any other name."""
+    """The node id that a directory is named after; None for any other name."""
     return int(name) if _NODE.fullmatch(name) is not None and int(name) <= MAX_NODE else None
 
 
 def is_place(name: str) -> bool:
-    """Whether a directory below a date may hold files: a node's, or the assignments'."""
+    """Whether a directory below a date may hold files: it is a node's or that of the assignments."""
     return name == ASSIGNMENTS or as_node(name) is not None
 
 
@@ -54,5 +54,5 @@ def stem_and_suffix(name: str) -> tuple[str, str] | None:
 
 
 def publisher_of(stem: str) -> int | None:
-    """The node that published an assignment file: two hosts never write one name, so it ends with theirs."""
+    """The node that published an assignment file, from the end of its name (so no two hosts write the same name)."""
     return as_node(stem.rpartition("-")[2]) if "-" in stem else None

@@ -1,7 +1,7 @@
-"""Requests, orders, answers and closings in the control folder: how they are named, written and believed.
+"""Requests, orders, answers and closings in the control folder: how they are named, written and verified.
 
-What is signed counts only if it is validly signed **and** says of itself what its name and folder say: a copy under
-another name, node or cluster is nobody's. Files are written once; a name that was read needs no second look.
+A signed file counts only if its signature is valid **and** its content matches its name and folder: a copy under
+another name, node or cluster is ignored. Files are written once, so no name is read twice.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from logagent.store.deletion import (
     CLOSED_SCHEMA,
     ORDER_SCHEMA,
     REQUEST_SCHEMA,
+    WAITS_SCHEMA,
     Answer,
     Closed,
     Order,
     Request,
+    Waits,
 )
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
 
@@ -34,11 +36,12 @@ REQUEST_NAME = re.compile(r"([0-9a-z][0-9a-z-]{7,47})\.json")
 ORDER_NAME = re.compile(r"(([0-9]{10})-[0-9]{10})\.json")
 ANSWER_NAME = re.compile(r"([0-9]{10}-[0-9]{10})\.([0-9a-f]{32})\.([0-9]{1,10})\.json")
 CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed)\.json")
+WAITS_NAME = re.compile(r"([0-9]{10})-([0-9]{10})-waits\.json")
 PARTITIONS_PER_ORDER = 20_000
 
 
 class UnknownSchema(LogAgentError):
-    """A validly signed file of a schema that this version does not know."""
+    """A file with a valid signature and a schema that this version does not know."""
 
     slug = "schema"
 
@@ -53,21 +56,21 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def encode(value: object) -> bytes:
-    """The payload of a record."""
+    """Serialize a record as a payload."""
     return _adapter(type(value)).dump_json(value, exclude_defaults=True)
 
 
 def decode(kind: type[T], payload: bytes) -> T:
-    """A record from its payload. Raises NotSigned for anything of another form."""
+    """Parse a record from its payload. Raises NotSigned for anything else."""
     try:
         read: T = _adapter(kind).validate_json(payload, strict=True)
     except ValidationError as error:
-        raise NotSigned(f"it is not a {kind.__name__.lower()} of ours ({error.error_count()} errors)") from error
+        raise NotSigned(f"it is not one of our {kind.__name__.lower()}s ({error.error_count()} errors)") from error
     return read
 
 
 def moment(text: str) -> datetime:
-    """A time of a record; its form was checked when it was read. Raises ValueError for a day that is none."""
+    """Parse a time of a record, whose format was checked when it was read. ValueError if there is no such date."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
@@ -75,8 +78,9 @@ def instant(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
-def believed(content: bytes, kind: type[T], schema: str, keys: tuple[PublicKey, ...], cluster_id: str) -> T:
-    """A signed record. Raises NotSigned, and UnknownSchema for a newer one that a trusted key signed."""
+def verified(content: bytes, kind: type[T], schema: str, keys: tuple[PublicKey, ...], cluster_id: str) -> T:
+    """Verify and parse a signed record. Raises NotSigned, and UnknownSchema for another version of `schema` that a
+    trusted key signed."""
     found, payload = verify(content, keys, cluster_id)
     if found != schema:
         if found.partition("/")[0] == schema.partition("/")[0]:
@@ -91,7 +95,7 @@ def order_id(epoch: int, seq: int) -> str:
 
 @dataclass(slots=True)
 class Ignored:
-    """What was not believed in one round: how many files, and one of them with the reason."""
+    """The files that were not accepted: how many, and one example with the reason."""
 
     count: int = 0
     example: str | None = None
@@ -103,17 +107,18 @@ class Ignored:
 
 @dataclass(slots=True)
 class Requests:
-    """The requests of a cluster, each with how it was closed; reads only what is new. Junk is read once."""
+    """The requests of a cluster, how each was closed and what it waits for. Every file is read once, valid or not."""
 
     control: Control
     keys: tuple[PublicKey, ...]
     requests: dict[str, Request] = field(default_factory=dict)
     closed: dict[str, dict[str, Closed]] = field(default_factory=dict)
+    waits: dict[str, Waits] = field(default_factory=dict)
     ignored: Ignored = field(default_factory=Ignored)
     _seen: set[str] = field(default_factory=set)
 
     def refresh(self) -> None:
-        """Read what appeared since the last time. Raises ServiceUnreachable."""
+        """Read what is new since the last call. Raises ServiceUnreachable."""
         names = self.control.names(REQUESTS)
         folders = set(names)
         for name in names:
@@ -122,32 +127,58 @@ class Requests:
                 continue
             if name not in self._seen:
                 self._seen.add(name)
-                request = self._believe(REQUESTS, name, Request, REQUEST_SCHEMA)
+                request = self._read_signed(REQUESTS, name, Request, REQUEST_SCHEMA)
                 if request is not None and request.request_id == match[1]:
                     self.requests[request.request_id] = request
             if match[1] in self.requests and match[1] in folders:
                 self._read_closings(match[1])
 
+    def collect(self, request_id: str) -> None:
+        """Remove a closed request, then its closings; in the opposite order a kill would reopen it."""
+        self.control.remove(REQUESTS, f"{request_id}.json")
+        for name in self.control.names(closings_folder(request_id)):
+            if CLOSED_NAME.fullmatch(name) or WAITS_NAME.fullmatch(name):
+                self.control.remove(closings_folder(request_id), name)
+        self.requests.pop(request_id, None)
+        self.closed.pop(request_id, None)
+        self.waits.pop(request_id, None)
+
     def _read_closings(self, request_id: str) -> None:
         folder = f"{REQUESTS}/{request_id}"
         for name in self.control.names(folder):
             match = CLOSED_NAME.fullmatch(name)
-            if match is None or f"{folder}/{name}" in self._seen:
+            if f"{folder}/{name}" in self._seen:
+                continue
+            if WAITS_NAME.fullmatch(name):
+                self._read_waits(request_id, name)
+            if match is None:
                 continue
             self._seen.add(f"{folder}/{name}")
-            closed = self._believe(folder, name, Closed, CLOSED_SCHEMA)
+            closed = self._read_signed(folder, name, Closed, CLOSED_SCHEMA)
             if closed is None or (closed.request_id, closed.outcome) != (request_id, match[2]):
                 continue
-            self.closed.setdefault(request_id, {})[closed.outcome] = closed
+            before = self.closed.setdefault(request_id, {}).get(closed.outcome)
+            if before is None or before.epoch < closed.epoch:
+                self.closed[request_id][closed.outcome] = closed
 
-    def _believe(self, folder: str, name: str, kind: type[T], schema: str) -> T | None:
+    def _read_waits(self, request_id: str, name: str) -> None:
+        folder = closings_folder(request_id)
+        self._seen.add(f"{folder}/{name}")
+        waits = self._read_signed(folder, name, Waits, WAITS_SCHEMA)
+        if waits is None or waits.request_id != request_id or name != waits_name(waits):
+            return
+        before = self.waits.get(request_id)
+        if before is None or (before.epoch, before.seq) < (waits.epoch, waits.seq):
+            self.waits[request_id] = waits
+
+    def _read_signed(self, folder: str, name: str, kind: type[T], schema: str) -> T | None:
         try:
             content = self.control.read(folder, name)
             if content is None:
                 return None
-            read = believed(content, kind, schema, self.keys, self.control.cluster_id)
+            read = verified(content, kind, schema, self.keys, self.control.cluster_id)
             if getattr(read, "cluster_id", None) != self.control.cluster_id:
-                raise NotSigned("it is another cluster's")
+                raise NotSigned("it belongs to another cluster")
         except LogAgentError as error:
             if error.slug == "unreachable":
                 raise
@@ -157,7 +188,7 @@ class Requests:
 
 
 def write_request(control: Control, request: Request, key: PrivateKey) -> bool:
-    """Make a request durable; False if its id is taken."""
+    """Sign and write a request; False if its id is taken."""
     return control.create(REQUESTS, f"{request.request_id}.json", key.sign(REQUEST_SCHEMA, encode(request)))
 
 
@@ -166,20 +197,30 @@ def closings_folder(request_id: str) -> str:
 
 
 def believed_closed(content: bytes, request_id: str, keys: tuple[PublicKey, ...], cluster_id: str) -> Closed:
-    """A closing entry of this request. Raises NotSigned for anything else."""
+    """Verify and parse a closing entry of this request. Raises NotSigned for anything else."""
     try:
-        closed = believed(content, Closed, CLOSED_SCHEMA, keys, cluster_id)
+        closed = verified(content, Closed, CLOSED_SCHEMA, keys, cluster_id)
     except UnknownSchema as error:
         raise NotSigned(str(error)) from error
     if (closed.request_id, closed.cluster_id) != (request_id, cluster_id):
-        raise NotSigned("it is another request's")
+        raise NotSigned("it belongs to another request")
     return closed
 
 
 def write_closed(control: Control, closed: Closed, key: PrivateKey) -> bool:
-    """Say that a request is done, cancelled or resumed; False if it was said in this epoch already."""
+    """Record that a request is done, cancelled or resumed; False if this epoch has recorded it already."""
     folder, name = closings_folder(closed.request_id), f"{closed.epoch:010d}-{closed.outcome}.json"
     return control.create(folder, name, key.sign(CLOSED_SCHEMA, encode(closed)))
+
+
+def waits_name(waits: Waits) -> str:
+    return f"{order_id(waits.epoch, waits.seq)}-waits.json"
+
+
+def write_waits(control: Control, waits: Waits, key: PrivateKey) -> bool:
+    """Record what a request waits for; False if the name is taken."""
+    content = key.sign(WAITS_SCHEMA, encode(waits))
+    return control.create(closings_folder(waits.request_id), waits_name(waits), content)
 
 
 def orders_folder(node_id: int) -> str:
@@ -191,43 +232,43 @@ def answers_folder(node_id: int) -> str:
 
 
 def write_order(control: Control, order: Order, key: PrivateKey) -> bool:
-    """Give a node an order; False if the name is taken: another controller has our epoch."""
+    """Sign and write an order; False if its name is taken."""
     content = key.sign(ORDER_SCHEMA, encode(order))
     return control.create(orders_folder(order.node_id), f"{order.order_id}.json", content)
 
 
 def read_order(content: bytes, name: str, node_id: int, keys: tuple[PublicKey, ...], cluster_id: str) -> Order:
-    """An order for this node under its own name. Raises NotSigned and UnknownSchema.
+    """Verify and parse the order in file `name`. Raises NotSigned and UnknownSchema.
 
-    An order that a trusted key signed for another cluster or node is given back as it is: the agent refuses it.
+    An order that a trusted key signed for another cluster or node is returned as it is: the agent refuses it.
     """
     match = ORDER_NAME.fullmatch(name)
-    order = believed(content, Order, ORDER_SCHEMA, keys, cluster_id)
+    order = verified(content, Order, ORDER_SCHEMA, keys, cluster_id)
     if match is None or order.order_id != match[1] or order.epoch != int(match[2]):
-        raise NotSigned("it lies under a name that is not its own")
+        raise NotSigned("its file name does not match its content")
     return order
 
 
 def write_answer(control: Control, answer: Answer) -> bool:
-    """Publish an answer (not signed: agents have no key); False if this very answer is there already."""
+    """Publish an answer (unsigned: agents have no key); False if a file of this order, agent and `seq` exists."""
     name = f"{answer.order_id}.{answer.agent}.{answer.seq}.json"
     content = b'{"schema":"%s",' % ANSWER_SCHEMA.encode() + encode(answer)[1:]
     return control.create(answers_folder(answer.node_id), name, content)
 
 
 def read_answer(content: bytes, name: str, node_id: int, cluster_id: str) -> Answer:
-    """An answer of a node's agent under its own name. Raises NotSigned for anything else."""
+    """Parse the answer of a node's agent in file `name`. Raises NotSigned for anything else."""
     match = ANSWER_NAME.fullmatch(name)
     answer = decode(Answer, content)
     if match is None or (answer.order_id, answer.agent, str(answer.seq)) != match.groups():
-        raise NotSigned("it lies under a name that is not its own")
+        raise NotSigned("its file name does not match its content")
     if (answer.node_id, answer.cluster_id) != (node_id, cluster_id):
-        raise NotSigned("it is another node's")
+        raise NotSigned("it belongs to another node")
     return answer
 
 
 def answer_names(control: Control, node_id: int) -> dict[tuple[str, str], tuple[int, str]]:
-    """(order, agent) → the highest seq and its file's name: only that one counts."""
+    """(order, agent) → the highest `seq` and its file name; only that answer counts."""
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for name in control.names(answers_folder(node_id)):
         match = ANSWER_NAME.fullmatch(name)

@@ -1,7 +1,7 @@
 """Signatures on what a controller writes: `{schema, key_id, payload, signature}`, Ed25519, verified before parsing.
 
-Signed are the bytes `logagent/<schema>\\n` + payload. Keys and signatures never stand in a message. The library
-(`cryptography`) is loaded where a signature is made or checked, and nowhere else.
+The signature covers the bytes `logagent/<schema>\\n` + payload. Messages never contain keys or signatures. The library
+(`cryptography`) is imported only where a signature is made or checked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logagent.errors import ConfigError, LogAgentError
+from logagent.files.foreign_json import parse_json
 from logagent.files.limits import FileLimit
 from logagent.files.safe_open import open_regular, read_open
 
@@ -27,14 +28,14 @@ _SCHEMA = re.compile(r"logagent\.[a-z-]+/[0-9]{1,4}")
 
 
 class NotSigned(LogAgentError):
-    """A file is not validly signed by a key that is trusted here. It is ignored: whoever wrote it is nobody."""
+    """A file has no valid signature of a trusted key, or does not match its name. It is ignored."""
 
     slug = "signature"
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An entry of `orders.keys`; with `cluster_id`, it is trusted for that cluster only."""
+    """An entry of `orders.keys`; with `cluster_id`, trusted only for that cluster."""
 
     key_id: str
     raw: bytes = field(repr=False)
@@ -56,14 +57,14 @@ class PrivateKey:
         ).encode()
 
     def public(self) -> str:
-        """`KEY_ID:BASE64`, as `orders.keys` wants it."""
+        """`KEY_ID:BASE64`, as written in `orders.keys`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return f"{self.key_id}:{_text(Ed25519PrivateKey.from_private_bytes(self.raw).public_key().public_bytes_raw())}"
 
 
 def public_key(text: str) -> PublicKey:
-    """An entry of `orders.keys`; ValueError says what it should be (and never what it is)."""
+    """Parse an entry of `orders.keys`; the ValueError says what is expected and never quotes the text."""
     match = _PUBLIC_KEY.fullmatch(text)
     if match is None:
         raise ValueError("a key is written KEY_ID:BASE64 or KEY_ID:BASE64@CLUSTER_ID, of 32 bytes in base64")
@@ -71,20 +72,20 @@ def public_key(text: str) -> PublicKey:
 
 
 def verify(content: bytes, keys: Iterable[PublicKey], cluster_id: str) -> tuple[str, bytes]:
-    """Schema and payload of a file that one of `keys` signed for this cluster. Raises NotSigned for all others."""
+    """The schema and payload of a file that one of `keys` signed for this cluster. Raises NotSigned otherwise."""
     try:
-        read = json.loads(content)
+        read = parse_json(content)
         schema, key_id = read["schema"], read["key_id"]
         payload = base64.b64decode(read["payload"], validate=True)
         signature = base64.b64decode(read["signature"], validate=True)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise NotSigned("it is not a signed file") from error
     if not (isinstance(schema, str) and _SCHEMA.fullmatch(schema) and isinstance(key_id, str)):
         raise NotSigned("it is not a signed file")
     for key in keys:
         if key.key_id == key_id and key.cluster_id in (None, cluster_id) and _holds(key, schema, payload, signature):
             return schema, payload
-    raise NotSigned("no key of orders.keys has signed it")
+    raise NotSigned("it is not signed by any key in orders.keys")
 
 
 def _holds(key: PublicKey, schema: str, payload: bytes, signature: bytes) -> bool:
@@ -99,7 +100,7 @@ def _holds(key: PublicKey, schema: str, payload: bytes, signature: bytes) -> boo
 
 
 def generate(key_id: str, path: Path) -> PrivateKey:
-    """Make a pair; the private key goes to `path` (0600), which must not exist. Raises ConfigError, OSError."""
+    """Generate a key; it is written to `path` (0600), which must not exist. Raises ConfigError, OSError."""
     if not _KEY_ID.fullmatch(key_id):
         raise ConfigError(f"{key_id!r} is not a key id: 1 to 32 letters, digits, '-' or '_'")
     key = PrivateKey(key_id, secrets.token_bytes(32))
@@ -113,7 +114,7 @@ def generate(key_id: str, path: Path) -> PrivateKey:
 
 
 def load_private_key(path: Path) -> PrivateKey:
-    """The key that `generate` wrote. Raises ConfigError, also where others than its owner may read it."""
+    """Load a key that `generate` wrote. Raises ConfigError, also if users other than its owner may read the file."""
     try:
         fd = open_regular(path, KEY_FILE, follow=True)
         try:
@@ -123,14 +124,14 @@ def load_private_key(path: Path) -> PrivateKey:
     except (OSError, LogAgentError) as error:
         raise ConfigError(f"the private key {path} cannot be read: {error}") from error
     if mode & 0o077:
-        raise ConfigError(f"the private key {path} can be read by others than its owner", hint=f"chmod 600 {path}")
+        raise ConfigError(f"the private key {path} can be read by users other than its owner", hint=f"chmod 600 {path}")
     key_id, _, text = content.decode("ascii", "replace").strip().partition(":")
     try:
         raw = base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         raw = b""
     if len(raw) != 32 or not _KEY_ID.fullmatch(key_id):
-        raise ConfigError(f"{path} is not a private key of logagent's", hint="make one: logagent topics keygen")
+        raise ConfigError(f"{path} is not one of logagent's private keys", hint="create one: logagent topics keygen")
     return PrivateKey(key_id, raw)
 
 

@@ -1,12 +1,13 @@
-"""The fleet store on a mounted path: everything below its root is opened by `dir_fd` and never through a symlink.
+"""The fleet store on a mounted path (`shared.SharedStore`). Everything below its root is opened by `dir_fd` without
+following symlinks.
 
-The root itself is the operator's word and may be a symlink. Below it any host that can write the store may have put
-anything: a symlink to a log dir, a FIFO, a name that means something to a shell. None of it is followed, and nothing is
-removed that was not listed as a plain file of ours.
+The root itself is chosen by the operator and may be a symlink. Below it, any host that can write to the store may have
+put anything: a symlink to a log dir, a FIFO, a name that means something to a shell. No symlink is followed, and
+nothing is removed that was not listed as a regular file of ours.
 
-Modes are explicit, so that hosts with different user ids share a store whatever their umask: every directory gets the
-permission bits of the root, files get its read bits and are written by their owner only. `chmod 2770` with a common
-group (then any member may run `ingest --keep-landing`), or `1777` as in `/tmp` (then only root may).
+Modes are set explicitly, so that hosts with different user ids and umasks can share a store: every directory gets the
+permission bits of the root; files get its read bits and are writable by their owner only. Use `chmod 2770` with a
+common group (any member may then run `ingest --keep-landing`), or `1777` as for `/tmp` (then only root may).
 """
 
 from __future__ import annotations
@@ -15,23 +16,43 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple, Self
 
-from logagent.errors import ServiceUnreachable
+from logagent.errors import UnreadableError
+from logagent.files import dir_walk
+from logagent.files.limits import FileLimit
+from logagent.files.safe_open import read_regular
 from logagent.store.names import PART
 
 MARKER = ".logagent-store"
+MARKER_CONTENT = json.dumps({"schema": "logagent.store/1"}).encode() + b"\n"
 LANDING = "landing"
+MAX_LISTED = 10_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FSYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
+# A symlink or a socket under one of our names: the file is bad. Other errors may be the store's.
+_NO_FILE_OF_OURS = (errno.ELOOP, errno.ENXIO)
+_COPY = 1 << 18
+
+
+Stamp = tuple[int, float]
+"""Of a folder: changes when a file in it is created or removed. The second value is when, in seconds since 1970."""
+
+
+class StoredFile(NamedTuple):
+    """A regular file; `modified` in seconds since 1970, by the store's clock."""
+
+    name: str
+    bytes: int
+    modified: float
 
 
 class StoreTree:
-    """A store that is open. Use it in a `with` block; methods raise OSError, and take names, never paths."""
+    """An open store. Use it in a `with` block; methods raise OSError and take names, not paths."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
@@ -40,7 +61,7 @@ class StoreTree:
         self.directory_mode = bits | stat.S_IRWXU
         self.file_mode = (bits & 0o444) | stat.S_IRUSR | stat.S_IWUSR
 
-    def __enter__(self) -> StoreTree:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,7 +69,7 @@ class StoreTree:
 
     @contextmanager
     def directory(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
-        """A descriptor of the directory `names` below the root. ELOOP or ENOTDIR where a symlink is in the way."""
+        """A descriptor of the directory `names` below the root. ELOOP or ENOTDIR if a symlink is in the way."""
         with ExitStack() as stack:
             here = self.fd
             for name in names:
@@ -62,7 +83,7 @@ class StoreTree:
                 os.mkdir(name, 0o700, dir_fd=parent)
                 made = os.open(name, _DIRECTORY, dir_fd=parent)
                 try:
-                    # Not the umask's business: the next host has another user id.
+                    # Independent of the umask: the next host has another user id.
                     os.fchmod(made, self.directory_mode)
                 finally:
                     os.close(made)
@@ -73,9 +94,9 @@ class StoreTree:
     def whole_file(
         self, names: Sequence[str], *, modified: datetime | None = None, create: bool = True, durable: bool = True
     ) -> Iterator[IO[bytes]]:
-        """A file that appears under its name when the block has ended well, and not at all otherwise.
+        """A file that appears under its name only if the block ends without an exception.
 
-        It is written as `NAME.tmp` first; one that a kill left behind is replaced by the next attempt, whatever it is.
+        It is written as `NAME.tmp`; a file of any kind that is there already is replaced, such as one left by a kill.
         """
         *above, name = names
         with self.directory(above, create=create) as parent:
@@ -101,9 +122,9 @@ class StoreTree:
                 fsync_fd(parent)
 
     def create_new(self, names: Sequence[str], content: bytes) -> bool:
-        """Create a whole file if nothing has its name; whether it did. Never overwrites, of two callers one wins.
+        """Create a file if its name is free; returns whether it was created. Of two callers, one wins.
 
-        `link()` of a private temporary file: atomic on local file systems and NFS, and never half-written.
+        Links a private temporary file: atomic on local file systems and NFS, and never half-written.
         """
         *above, name = names
         with self.directory(above, create=True) as parent:
@@ -125,8 +146,31 @@ class StoreTree:
             fsync_fd(parent)
             return True
 
+    def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
+        with self.whole_file(names) as target:
+            while piece := source.read(_COPY):
+                beat()
+                target.write(piece)
+
+    def read(self, names: Sequence[str], limit: FileLimit) -> bytes:
+        *above, name = names
+        with self.directory(above) as parent:
+            try:
+                return read_regular(name, limit, dir_fd=parent)
+            except OSError as error:
+                if error.errno in _NO_FILE_OF_OURS:
+                    raise UnreadableError(f"{name} is not a regular file") from error
+                raise
+
+    def exists(self, names: Sequence[str]) -> bool:
+        *above, name = names
+        with suppress(FileNotFoundError), self.directory(above) as parent:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+            return True
+        return False
+
     def open_file(self, names: Sequence[str]) -> IO[bytes]:
-        """A plain file below the root, for reading. Raises OSError for anything else, without blocking on a FIFO."""
+        """Open a regular file below the root for reading. Raises OSError for any other kind; a FIFO does not block."""
         *above, name = names
         with self.directory(above) as parent:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -135,23 +179,46 @@ class StoreTree:
             raise OSError(errno.EINVAL, "not a plain file", "/".join(names))
         return open(fd, "rb", buffering=0)
 
-    def entries(self, names: Sequence[str]) -> list[tuple[str, os.stat_result]]:
-        """Names in a directory with what they are (symlinks as such), sorted; an entry that vanishes is left out."""
-        found = []
+    def entries(self, names: Sequence[str], most: int = MAX_LISTED) -> list[tuple[str, os.stat_result]]:
+        """Names and `lstat` results of a directory, sorted; entries that vanish meanwhile are left out. Raises
+        UnreadableError if there are more than `most`."""
         with self.directory(names) as fd:
-            for name in sorted(os.listdir(fd)):
-                with suppress(FileNotFoundError):
-                    found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
-        return found
+            return dir_walk.entries(fd, most)
+
+    def files(self, names: Sequence[str], most: int = MAX_LISTED) -> list[StoredFile]:
+        with suppress(FileNotFoundError):
+            found = self.entries(names, most)
+            return [StoredFile(n, s.st_size, s.st_mtime) for n, s in found if stat.S_ISREG(s.st_mode)]
+        return []
+
+    def folders(self, names: Sequence[str], most: int = MAX_LISTED) -> dict[str, Stamp]:
+        with suppress(FileNotFoundError):
+            found = self.entries(names, most)
+            return {n: (s.st_mtime_ns, s.st_mtime) for n, s in found if stat.S_ISDIR(s.st_mode)}
+        return {}
+
+    def names(self, names: Sequence[str]) -> list[str]:
+        with suppress(FileNotFoundError), self.directory(names) as fd:
+            return os.listdir(fd)
+        return []
+
+    def is_marked(self) -> bool:
+        return not {MARKER, LANDING}.isdisjoint(self.names([]))
+
+    def mark(self) -> bool:
+        made = self.create_new([MARKER], MARKER_CONTENT)
+        with self.directory([LANDING], create=True):
+            pass
+        return made
 
     def remove_file(self, names: Sequence[str]) -> None:
-        """Unlink one file; one that is gone is fine."""
+        """Unlink one file; it need not exist. A directory in its place stays."""
         *above, name = names
-        with suppress(FileNotFoundError), self.directory(above) as parent:
+        with suppress(FileNotFoundError, IsADirectoryError), self.directory(above) as parent:
             os.unlink(name, dir_fd=parent)
 
     def remove_empty(self, names: Sequence[str]) -> bool:
-        """Remove a directory if it is empty; whether it is gone."""
+        """Remove a directory if it is empty; returns whether it no longer exists."""
         *above, name = names
         try:
             with self.directory(above) as parent:
@@ -166,32 +233,9 @@ class StoreTree:
 
 
 def fsync_fd(fd: int) -> None:
-    """Make the names in a directory durable, where its file system knows such a thing (some network ones do not)."""
+    """Make the names in a directory durable, if its file system supports that (some network file systems do not)."""
     try:
         os.fsync(fd)
     except OSError as e:
         if e.errno not in _NO_FSYNC:
             raise
-
-
-def check_store(path: str) -> None:
-    """Raises ServiceUnreachable unless `path` is a fleet store: it has the marker file, or a `landing` of before there
-    was one. An empty directory is a mount point on which nothing is mounted: what is written there is lost to sight.
-    """
-    hint = f"mount it; for a new store run `logagent fleet init --store {path}` once, on any host"
-    try:
-        with StoreTree(path) as tree:
-            names = {name for name, _ in tree.entries([])}
-    except OSError as e:
-        raise ServiceUnreachable(f"the fleet store {path} is not there: {e.strerror or e}", hint=hint) from e
-    if MARKER not in names and LANDING not in names:
-        raise ServiceUnreachable(f"{path} is not a fleet store: it has no {MARKER}", hint=hint)
-
-
-def init_store(path: str) -> bool:
-    """Mark the directory `path` as a fleet store, with its `landing`; False if it was one. Raises OSError."""
-    with StoreTree(path) as tree:
-        made = tree.create_new([MARKER], json.dumps({"schema": "logagent.store/1"}).encode() + b"\n")
-        with tree.directory([LANDING], create=True):
-            pass
-    return made

@@ -48,7 +48,7 @@ state_dirs() {
     done
 }
 
-# The schema of a journal stands in the header of its file (SQLite's user_version).
+# The schema of a journal is in the header of its file (SQLite's user_version).
 refuse_newer_journal() {
     for state in $(state_dirs); do
         journal=$state/journal.db
@@ -56,7 +56,7 @@ refuse_newer_journal() {
         schema=$(timeout 10 od -An -tu1 -j60 -N4 "$journal" | awk '{ print (($1 * 256 + $2) * 256 + $3) * 256 + $4 }')
         if [ "${schema:-0}" -gt @JOURNAL_SCHEMA@ ]; then
             echo "logagent: $journal was written by a newer logagent (journal schema $schema; this one knows @JOURNAL_SCHEMA@)" >&2
-            echo "  Keep the newer version, or move the journal away: what it knows of undo is lost with it." >&2
+            echo "  Keep the newer version, or move the journal away: its undo information is lost with it." >&2
             exit 1
         fi
     done
@@ -89,7 +89,7 @@ compile() {
 # Nothing is set up by an installation: what decides as whom a service runs is asked for by an operator, and shown.
 say_how_to_set_up() {
     [ -e /etc/systemd/system/logagent.service.d ] && return 0
-    echo "logagent: to set up the service for this host's broker, look at what \`logagent setup\` shows, then:" >&2
+    echo "logagent: to set up the service for this host's broker, check what \`logagent setup\` shows, then:" >&2
     echo "  logagent setup --execute && systemctl daemon-reload && systemctl enable --now logagent" >&2
 }
 

@@ -12,6 +12,6 @@ def prepare() -> None:
 
 if __name__ == "__main__":
     prepare()
-    from logagent.cli.main import main
+    from logagent.__main__ import main
 
     main()

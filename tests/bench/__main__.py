@@ -8,7 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.bench.commands import COMMAND_JOBS
 from tests.bench.jobs import JOBS, Ratio, Setup
+
+ALL = {**JOBS, **COMMAND_JOBS}
 
 
 def row(ratio: Ratio) -> list[str]:
@@ -40,9 +43,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a tenth of the size, for a quick look")
     parser.add_argument("--rounds", type=int, help="how often each is measured (default 7, small 3)")
     parser.add_argument("--dir", type=Path, help="where to work: the file system that is measured")
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"only these of {', '.join(JOBS)}")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"only these of {', '.join(ALL)}")
     chosen = parser.parse_args()
-    if unknown := set(chosen.jobs) - set(JOBS):
+    if unknown := set(chosen.jobs) - set(ALL):
         parser.error(f"no such job: {', '.join(sorted(unknown))}")
 
     def say(text: str) -> None:
@@ -52,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="logagent-bench-", dir=chosen.dir) as where:
         rounds = chosen.rounds or (3 if chosen.small else 7)
         setup = Setup(Path(where), chosen.small, rounds, say)
-        for name, job in JOBS.items():
+        for name, job in ALL.items():
             if not chosen.jobs or name in chosen.jobs:
                 say(f"{name} ...")
                 ratios += job(setup)

@@ -3,18 +3,22 @@
 Sizes are partition dirs (default 400k; the goals are stated for 4M and 40M). Every job runs in a process of its own;
 memory is the peak of its JVM (or of DuckDB's process). Nothing fails because a machine was slow, but what the report
 finds has to be what was planted. `--report` makes compacted stores (`tests.bench.stores`) and measures the report on
-them, `--one-topic` one topic with a million directories; `--store DIR` takes a store that was made before.
+them, `--one-topic` one topic with a million directories; `--store DIR` takes a store that was made before. Without
+`--archive` no JVM starts from a class archive, or dumps one.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +31,8 @@ from logagent.fleet.demo.planted import Fleet
 DIRS_PER_HOST = 4000
 HOSTS_PER_CLUSTER = 100
 GOAL_SECONDS_40M = 60
+MOST_GENERATED = 4_000_000
+"""Generating takes 45 µs of CPU a row; beyond this many, the clusters are copied under other ids."""
 GOAL_MEMORY = 16 << 30
 
 
@@ -83,10 +89,9 @@ def _high_water(pid: int) -> int:
 
 PLAIN = """
 import sys
-from logagent.fleet.tables.schema import DIR_LINE
-from logagent.fleet.session import build_session
-from pyspark.sql import functions as fn
-spark = build_session(master=sys.argv[2])
+from logagent.fleet.tables.spark_schemas import DIR_LINE
+from pyspark.sql import SparkSession, functions as fn
+spark = SparkSession.builder.master(sys.argv[2]).config('spark.driver.memory', sys.argv[4]).getOrCreate()
 frame = spark.read.schema(DIR_LINE).json(sys.argv[1] + '/landing/*/*/[0-9]*/*.jsonl.gz')
 for name in ('newest_mtime', 'marked_at', 'first_seen'):
     frame = frame.withColumn(name, fn.timestamp_millis(name))
@@ -119,19 +124,51 @@ duck.execute('''create table missing as select * from assigned a where not exist
 """
 
 
+def copy_clusters(landing: Path, copies: int, workers: int) -> None:
+    """Copies of every cluster under ids of their own, as their agents would have published them."""
+    jobs = [(landing, path.name, f"{n:03d}{path.name[3:]}") for path in landing.iterdir() for n in range(1, copies)]
+    with ProcessPoolExecutor(workers) as pool:
+        for _ in pool.map(_copy_cluster, *zip(*jobs, strict=True)) if jobs else ():
+            pass
+
+
+def _copy_cluster(landing: Path, old: str, new: str) -> None:
+    for manifest in (landing / old).rglob("*.manifest.json"):
+        data = manifest.with_name(manifest.name.replace(".manifest.json", ".jsonl.gz"))
+        rows = gzip.compress(gzip.decompress(data.read_bytes()).replace(old.encode(), new.encode()), 1)
+        said = json.loads(manifest.read_text().replace(old, new))
+        said |= {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()}
+        folder = landing / new / manifest.parent.relative_to(landing / old)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / data.name.replace(old, new)).write_bytes(rows)
+        (folder / manifest.name.replace(old, new)).write_text(json.dumps(said))
+
+
 def bench(rows: int, where: Path, threads: int) -> list[Run]:
     """All jobs on one fleet of `rows` directories."""
     hosts = max(3, rows // DIRS_PER_HOST)
     clusters = max(1, hosts // HOSTS_PER_CLUSTER)
+    copies = max(1, rows // MOST_GENERATED)
     now = datetime.now(UTC).replace(microsecond=0)
-    fleet = Fleet(at=now, clusters=clusters, hosts=hosts, partitions=rows, days=1, sick=0.001, broken=0.0)
+    fleet = Fleet(
+        at=now,
+        clusters=max(1, clusters // copies),
+        hosts=hosts // copies,
+        partitions=rows // copies,
+        days=1,
+        sick=0.001,
+        broken=0.0,
+    )
     truths = generate(where, fleet, workers=threads)
-    planted = sum(len(truth.orphans) for truth in truths)
+    planted = sum(len(truth.orphans) for truth in truths) * copies
+    copy_clusters(where / "landing", copies, threads)
     master = f"local[{threads}]"
-    memory = ["--conf", f"spark.driver.memory={'10g' if rows > 10_000_000 else '4g'}"]
-    ingest = [sys.executable, "-m", "logagent", "fleet", "ingest", "--store", str(where), "--master", master, *memory]
+    memory = "10g" if rows > 10_000_000 else "4g"
+    ingest = [sys.executable, "-m", "logagent", "fleet", "ingest", "--store", str(where), "--master", master]
+    ingest += ["--conf", f"spark.driver.memory={memory}"]
+    plain = [sys.executable, "-c", PLAIN, str(where), master, str(rows), memory]
     runs = [
-        measure("plain Spark read and write", rows, [sys.executable, "-c", PLAIN, str(where), master, str(rows)]),
+        measure("plain Spark read and write", rows, plain),
         measure("logagent fleet ingest", rows, ingest),
         *reporting(rows, where, threads),
     ]
@@ -177,7 +214,10 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only the report, on a store that Spark makes")
     parser.add_argument("--one-topic", action="store_true", help="as --report; one topic with a million directories")
     parser.add_argument("--store", type=Path, help="only the report, on this store (of SIZE rows)")
+    parser.add_argument("--archive", action="store_true", help="start from this user's class archive, if there is one")
     chosen = parser.parse_args()
+    if not chosen.archive:
+        os.environ["XDG_CACHE_HOME"] = os.devnull
     print(f"{chosen.threads} threads; goals: 40M rows in {GOAL_SECONDS_40M} s, at most {GOAL_MEMORY >> 30} GiB")
     print("|        rows | job                                | wall s   | CPU s    | GiB    | µs a row |")
     print("|-------------|------------------------------------|----------|----------|--------|----------|")

@@ -18,9 +18,9 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.fleet.ingest.ingest import ROWS_PER_FILE
-from logagent.fleet.session import build_session
-from logagent.fleet.tables.choice import Asked, Row, choose
+from logagent.fleet.ingest.settle import ROWS_PER_FILE
+from logagent.fleet.spark_session import build_session
+from logagent.fleet.tables.choice import ReportScope, Row, choose
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Run, Store
 
@@ -107,7 +107,7 @@ def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
         "first_seen": fn.when(fn.col("step") == COPIES, written.cast("timestamp")),
         "verdict": fn.when(fn.col("step") == COPIES, "orphan").otherwise("assigned"),
         "reason": fn.when(fn.col("step") == COPIES, "not-a-replica"),
-        **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered"), none),
+        **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered", "obstacle"), none),
     }
     return rows.withColumns(made)
 
@@ -167,10 +167,10 @@ def make(spark: SparkSession, where: Path, rows: int, *, at: datetime, one_topic
     run.write_small("files", entries)
     run.write_small("log_dirs", _log_dirs(run))
     run.write_small("quarantine", [])
-    made = parts(run.read("dirs"), run.read("assignments"))
-    written = run.write("parts", made.repartition(number, "cluster_id", "topic").sortWithinPartitions(*KEY))
+    made = parts(run.read("dirs"), run.read("assignments"), number)
+    written = run.write("parts", made.sortWithinPartitions(*KEY))
     run.write("topics", topics(seen(written, None), run.read("others")).coalesce(1))
-    asked = Asked(day, round(at.timestamp() * 1000), timedelta(hours=26))
+    asked = ReportScope(day, round(at.timestamp() * 1000), timedelta(hours=26))
     run.write_small("choice", choose(asked, {day: entries}, {day: [row.asDict() for row in counted]}).rows())
     store.add_commit(run.as_commit(day, store.next_number(day)))
     sick = fn.pmod(fn.xxhash64("cluster_id", "number"), fn.lit(SICK))

@@ -19,10 +19,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from logagent.controller.deletion_client import TopicOutcome
-from logagent.controller.rounds import DeletionRounds, Setting
+from logagent.controller.rounds import DeletionRounds
+from logagent.controller.setting import Setting
 from logagent.store.control import Control
 from logagent.store.deletion import Answer, Identity, Request, RequestedPartition, RequestedTopic, Result
-from logagent.store.files import Claim, land
+from logagent.store.landing_files import Claim, land
 from logagent.store.orders import (
     ORDER_NAME,
     instant,
@@ -31,8 +32,8 @@ from logagent.store.orders import (
     write_answer,
     write_request,
 )
+from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
-from logagent.store.tree import init_store
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 KEY = PrivateKey("bench", b"\x01" * 32)
@@ -41,6 +42,9 @@ PARTITIONS, REPLICAS = 12, 3
 
 
 class Admin:
+    def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
+        return {}
+
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         return dict.fromkeys(topics, TopicOutcome("deleted"))
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.cluster import KafkaCluster
-from tests.broker.kafka import KafkaNode
-from tests.broker.rig import Rig
+from tests.broker.rig.cluster import KafkaCluster
+from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.rig import Rig
 
 RIG = pytest.StashKey[Rig]()
 

@@ -1,8 +1,9 @@
 """What happens to partitions that are set aside, loaded by a real broker, and restored.
 
 One `Life` is a broker's: it writes topics of every kind, ends (cleanly or not), has the partitions set aside (by us as
-`-stray` or `-delete`, or by itself), starts and loads them, ends again, and gets them back. `live` returns what every
-topic lost by then, as the broker serves it, on every replica as leader, after two retention checks each.
+`-stray` or `-delete`, or by itself), starts and loads them, ends again, and gets them back; where it is `torn`, after
+the last batch of each was cut in its middle, as by a crash of the host. `live` returns what every topic lost by then,
+as the broker serves it, on every replica as leader, after two retention checks each.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import time
@@ -20,10 +22,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.broker.client import KafkaClient
-from tests.broker.cluster import KafkaCluster
-from tests.broker.kafka import KafkaNode
-from tests.broker.process import wait_until
+from tests.broker.rig.client import KafkaClient
+from tests.broker.rig.cluster import KafkaCluster
+from tests.broker.rig.jars import version_tuple
+from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.process import wait_until
 
 Aside = Literal["quarantine", "mark", "broker"]
 End = Literal["clean", "kill"]
@@ -59,15 +62,16 @@ class Topic:
 @dataclass(frozen=True)
 class Life:
     """`nodes`: 1, or 3 of which the second has the log dir. `first` and `second`: how it ends before they are set
-    aside, and after it has loaded them."""
+    aside, and after it has loaded them. `torn`: what comes back lacks the second half of its last batch."""
 
     version: str
     nodes: int
     first: End
     second: End
+    torn: bool = False
 
     def __str__(self) -> str:
-        return f"{self.version}-{self.nodes}-{self.first}-{self.second}"
+        return f"{self.version}-{self.nodes}-{self.first}-{self.second}{'-torn' if self.torn else ''}"
 
     @property
     def host(self) -> int:
@@ -76,7 +80,7 @@ class Life:
     @property
     def topics(self) -> list[Topic]:
         asides: tuple[Aside, ...] = ("quarantine", "mark", "broker")
-        if self.version < "3.7":
+        if version_tuple(self.version) < (3, 7):
             asides = ("quarantine", "mark")
         return [Topic(*t) for t in product((1,) if self.nodes == 1 else (1, 2), asides, (1, 3), ("delete", "compact"))]  # type: ignore[arg-type]
 
@@ -148,6 +152,25 @@ def retention_checks(client: KafkaClient, node: int, count: int = 2) -> None:
         wait_until(gone, 90, f"node {node} deletes what is past its retention", interval=0.2)
 
 
+BATCH_HEADER = struct.Struct(">qi")
+RECORDS_COUNT = struct.Struct(">i")
+RECORDS_COUNT_AT = 57
+
+
+def tear(directory: Path) -> int:
+    """Cut the last batch of the directory's last segment in its middle; how many records that costs."""
+    log = max(directory.glob("*.log"))
+    content = log.read_bytes()
+    start = end = 0
+    while end + BATCH_HEADER.size < len(content):
+        start = end
+        _, length = BATCH_HEADER.unpack_from(content, start)
+        end = start + BATCH_HEADER.size + length
+    assert end == len(content) > 0, f"{log} does not end with a whole batch"
+    os.truncate(log, (start + end) // 2)
+    return int(RECORDS_COUNT.unpack_from(content, start + RECORDS_COUNT_AT)[0])
+
+
 # The life
 
 
@@ -182,16 +205,20 @@ class Host:
         for topic in self.life.topics:
             assert len(list(self.dir_of(f"{topic.name}-0").glob("*.log"))) == topic.segments, topic
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Where a broker does not start with a `-stray` directory, it is set aside beside the log dirs."""
+        if version_tuple(self.life.version) >= (3, 6, 1):
+            return {}
+        (self.node.root / "quarantine").mkdir(exist_ok=True)
+        return {"LOGAGENT_CLEANUP__QUARANTINE_DIRS": str(self.node.root / "quarantine")}
+
     def set_aside(self) -> dict[Path, bytes]:
         """While the node is stopped. For those that the broker sets aside itself: `partition.metadata` as it was."""
-        quarantine: dict[str, str] = {}
-        if self.life.version < "3.6.1":
-            (self.node.root / "quarantine").mkdir(exist_ok=True)
-            quarantine["LOGAGENT_CLEANUP__QUARANTINE_DIRS"] = json.dumps([str(self.node.root / "quarantine")])
         before: dict[Path, bytes] = {}
         freely = ("--allow-assigned", "--even-last-copy")
-        act(self.node, "delete", "--topic", r"quarantine\..*", "--quarantine", *freely, **quarantine)
-        act(self.node, "delete", "--topic", r"mark\..*", *freely)
+        act(self.node, "delete", "--topic", r"quarantine\..*", "--quarantine", *freely, **self.settings)
+        act(self.node, "delete", "--topic", r"mark\..*", *freely, **self.settings)
         for topic in self.life.topics:
             if topic.aside == "broker":
                 path = self.dir_of(f"{topic.name}-0") / "partition.metadata"
@@ -205,9 +232,25 @@ class Host:
         (found,) = (p for d in places if d.is_dir() for p in d.iterdir() if pattern.fullmatch(p.name))
         return found
 
+    def tear(self) -> None:
+        """What has no other replica loses its last batch; where there is one, that one still has it."""
+        for topic in self.life.topics:
+            records = tear(self.aside(topic))
+            if topic.rf == 1:
+                del self.written[topic][-records:]
+
     def restore(self, *more: str) -> dict[str, str]:
         names = [self.aside(topic).name for topic in self.life.topics]
-        return act(self.node, "restore", *names, "--replace", "--even-last-copy", "--leader-will-truncate", *more)
+        return act(
+            self.node,
+            "restore",
+            *names,
+            "--replace",
+            "--even-last-copy",
+            "--leader-will-truncate",
+            *more,
+            **self.settings,
+        )
 
     def lost(self) -> dict[str, str]:
         """What each topic lacks, by topic and leader; empty where every record is there."""
@@ -257,6 +300,8 @@ def live(host: Host) -> dict[str, str]:
         if topic.aside == "broker":
             (held,) = (b for p, b in before.items() if p.parent.name == f"{topic.name}-0")
             (host.aside(topic) / "partition.metadata").write_bytes(held)
+    if host.life.torn:
+        host.tear()
     host.restore()
     host.begin()
     return host.lost()

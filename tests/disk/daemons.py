@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,8 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.agent.daemon.status_socket import ask_status
+from logagent.agent.status.status_socket import ask_status
 from logagent.errors import LogAgentError
+from tests.daemon_process import log_lines
 from tests.disk.failing import LIMIT, wait_until
 
 # Everything is due at once, and a probe comes five times a second. Disks that hang have a shorter limit.
@@ -82,7 +82,7 @@ class DaemonProcess:
         return self._log.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log_text().splitlines() if line.startswith("{")]
+        return log_lines(self.log_text())
 
     def said(self, event: str, **fields: object) -> list[dict[str, Any]]:
         """The lines of this event with these fields."""

@@ -1,4 +1,7 @@
-"""Every file that we open and did not write ourselves, and what another user can put in its place."""
+"""Every file that we open and did not write ourselves, who opens it, and what another user can put in its place.
+
+`FILES` is the list; `tests/unit/test_opened_files.py` compares it with the code: nothing else is opened.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,22 @@ def _braces(path: Path) -> None:
 
 def _unreadable(path: Path) -> None:
     path.write_bytes(b"a=b\n")
-    path.chmod(0)  # root reads it all the same
+    path.chmod(0)
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _to_fifo(path: Path) -> None:
+    _fifo(path.with_name("a-fifo"))
+    path.symlink_to("a-fifo")
+
+
+def _large(path: Path) -> None:
+    """As large as some of them may be, and nothing in it."""
+    path.touch()
+    os.truncate(path, 16 << 20)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
@@ -76,6 +94,9 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "device": _device,
     "to-device": _to_device,
     "sparse": _sparse,
+    "large": _large,
+    "loop": _loop,
+    "to-fifo": _to_fifo,
     "socket": _socket,
     "garbage": _garbage,
     "deep": _deep,
@@ -107,10 +128,12 @@ def changing(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Opened:
-    """A file: where it lies on a host, and the commands that read it."""
+    """A file: where it lies on a host, the commands that read it, and the kind of file that it is opened as
+    (its limit's name in the code)."""
 
     where: Callable[[CliHost], Path]
     commands: tuple[str, ...]
+    kind: str
 
 
 def _metadata(host: CliHost, pattern: str) -> Path:
@@ -118,25 +141,96 @@ def _metadata(host: CliHost, pattern: str) -> Path:
     return sorted(log.glob(pattern))[-1]
 
 
-LOOKS = ("check", "cleanup")
+def _in_x(host: CliHost, pattern: str) -> Path:
+    """A file of the last segment of a stray, which `restore` looks at."""
+    return sorted((host.d1 / STRAY).glob(pattern))[-1]
+
+
+STRAY = "labels-0.8b6d5fdf4ca34fdf9182049bc5ca85a0-stray"
+LOOKS = ("cleanup", "check")
+CLIENT = ("assignments show",)
+RESTORE = (f"restore {STRAY}", "cleanup")
+PURGE = ("topics purge --report {root}/report --store {root}/store --key {root}/key",)
 FILES: dict[str, Opened] = {
-    "logagent.toml": Opened(lambda h: h.toml, ("scan", "doctor")),
-    "server.properties": Opened(lambda h: h.properties, ("scan", "doctor")),
-    "assignments.json": Opened(lambda h: h.root / "assignments.json", ("assignments show", "cleanup")),
-    "client.properties": Opened(lambda h: h.root / "client.properties", ("assignments show",)),
-    "truststore.pem": Opened(lambda h: h.root / "trust.pem", ("assignments show",)),
-    "meta.properties": Opened(lambda h: h.d1 / "meta.properties", LOOKS),
-    "recovery-point": Opened(lambda h: h.d1 / "recovery-point-offset-checkpoint", LOOKS),
-    "log-start-offset": Opened(lambda h: h.d1 / "log-start-offset-checkpoint", LOOKS),
-    ".lock": Opened(lambda h: h.d1 / ".lock", ("cleanup", "delete --topic x --execute")),
-    "partition.metadata": Opened(lambda h: h.d1 / "x-1/partition.metadata", ("scan", "delete --topic x --execute")),
-    "leader-epoch-checkpoint": Opened(lambda h: _metadata(h, "leader-epoch-checkpoint"), ("assignments show",)),
-    "quorum-state": Opened(lambda h: _metadata(h, "quorum-state"), ("assignments show", "cleanup")),
-    "metadata segment": Opened(lambda h: _metadata(h, "*.log"), ("assignments show", "cleanup")),
-    "metadata index": Opened(lambda h: _metadata(h, "*.index"), ("assignments show",)),
-    "journal.db": Opened(lambda h: h.state / "journal.db", ("history", "cleanup --execute", "doctor")),
-    "journal.db-wal": Opened(lambda h: h.state / "journal.db-wal", ("history", "cleanup --execute")),
-    "journal.db-shm": Opened(lambda h: h.state / "journal.db-shm", ("history", "cleanup --execute")),
-    "executor.lock": Opened(lambda h: h.state / "executor.lock", ("cleanup --execute",)),
-    "status.sock": Opened(lambda h: h.state / "status.sock", ("status", "doctor")),
+    "logagent.toml": Opened(lambda h: h.toml, ("scan", "doctor"), "CONFIG"),
+    "server.properties": Opened(lambda h: h.properties, ("scan", "doctor"), "PROPERTIES"),
+    "assignments.json": Opened(
+        lambda h: h.root / "assignments.json", ("cleanup", "assignments show"), "EXPORTED_ASSIGNMENTS"
+    ),
+    "--assignments": Opened(
+        lambda h: h.root / "asked.json", ("cleanup --assignments {root}/asked.json",), "EXPORTED_ASSIGNMENTS"
+    ),
+    "client.properties": Opened(lambda h: h.root / "client.properties", CLIENT, "PROPERTIES"),
+    "truststore.pem": Opened(lambda h: h.root / "trust.pem", CLIENT, "PEM"),
+    "meta.properties": Opened(lambda h: h.d1 / "meta.properties", LOOKS, "META_PROPERTIES"),
+    "recovery-point": Opened(lambda h: h.d1 / "recovery-point-offset-checkpoint", LOOKS, "CHECKPOINT"),
+    "log-start-offset": Opened(lambda h: h.d1 / "log-start-offset-checkpoint", LOOKS, "CHECKPOINT"),
+    ".lock": Opened(lambda h: h.d1 / ".lock", ("cleanup", "delete --topic x --execute"), ""),
+    "partition.metadata": Opened(
+        lambda h: h.d1 / "x-1/partition.metadata", ("scan", "delete --topic x --execute"), "PARTITION_METADATA"
+    ),
+    "segment": Opened(lambda h: _in_x(h, "*.log"), RESTORE, "SEGMENT"),
+    "index": Opened(lambda h: _in_x(h, "*.index"), RESTORE, "INDEX"),
+    "time index": Opened(lambda h: _in_x(h, "*.timeindex"), RESTORE, "INDEX"),
+    "leader epochs": Opened(lambda h: h.d1 / STRAY / "leader-epoch-checkpoint", RESTORE, "LEADER_EPOCHS"),
+    "leader epochs of the metadata log": Opened(
+        lambda h: _metadata(h, "leader-epoch-checkpoint"), ("assignments show",), "LEADER_EPOCHS"
+    ),
+    "quorum-state": Opened(lambda h: _metadata(h, "quorum-state"), ("assignments show", "cleanup"), "QUORUM_STATE"),
+    "metadata segment": Opened(lambda h: _metadata(h, "*.log"), ("assignments show", "cleanup"), "SEGMENT"),
+    "metadata index": Opened(lambda h: _metadata(h, "*.index"), ("assignments show",), "INDEX"),
+    "journal.db": Opened(lambda h: h.state / "journal.db", ("cleanup --execute", "history", "doctor"), "DATABASE"),
+    "journal.db-wal": Opened(lambda h: h.state / "journal.db-wal", ("cleanup --execute", "history"), "DATABASE"),
+    "journal.db-shm": Opened(lambda h: h.state / "journal.db-shm", ("cleanup --execute", "history"), "DATABASE"),
+    "executor.lock": Opened(lambda h: h.state / "executor.lock", ("cleanup --execute",), ""),
+    "brokers-seen.json": Opened(lambda h: h.state / "brokers-seen.json", ("cleanup",), ""),
+    "status.sock": Opened(lambda h: h.state / "status.sock", ("status", "doctor"), ""),
+    "a report": Opened(lambda h: h.root / "report/latest", PURGE, "MARKER"),
+    "a report's table": Opened(lambda h: h.root / "report/orphans.csv", PURGE, "REPORT_TABLE"),
+    "a private key": Opened(lambda h: h.root / "key", PURGE, "KEY_FILE"),
 }
+
+# Kinds of files that tests of their own make the same of.
+ELSEWHERE = {
+    "UNIT": "units of systemd and drop-ins: tests/disk/cli/commands/test_setup.py, tests/disk/host/brokers",
+    "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
+    "_LIMIT": "brokers-seen.json in the state dir: here",
+    "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",
+    "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
+}
+
+# Functions that open files otherwise, and why that is safe.
+OTHERWISE = {
+    "overwrite": "the ingest lock in the store: O_NOFOLLOW and O_NONBLOCK",
+    "keep_reserve": "in the state dir: O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
+    "lend_reserve": "the same",
+    "_answer": "the status socket: connected to without waiting",
+    "_listening": "/proc/net",
+    "_proc_line": "/etc/fstab, root's",
+    "_version_of_command": "/proc",
+    "write_textfile": "made anew, O_EXCL",
+    "replace_file": "written in the state dir",
+    "_send": "the spool in the state dir, written by us",
+    "deliver": "the same",
+    "_open_part": "the same",
+    "whole_file": "the same, and in the store made anew by a descriptor",
+    "create_new": "made anew, O_EXCL",
+    "_written_temp": "made anew, O_EXCL",
+    "_write_and_read_back": "a file without a name",
+    "generate": "made anew, O_EXCL",
+    "open_file": "in the store by a descriptor, O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
+    "look": "`.lock`: O_NONBLOCK and a look at what it is; in the demo its own folder",
+    "shorten": "for writing, O_NONBLOCK, and a look at what it is",
+    "_sound": "a descriptor of safe_open's",
+    "open_directory": "a directory",
+    "opened_below": "a directory",
+    "open_regular": "safe_open itself",
+    "connect": "SQLite, after a look by safe_open",
+    "_log_dirs": "SQLite, after a look by safe_open",
+    "__enter__": "executor.lock: O_RDWR, which waits for nobody, and a look at what it is",
+    "_say_waiting": "executor.waiting: O_RDWR, which waits for nobody",
+    "somebody_waits": "the same",
+    "_asset": "the package's own assets",
+}
+# Rooms that open nothing but what they made themselves.
+OWN_FOLDERS = ("demo/", "fleet/demo/")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.files.checkpoints import RECOVERY_POINT
+from logagent.broker.files.checkpoint_files import RECOVERY_POINT
 from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.disk.killed import (
     HEX,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.health import LogDirHealth
+from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
-from logagent.agent.session.target import Target
+from logagent.agent.target import Target
 from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.inventory.scan import LogDirInventory
@@ -22,9 +22,9 @@ from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
+from logagent.model.daemon_summary import HealthSummary
 from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
-from logagent.model.summary import HealthSummary
 from logagent.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
 from tests.disk.failing import CLUSTER_ID, wait_until
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
-from logagent.host.state.schema import SCHEMA_VERSION
+from logagent.host.state.journal_schema import SCHEMA_VERSION
 from tests.package import broker_host
 from tests.package.broker_host import LOG_DIRS, make_marked, start_broker
 from tests.package.machines import Machine, device_is_free, enter, loop_disks, unpacked, wait_for
@@ -85,7 +85,7 @@ class Scenario:
         assert f"User={self.user}" in shown and MALLORY not in shown and "nothing was written yet" in shown, shown
         print(textwrap.indent(shown, "        "), flush=True)
         written = self.sh("logagent setup --execute 2>&1")
-        assert "systemd-analyze verify has nothing against it" in written, written
+        assert "systemd-analyze verify has no complaints" in written, written
         self.sh(f"systemctl daemon-reload && systemctl restart {SERVICE}", timeout=300)
 
     def untouched_by(self, user: str) -> None:
@@ -140,6 +140,25 @@ class Scenario:
         others = self.sh(f"find {' '.join(LOG_DIRS)} /var/lib/logagent ! -user {self.user}")
         assert others == "", others
         self.say("nothing in a log dir or the state dir belongs to anyone else")
+
+    def reads_the_clock(self) -> None:
+        """Within the unit's own limits the kernel says whether the wall clock is synchronised."""
+        place = "/etc/systemd/system/logagent.service.d"
+        script = (
+            "import sys; sys.path.insert(0, '/usr/lib/logagent'); import start; start.prepare()\n"
+            "from logagent.agent.session.clock_watch import is_synchronised\n"
+            "print('synchronised:', is_synchronised())"
+        )
+        self.sh("! test -e /run/systemd/timesync/synchronized")
+        self.sh(f"printf %s {quote(script)} >/usr/local/bin/clock.py; mkdir -p {place}")
+        self.sh(f"printf '[Service]\\nExecStartPre=python3 -IS /usr/local/bin/clock.py\\n' >{place}/test.conf")
+        self.sh("systemctl daemon-reload")
+        self.restart()
+        answers = re.findall(r"^synchronised: (\w+)", self.journal(), re.MULTILINE)
+        assert answers in (["True"], ["False"]), answers
+        self.say(f"the unit may ask for the state of the clock (synchronised: {answers[0]})")
+        self.sh(f"rm {place}/test.conf; systemctl daemon-reload")
+        self.restart()
 
     def hung(self) -> None:
         place = "/etc/systemd/system/logagent.service.d"
@@ -303,6 +322,7 @@ def run(name: str, packages: tuple[Path, Path], scratch: Path, user: str) -> Non
             one.only_log_dirs_are_writable()
             one.beside_the_broker()
             one.no_owner_but_the_user()
+            one.reads_the_clock()
             one.hung()
             one.reload()
             one.untouched_by(MALLORY)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from shlex import quote
 
-from tests.broker.jars import cache_dir, kafka_jars
+from tests.broker.rig.jars import cache_dir, kafka_jars
 from tests.package.machines import Machine, wait_for
 
 KAFKA = "4.3.1"
@@ -82,7 +82,7 @@ def lay_out(root: Path, user: str, devices: list[str]) -> None:
 
 _MALLORY = r"""
 # A local user without any right, who pretends from boot on.
-import os, socket, subprocess, sys, time
+import fcntl, os, socket, subprocess, sys, time
 home = "/home/mallory"
 os.chdir(home)
 evil = "/home/mallory/x\rExecStartPre=+/bin/touch /root/owned\rUser=root\rJ=.properties"
@@ -95,16 +95,24 @@ os.mkfifo("fifo.properties")
 with open("sparse.properties", "w") as file:
     file.truncate(200 << 30)
 os.symlink("/dev/zero", "zero.properties")
+os.symlink("/etc/kafka/server.properties", "link.properties")
 for name in ("logagent", "logagent-setup", ".logagent"):
     os.symlink("/root", f"/tmp/{name}")
 sleep = "import time; time.sleep(100000)"
 files = [evil, "plain.properties", "second.properties", "fifo.properties", "sparse.properties", "zero.properties"]
+files += ["link.properties", "link.properties"]
 for file in files:
     subprocess.Popen([sys.executable, "-c", sleep, "-cp", "/opt/kafka/libs/*", "kafka.Kafka", os.path.join(home, file)])
+log_dir = -1
 while True:
     time.sleep(0.2)
     try:  # a metrics port of hers, and connections to ours that say nothing
         held = [socket.create_connection(("127.0.0.1", 9640), 0.2) for _ in range(8)]
+    except OSError:
+        pass
+    try:  # a log dir locked as one of us would, for good
+        log_dir = os.open("/data/d1/kafka", os.O_RDONLY) if log_dir < 0 else log_dir
+        fcntl.flock(log_dir, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         pass
 """
@@ -141,7 +149,7 @@ def format_disks(machine: Machine, user: str) -> None:
     """Mount the disks (systemd does not mount fstab's devices in a container) and format the log dirs."""
     machine.sh("mount /data/d1; mount /data/d2; systemctl daemon-reload")
     for log_dir in LOG_DIRS:
-        machine.sh(f"install -d -o {user} -g {user} -m 0750 {log_dir}")
+        machine.sh(f"install -d -o {user} -g {user} -m 0755 {log_dir}")
     tool = "/opt/java/bin/java -cp '/opt/kafka/libs/*' kafka.tools.StorageTool format"
     machine.sh(f"setpriv --reuid {user} --regid {user} --clear-groups {tool} -t MkU3OEVBNTcwNTJENDM2Qk -c {CONFIG}")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.broker.jars import cache_dir
+from tests.broker.rig.jars import cache_dir
 
 Done = subprocess.CompletedProcess[str]
 
@@ -118,6 +118,8 @@ class Machine:
         command += [
             "--resolv-conf=copy-host",
             "--timezone=off",
+            # Without it nspawn refuses adjtimex, and not the unit under test; to set the clock takes a capability.
+            "--system-call-filter=@clock",
             f"--directory={root}",
             f"--machine=logagent-{os.getpid()}",
             *options,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from logagent.fleet.page import render
 from tests.needs import missing, need_command
@@ -25,7 +25,20 @@ AXE = "4.14.1"
 # axe-core's own source, once fetched, stays here.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logagent-tests" / f"axe-core-{AXE}"
 
+# However slow the machine: what is expected of a page may take so long.
+expect.set_options(timeout=30_000)
+
 Open = Callable[..., Page]
+
+
+def follow(link: Locator) -> None:
+    """Clicks a link into the tables and waits for its rows: just after a click the view before still stands."""
+    page = link.page
+    page.evaluate("() => { self.moved = new Promise((done) => addEventListener('hashchange', done, { once: true })); }")
+    link.click()
+    page.evaluate("() => self.moved.then(() => {})")
+    # The page's own listener came first: it says aria-busy until the rows are drawn.
+    expect(page.locator("#view[aria-busy]")).to_have_count(0)
 
 
 @pytest.fixture(scope="session")

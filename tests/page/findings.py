@@ -34,6 +34,8 @@ def orphans(fleet: Fleet) -> list[Row]:
                 "kind": "current",
                 "agent_verdict": fleet.random.choice(("orphan", "orphan", "unknown")),
                 "agent_reason": "stale-assignments" if number % 3 else "topic-absent",
+                "window": "approval" if elsewhere == 0 else fleet.random.choice(("restart", "restart", "now")),
+                "id": f"{fleet.random.getrandbits(64):016x}",
             }
         )
     return sorted(rows, key=lambda row: -row["bytes"])
@@ -66,7 +68,10 @@ def leftovers(fleet: Fleet) -> list[Row]:
                 "allocated": size,
                 "age_seconds": fleet.random.uniform(3600, 40 * 86400),
                 "marked_at": "2026-11-09T22:14:07.120Z" if kind == "delete" else None,
-                "why": {"stray": "set aside", "delete": "overdue", "future": "abandoned"}[kind],
+                "window": (window := {"stray": "now" if number % 3 else "later"}.get(kind, "restart")),
+                "due_at": "2026-11-23T11:00:00.000Z" if window == "later" else None,
+                "why": {"stray": "stray", "delete": "overdue", "future": "abandoned"}[kind],
+                "id": f"{1000 + number:016x}" if kind == "stray" else None,
             }
         )
     return sorted(rows, key=lambda row: -row["bytes"])
@@ -112,7 +117,7 @@ def growth_chart(fleet: Fleet) -> list[Row]:
 
 def health(fleet: Fleet) -> list[Row]:
     rows = [
-        {**row, "finding": "offline", "detail": row["reason"], "snapshot_at": AS_OF}
+        {**row, "finding": "offline", "detail": row["reason"], "snapshot_at": AS_OF, "since": "2026-11-17"}
         for row in fleet.log_dirs
         if row["health"] == "offline"
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 GIB, TIB = 2**30, 2**40
 Row = dict[str, Any]
+CAUSES = ("silent", "broken file", "never heard")
 AS_OF = "2026-11-20T06:00:00.000Z"
 WORDS = [
     "orders",
@@ -52,8 +53,10 @@ class Fleet:
         names = ("MkU3OEVBNTcwNTJENDM2Qk", "q8nXh2tPTfW3m0cVbL5RyA", "Zr7eK1dQSJ-uw9GvT4oXpg", "b5YcNf6aQ0mHs8DjPzEktw")
         self.clusters = list(names[:clusters])
         self.host_count, self.orphan_count, self.dates = hosts, orphans, dates
-        self.log_dirs = [row for number in range(min(hosts, 1200)) for row in self._log_dirs_of(number)]
-        self.hosts = [self._host(number) for number in range(min(hosts, 1200))]
+        self.unknown_hosts: int | None = None
+        by_host = [self._log_dirs_of(number) for number in range(hosts)]
+        self.log_dirs = [row for rows in by_host for row in rows]
+        self.hosts = [self._host(number, rows) for number, rows in enumerate(by_host)]
         self.topics = [self._topic(number) for number in range(400)]
 
     def place(self, number: int) -> Row:
@@ -111,8 +114,7 @@ class Fleet:
             )
         return rows
 
-    def _host(self, number: int) -> Row:
-        mine = [row for row in self.log_dirs if row["node_id"] == 1001 + number]
+    def _host(self, number: int, mine: list[Row]) -> Row:
         summed = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed")
         sums = {
             key: sum(row.get(key, 0) for row in mine)
@@ -163,16 +165,16 @@ class Fleet:
         why = (
             "no snapshot since 2026-11-18T22:10:41.000Z",
             "the newest file is shorter than its manifest says",
-            "sha256 differs from the manifest",
+            "it has sent no complete snapshot",
         )
         return [
-            {"cluster_id": self.place(n)["cluster_id"], "node_id": 5000 + n, "why": why[n % 3]}
+            {"cluster_id": self.place(n)["cluster_id"], "node_id": 5000 + n, "why": why[n % 3], "cause": CAUSES[n % 3]}
             for n in range(self.unknown_count)
         ]
 
     @property
     def unknown_count(self) -> int:
-        return max(self.host_count // 12, 1)
+        return max(self.host_count // 12, 1) if self.unknown_hosts is None else self.unknown_hosts
 
     def cluster(self, cluster: str) -> Row:
         mine = [row for row in self.hosts if row["cluster_id"] == cluster]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 
 @dataclass
@@ -13,7 +17,7 @@ class Page:
     links: set[str] = field(default_factory=set)
     ids: list[str] = field(default_factory=list)
     blocks: dict[str, list[str]] = field(default_factory=lambda: {"script": [], "style": []})
-    cells: dict[str, list[list[str]]] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
     text: str = ""
     policy: str = ""
 
@@ -23,8 +27,7 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.page = Page()
         self.inside: str | None = None
-        self.rows: list[list[str]] | None = None
-        self.outside = True
+        self.block: str | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         page, values = self.page, dict(attrs)
@@ -38,29 +41,20 @@ class _Reader(HTMLParser):
             page.policy = values.get("content") or ""
         if tag in page.blocks:
             self.inside = tag
-        elif tag == "table":
-            self.rows = page.cells.setdefault(str(values.get("id")), [])
-        elif tag == "tr" and self.rows is not None:
-            self.rows.append([])
-        elif tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
-            self.outside = False
+            # A block with a type is data: no browser runs it.
+            self.block = values.get("id") if "type" in values else None
 
     def handle_endtag(self, tag: str) -> None:
         if tag == self.inside:
             self.inside = None
-        if tag == "tr":
-            self.outside = True
-        if tag == "table":
-            self.rows = None
 
     def handle_data(self, data: str) -> None:
-        if self.inside is not None:
+        if self.inside is None:
+            self.page.text += data
+        elif self.block is not None:
+            self.page.data[self.block] = data
+        else:
             self.page.blocks[self.inside].append(data)
-            return
-        self.page.text += data
-        if self.rows and not self.outside:
-            self.rows[-1][-1] += data
 
 
 def read(html: str) -> Page:
@@ -68,3 +62,30 @@ def read(html: str) -> Page:
     reader.feed(html)
     reader.close()
     return reader.page
+
+
+@dataclass
+class Unpacked:
+    """A table as the page's script has it."""
+
+    about: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+def unpacked(html: str) -> dict[str, Unpacked]:
+    """The tables of a page, by name; names of directories that are as topic and partition say are spelled out."""
+    page = read(html)
+    found = {}
+    for name, about in json.loads(page.data["told"])["tables"].items():
+        columns = json.loads(gzip.decompress(base64.b64decode(page.data[f"d-{name}"])))
+        keys = [column["k"] for column in about["columns"]]
+        values = [
+            [None if at < 0 else column["d"][at] for at in column["i"]] if isinstance(column, dict) else column
+            for column in columns
+        ]
+        rows = [dict(zip(keys, row, strict=True)) for row in zip(*values, strict=True)]
+        for row in rows:
+            if "name" in row and row["name"] is None:
+                row["name"] = f"{row['topic']}-{row['partition']}"
+        found[name] = Unpacked(about, rows)
+    return found

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from logagent.store.contract import CHARTS, PAGE_ROWS, TABLES, PageTable
+from logagent.fleet.report import answers
+from logagent.fleet.report.reclaim import SUMS
+from logagent.fleet.tables.choice import Choice
+from logagent.store.contract import CHARTS, PAGE_ROWS, TABLES, WINDOWS, PageTable
 from tests.page import findings
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 
@@ -68,7 +72,7 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
                     "marked": 144,
                     "removed": n * 36,
                     "remaining": 144 - n * 36,
-                    "marked_bytes": (5 - n) * TIB,
+                    "marked_bytes": 4 * TIB,
                     "removed_bytes": n * TIB,
                     "hosts": 12,
                     "hosts_done": 3 * n,
@@ -97,6 +101,20 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
     }
 
 
+def with_reclaim(made: dict[str, PageTable]) -> dict[str, PageTable]:
+    """The tables of usage with the sums of what can be reclaimed there, as the job has them."""
+    leftovers = (row for row in made["leftovers"]["rows"] if row["why"] != "abandoned")
+    rows = [*made["orphans"]["rows"], *leftovers]
+    place = ("cluster_id", "node_id", "log_dir")
+    for name, key in (("usage_clusters", place[:1]), ("usage_hosts", place[:2]), ("usage_log_dirs", place)):
+        sums: Counter[tuple[Any, ...]] = Counter()
+        for row in rows:
+            sums[(row["window"], *(row[column] for column in key))] += row["bytes"]
+        for row in made[name]["rows"]:
+            row |= {f"reclaim_{one}": sums[(one, *(row[column] for column in key))] for one in WINDOWS}
+    return made
+
+
 def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     sums = {
         key: sum(row[key] for row in fleet.hosts)
@@ -104,6 +122,8 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     }
     return {
         "schema": "logagent.fleet-report/1",
+        "place": "/srv/reports/2026-11-20-7f3a91",
+        "answers": answered(fleet, tables),
         "run_id": "2026-11-20-7f3a91",
         "at": "2026-11-20T06:02:44.310Z",
         "as_of": AS_OF,
@@ -111,6 +131,7 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
         "clusters": [
             {
                 "cluster_id": cluster,
+                "name": f"prod-{number}" if number else None,
                 "hosts": 12,
                 "unknown_hosts": 1,
                 "verdicts": "decided",
@@ -123,7 +144,7 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
                     "partitions": 9000,
                 },
             }
-            for cluster in fleet.clusters
+            for number, cluster in enumerate(fleet.clusters)
         ],
         "hosts": {
             "reporting": fleet.host_count,
@@ -149,6 +170,46 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
             if name in TABLES
         },
         "warnings": ["kafka-b-1012.prod.example.net: the agent's verdicts differ from this report's on 3 directories"],
+    }
+
+
+def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
+    """The section `answers`, made as the job makes it from rows of the driver."""
+    places: dict[tuple[str, int, str], dict[str, int]] = {}
+    for name in ("orphans", "leftovers"):
+        for row in tables[name]["rows"]:
+            if row.get("why") != "abandoned":
+                sums = places.setdefault((row["cluster_id"], row["node_id"], row["log_dir"]), dict.fromkeys(SUMS, 0))
+                sums[f"dirs_{row['window']}"] += 1
+                sums[f"reclaim_{row['window']}"] += row["bytes"]
+    log_dirs = [
+        {**row, "reclaim_now": sums.get("reclaim_now", 0), "reclaim_restart": sums.get("reclaim_restart", 0)}
+        for row in tables["usage_log_dirs"]["rows"]
+        for sums in [places.get((row["cluster_id"], row["node_id"], row["log_dir"]), {})]
+    ]
+    missing = tables["missing_replicas"]["rows"]
+    lost = {(row["topic_id"], row["partition"]) for row in missing if not row["copies_elsewhere"]}
+    only = [row["bytes"] for row in tables["orphans"]["rows"] if row["only_copy"]]
+    growing = [row for row in tables["growth"]["rows"] if row["scope"] == "log_dir"]
+    unknown = [{"counts": False, "cause": row["cause"]} for row in fleet.unknown()]
+    elsewhere = sum(bool(row["copies_elsewhere"]) for row in missing)
+    risk = answers.risks(Choice(unknown, []), log_dirs, growing, len(lost), elsewhere, (len(only), sum(only)))
+    topics = [
+        {**row, "reclaim_now": 0, "reclaim_restart": row["orphan_bytes"], "nodes": 7}
+        for row in tables["usage_topics"]["rows"]
+        if row["orphan_bytes"]
+    ]
+    change = {"log_dirs": 3 * fleet.host_count, "offline": 1, "orphans": 64, "orphan_bytes": 3 * TIB}
+    change |= {"cleared": 12, "cleared_bytes": TIB, "no_copy": 2}
+    return {
+        "disks": answers.disks(log_dirs),
+        "reclaim": answers.reclaimable(log_dirs, places, "2026-11-23T11:00:00.000Z"),
+        "risk": risk,
+        "steps": answers.steps(log_dirs, growing, topics, risk),
+        "changes": [
+            {"date": "2026-11-19", "days": 1, "used": 5 * TIB, **change},
+            {"date": "2026-11-13", "days": 7, "used": -2 * TIB, **change},
+        ],
     }
 
 
@@ -183,6 +244,14 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
         "totals": totals,
         "tables": {},
         "warnings": [],
+        "place": "/srv/reports/r",
+        "answers": {
+            "disks": answers.disks([]),
+            "reclaim": answers.reclaimable([], {}, None),
+            "risk": answers.risks(Choice([], []), [], [], 0, 0, (0, 0)),
+            "steps": [],
+            "changes": [],
+        },
     }
     return report, tables
 
@@ -190,5 +259,5 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
 def sample(**size: int) -> tuple[dict[str, Any], dict[str, PageTable]]:
     """Report and tables of a made-up fleet."""
     fleet = Fleet(**size)
-    made = tables(fleet)
+    made = with_reclaim(tables(fleet))
     return report(fleet, made), made

@@ -17,16 +17,16 @@ from tests.page.conftest import Open
 
 KEPT = Path(__file__).parent / "screenshots"
 # Name -> browser context, and the section where the picture begins.
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 400, "height": 800}
 PICTURES: dict[str, tuple[dict[str, Any], str]] = {
     "light": ({"viewport": WIDE, "color_scheme": "light"}, "html"),
     "dark": ({"viewport": WIDE, "color_scheme": "dark"}, "html"),
-    "topics": ({"viewport": WIDE, "color_scheme": "light"}, "#usage_topics"),
+    "tables": ({"viewport": WIDE, "color_scheme": "light"}, "#browse"),
     "narrow": ({"viewport": NARROW, "color_scheme": "light"}, "html"),
-    "narrow-dark": ({"viewport": NARROW, "color_scheme": "dark"}, "#usage_topics"),
+    "narrow-dark": ({"viewport": NARROW, "color_scheme": "dark"}, "#browse"),
     "print": ({"viewport": {"width": 1032, "height": 720}, "color_scheme": "dark"}, "html"),
 }
-HEIGHT = 2000
+HEIGHT = 1000
 
 
 @pytest.fixture
@@ -43,8 +43,6 @@ def test_a_picture_of_the_page(open_page: Open, fleet_page: Path, folder: Path, 
     page = open_page(fleet_page, **context)
     if name == "print":
         page.emulate_media(media="print")
-    page.evaluate("document.querySelectorAll('section').forEach((s) => { s.style.contentVisibility = 'visible'; })")
-    page.evaluate("document.querySelector('nav').style.position = 'static'")
     top = page.evaluate("(start) => document.querySelector(start).getBoundingClientRect().top + scrollY", start)
     width = context["viewport"]["width"]
     picture = folder / f"{name}.png"
@@ -61,5 +59,5 @@ def test_light_and_dark_are_different_pictures_and_paper_is_light(open_page: Ope
         page = open_page(small_page, **PICTURES[name][0])
         if name == "print":
             page.emulate_media(media="print")
-        pictures[name] = page.evaluate("getComputedStyle(document.querySelector('.tile')).backgroundColor")
+        pictures[name] = page.evaluate("getComputedStyle(document.querySelector('.panel')).backgroundColor")
     assert pictures["light"] == pictures["print"] != pictures["dark"]

@@ -18,7 +18,7 @@ from logagent.fleet.demo.planted import Fleet, Truth
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
-from logagent.fleet.session import build_session
+from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command
 from tests.spark.hand_made import AT, NOW
@@ -41,7 +41,7 @@ QUICK = {
 def spark() -> Iterator[SparkSession]:
     """The session of the folder, on two local threads."""
     need_command("java")
-    import logagent.fleet.session as module
+    import logagent.fleet.spark_session as module
 
     log4j = Path(module.__file__).with_name("log4j2.properties").as_uri()
     conf = {key: value.format(log4j=log4j) for key, value in QUICK.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.fleet.demo.planted import topic_id
-from logagent.store.files import Claim, land, rfc3339
+from logagent.store.landing_files import Claim, land, rfc3339
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
 """When the snapshots of these tests were taken; assignments are some minutes younger."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from logagent.fleet.demo.corruptions import CORRUPTIONS, corrupt
 from logagent.fleet.demo.planted import topic_id
-from logagent.store.files import manifest_of
+from logagent.store.landing_files import manifest_of
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 
 

@@ -32,7 +32,7 @@ from logagent.fleet.demo.planted import Fleet
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.submit import write_archive
-from logagent.fleet.tables.schema import STORE
+from logagent.fleet.tables.spark_schemas import STORE
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import NO_CSV, TABLES
 from tests.spark.hand_made import AT

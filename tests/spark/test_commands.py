@@ -52,10 +52,13 @@ def test_wrong_usage(arguments: list[str], status: int, says: str, capsys: pytes
     assert shown.out == ""
 
 
-def test_missing_store_is_69(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_store_is_69_no_connector_78(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["fleet", "ingest", "--store", str(tmp_path / "nowhere")]) == 69
     assert "there is no fleet store" in capsys.readouterr().err
-    assert run(["fleet", "report", "--store", "nosuch://x/y", "--out", str(tmp_path)]) == 69
+    assert run(["fleet", "report", "--store", "nosuch://x/y", "--out", str(tmp_path)]) == 78
+    assert "no connector" in capsys.readouterr().err
 
 
 def test_demo_makes_a_report(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,1 @@
-"""Gathers what `model/check` decides on, for `logagent check` and `logagent prestart`."""
+"""Gathers the facts that `model/check` decides on, for `logagent check` and `logagent prestart`."""

@@ -1,4 +1,4 @@
-"""Gathers what was seen of each log dir for `check`: what the session knows, and what a starting broker will meet."""
+"""Gathers what was seen of each log dir for `check`: what the session knows, and what a starting broker will find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logagent.host.inventory.scan import SYMLINK_ERROR
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import probe
-from logagent.host.log_dir.start_facts import (
+from logagent.host.log_dir.start_looks import (
     METADATA_LOG,
     PartitionDirs,
     broken_checkpoints,
@@ -24,15 +24,15 @@ from logagent.host.log_dir.start_facts import (
     read_meta_file,
     room_of,
 )
-from logagent.model.check.facts import Denied, PathProblem, StartLogDirLook
+from logagent.model.check.start_facts import Denied, PathProblem, StartLogDirLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.given_up import given_up, lock_facts
-from logagent.model.health.probe import ProbeOutcome, ProbeResult
+from logagent.model.health.probe_result import ProbeOutcome, ProbeResult
 from logagent.model.records import Health, Holder, HolderState, Kind
 
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 HELD = (HolderState.HELD, HolderState.STARTING)
-# A broker locks its log dirs one after the other: only of one that is older can it be said that it left one out.
+# A broker locks its log dirs one after the other: only an older broker can be said to have left one out.
 STATES = {
     ProbeOutcome.FAILED: Health.OFFLINE,
     ProbeOutcome.HUNG: Health.OFFLINE,
@@ -62,7 +62,11 @@ class Looker:
         self._lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
 
     def all_log_dirs(self) -> tuple[StartLogDirLook, ...]:
-        return tuple(self._one(path, f) for path, f in self._facts.log_dirs.items())
+        looks: dict[str, StartLogDirLook] = {}
+        for path, f in self._facts.log_dirs.items():
+            first = looks.get(self._session.log_dirs.second_paths.get(path, path))
+            looks[path] = replace(first, path=path) if first is not None else self._one(path, f)
+        return tuple(looks.values())
 
     def _one(self, path: str, f: LogDirFacts) -> StartLogDirLook:
         log_dir = self._session.log_dirs.online().get(path)
@@ -105,7 +109,7 @@ class Looker:
         )
 
     def _names(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
-        """The directories that a broker loads. A symlink that ends in `-delete` is bad enough by itself."""
+        """The directories that a broker loads. A symlink whose name ends in `-delete` is a finding by itself."""
         for d in self._session.dirs:
             followed = d.name in links and d.kind is not Kind.DELETE
             if d.log_dir == path and d.kind in _LOADED and (d.error != SYMLINK_ERROR or followed):
@@ -116,13 +120,14 @@ class Looker:
         if probed is not None and probed.outcome is not ProbeOutcome.GOOD:
             return STATES[probed.outcome], probed.reason
         if f.health is Health.OFFLINE and f.identity is not None:
-            # It answers, but another log dir is held: for guards that is reason enough to leave it alone. Whether the
-            # broker gave it up, or has not come to it yet, or another process holds that one, is told apart below.
+            # It answers, but another log dir is held, which is reason enough for the guards to leave it alone. The code
+            # below finds out whether the broker gave it up, has not locked it yet, or another process holds the other
+            # one.
             return Health.ONLINE, None
         return f.health, f.health_reason
 
     def _given_up(self, path: str) -> int | None:
-        """The PID of the running broker, where it is certain that it gave this log dir up."""
+        """The PID of the running broker if it has certainly given up this log dir."""
         found, broker = self._lost.get(path), self._broker
         if found is None or broker is None or broker.pid != found.pid or not found.is_settled(self._facts.now_ms):
             return None
@@ -135,7 +140,7 @@ class Looker:
 
 
 def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
-    """The one holder that is a Kafka broker, or cannot be named from here (another PID namespace); None if there are
+    """The only holder that is a Kafka broker, or whose PID is unknown (another PID namespace); None if there are
     several or none."""
     holders = {f.holder.pid: f.holder for f in log_dirs if f.holder.state in HELD}
     if len(holders) != 1:
@@ -145,7 +150,7 @@ def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
 
 
 class MetadataDir:
-    """`metadata.log.dir`, where it is none of the log dirs: a KRaft broker needs it just as much."""
+    """`metadata.log.dir` if it is not one of the log dirs: a KRaft broker needs it just as much."""
 
     def __init__(
         self, session: Session, log_dirs: Sequence[StartLogDirLook], timeout: float, user: User | None
@@ -157,7 +162,7 @@ class MetadataDir:
         self._user = user
 
     def look(self) -> tuple[StartLogDirLook, ...]:
-        """It as one more entry, or nothing."""
+        """The metadata log dir as one more entry, or nothing."""
         path = self._path
         if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
             return ()

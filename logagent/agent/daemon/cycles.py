@@ -1,7 +1,7 @@
-"""What the daemon does at a tick: one method per job, each a session of its own that returns a summary.
+"""What the daemon does at a tick: one method per job, each with its own session, returning a summary.
 
-A cycle takes the executor lock, looks, plans, acts where `cleanup.mode` is `enforce`, and lets go of the lock, so that
-commands get their turn between two cycles. In report mode nothing is renamed and nothing removed, but sightings count.
+A cycle takes the executor lock, looks, plans, acts if `cleanup.mode` is `enforce`, and releases the lock, so that
+commands can run between two cycles. In report mode nothing is renamed or removed, but sightings count.
 """
 
 from __future__ import annotations
@@ -12,46 +12,49 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from logagent.agent.clock import Clock
+from logagent.agent.daemon.cycle_notes import CycleNotes
 from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.session.housekeeping import forget_failures_of_the_gone, forget_old_actions
+from logagent.agent.planning.plan_cleanup import plan_cleanup, plan_queue
+from logagent.agent.session.housekeeping import forget_failures_of_removed, forget_old_actions
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.plan_cleanup import plan_cleanup, plan_queue
 from logagent.agent.session.session import Session
-from logagent.agent.session.summaries import CycleNotes
-from logagent.agent.session.target import Target
+from logagent.agent.target import Target
 from logagent.errors import Busy, LogAgentError
-from logagent.host.inventory.inventory import LogDirInventory
+from logagent.host.inventory.log_dir_inventory import LogDirInventory
 from logagent.host.linux.malloc import give_back
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.state.state_dir import somebody_waits
+from logagent.host.state.executor_lock import somebody_waits
+from logagent.model.daemon_summary import CycleSummary
 from logagent.model.facts import Facts
-from logagent.model.naming.names import DELETE_SUFFIX
-from logagent.model.summary import CycleSummary
+from logagent.model.naming.dir_names import DELETE_SUFFIX
+from logagent.model.planning.plan import Plan
+from logagent.model.records import ActionKind
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
     from logagent.agent.orders.box import OrderBox
 
 ACTOR = "daemon"
-# A command that acts keeps us waiting no longer than this: the next try comes soon, and we may have been told to stop.
+# We wait no longer than this for a command that acts: the next try comes soon, and we may have been told to stop.
 EXECUTOR_WAIT_SECONDS = 1.0
-# While we scan or remove we look so often whether a command waits. `logagent prestart` waits for a second, no longer.
-COURTESY_SECONDS = 0.2
+# How often we check during a scan or a removal whether a command waits. `logagent prestart` waits at most a second.
+YIELD_CHECK_SECONDS = 0.2
 GIVE_WAY_SECONDS = 60.0
-# After we let somebody in, the next cycle comes so much later, and works for so long before it looks again.
+# After we gave way to a command, the next cycle is delayed by the first, and works for the second before it checks
+# again.
 BUSY_SECONDS = 5.0
 WORK_SECONDS = 5.0
-SOMEBODY_WAITS = "another logagent waits for its turn to act"
+SOMEBODY_WAITS = "another logagent is waiting for the executor lock"
 
 
 class CycleAborted(Exception):
-    """The daemon ends while a cycle still looks."""
+    """The daemon ends while a cycle is still looking."""
 
 
 @dataclass(slots=True)
 class HostTotals:
-    """What the last whole inventory counted, for the blast radius of a cycle that looks at marked directories only."""
+    """The counts of the last full inventory, for the blast radius of a cycle that looks only at marked directories."""
 
     partition_dirs: int
     partition_bytes: int
@@ -59,10 +62,10 @@ class HostTotals:
 
 @dataclass(slots=True)
 class Cycles:
-    """The cycles of one daemon. What outlives a cycle is kept here: failed log dirs, and inventories for the next scan.
+    """The cycles of one daemon. Keeps what outlives a cycle: failed log dirs, and inventories for the next scan.
 
-    stop: asked between two files of a removal, and before each action. aborting: asked while a cycle still looks.
-    inventory_taken: told of each whole inventory, in the thread of the cycle and before it acts.
+    stop: asked between two files of a removal, and before each action. aborting: asked while a cycle is still looking.
+    inventory_taken: called with each full inventory, in the cycle's thread and before it acts.
     """
 
     target: Target
@@ -79,27 +82,27 @@ class Cycles:
     totals: HostTotals | None = None
     tidied_ms: int | None = None
     gave_way: float = float("-inf")
-    let_in: float = float("-inf")
-    courtesy_seconds: float = COURTESY_SECONDS
+    resume_at: float = float("-inf")
+    yield_check_seconds: float = YIELD_CHECK_SECONDS
 
     @property
     def enforced(self) -> bool:
         return self.settings.cleanup.mode == "enforce"
 
     def cleanup(self) -> CycleSummary:
-        """Inventory, sightings, the whole plan, and what is permitted of it."""
+        """Inventory, sightings, the full plan, and those of its actions that are permitted."""
         return self._summed_up("cleanup", self._cleanup)
 
     def queue(self) -> CycleSummary:
-        """The delete queue alone: `LogManager.deleteLogs`. Looks at marked directories only."""
+        """Only the delete queue: `LogManager.deleteLogs`. Looks at marked directories only."""
         return self._summed_up("queue", self._queue)
 
     def inventory(self) -> CycleSummary:
-        """Look only, for a snapshot: nothing is planned, and no sighting counts."""
+        """Only look, for a snapshot: nothing is planned, and no sighting counts."""
         return self._summed_up("inventory", self._look)
 
     def obey(self, box: OrderBox | None) -> CycleSummary:
-        """Orders of the fleet, in report mode too: `orders.accept` is the operator's word, as `--execute` is."""
+        """Obey orders of the fleet, in report mode too: `orders.accept` is the operator's consent, like `--execute`."""
         return self._summed_up("obey", lambda cycle, session: self._obey(cycle, session, box))
 
     def _obey(self, cycle: CycleNotes, session: Session, box: OrderBox | None) -> None:
@@ -107,7 +110,7 @@ class Cycles:
         assert cycle.facts is not None
         if box is None or self.stop():
             return
-        for done in box.obey(session, cycle.facts, self._courtesy(self.stop)):
+        for done in box.obey(session, cycle.facts, self._stop_or_yield(self.stop)):
             if done.plan is not None:
                 cycle.plan, cycle.execution = done.plan, done.execution
                 self.lines.planned(cycle.job, done.plan, True)
@@ -128,15 +131,15 @@ class Cycles:
             give_back()
         return summary
 
-    def _let_in(self) -> None:
-        """Where a cycle has just given way: whoever waited takes the lock within moments, unless it is stopped."""
-        deadline = min(self.let_in, self.clock.monotonic() + EXECUTOR_WAIT_SECONDS)
+    def _wait_for_command(self) -> None:
+        """After a cycle has given way: the waiting command takes the lock within moments, unless it is stopped."""
+        deadline = min(self.resume_at, self.clock.monotonic() + EXECUTOR_WAIT_SECONDS)
         while self.clock.monotonic() < deadline and somebody_waits(self.state_dir):
             self.clock.sleep(0.01)
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
-        self._let_in()
+        self._wait_for_command()
         with open_session(
             self.target,
             self.settings,
@@ -152,12 +155,12 @@ class Cycles:
         ) as session:
             yield session
 
-    def _progress(self, courtesy: Courtesy) -> Callable[[int], None]:
+    def _progress(self, yielding: StopOrYield) -> Callable[[int], None]:
         def progress(_: int) -> None:
             if self.aborting():
                 raise CycleAborted
-            # What was scanned is lost then, so that once a minute is enough.
-            if courtesy() and self.clock.monotonic() - self.gave_way > GIVE_WAY_SECONDS:
+            # The scan so far is lost then, so once a minute is enough.
+            if yielding() and self.clock.monotonic() - self.gave_way > GIVE_WAY_SECONDS:
                 self.gave_way = self.clock.monotonic()
                 raise Busy(SOMEBODY_WAITS)
 
@@ -165,7 +168,7 @@ class Cycles:
 
     def _look(self, cycle: CycleNotes, session: Session) -> None:
         session.read_assignments()
-        session.take_inventory(self._progress(self._courtesy(self.aborting)))
+        session.take_inventory(self._progress(self._stop_or_yield(self.aborting)))
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.inventory_taken(session, facts)
@@ -176,8 +179,8 @@ class Cycles:
         in_doubt = session.clock_watch.doubt() is not None
         cycle.plan = plan_cleanup(session, cycle.facts)
         self._carry_out(cycle, session)
-        forget_failures_of_the_gone(session)
-        # What a clock in doubt calls old may be of today.
+        forget_failures_of_removed(session)
+        # While the clock is in doubt, what looks old may be from today.
         if in_doubt or self.tidied_ms is None or not 0 <= self.clock.now_ms() - self.tidied_ms < DAY_MS:
             if not in_doubt:
                 forget_old_actions(session)
@@ -186,7 +189,7 @@ class Cycles:
     def _queue(self, cycle: CycleNotes, session: Session) -> None:
         session.read_delete_delay()
         session.take_inventory(
-            self._progress(self._courtesy(self.aborting)), only=lambda name: name.endswith(DELETE_SUFFIX)
+            self._progress(self._stop_or_yield(self.aborting)), only=lambda name: name.endswith(DELETE_SUFFIX)
         )
         facts = session.facts()
         if self.totals is not None:
@@ -203,23 +206,37 @@ class Cycles:
         plan = cycle.plan
         assert plan is not None
         self.lines.planned(cycle.job, plan, self.enforced)
-        if not self.enforced or not plan.actions or plan.needs_approval is not None or self.stop():
+        if not self.enforced:
+            plan = self._removals_from_orders(cycle, session)
+        if not plan.actions or plan.needs_approval is not None or self.stop():
             return
-        stop = self._courtesy(self.stop)
-        # Whoever waits and never comes (Ctrl-Z) must not keep us from our work altogether.
-        stop.not_before = self.let_in + WORK_SECONDS
+        stop = self._stop_or_yield(self.stop)
+        # A command that waits but never takes the lock (Ctrl-Z) must not stop our work.
+        stop.not_before = self.resume_at + WORK_SECONDS
         cycle.execution = session.log_manager(stop=stop).execute(plan)
         self.lines.executed(plan, cycle.execution)
         if stop.somebody:
-            self.let_in = self.clock.monotonic() + BUSY_SECONDS
+            self.resume_at = self.clock.monotonic() + BUSY_SECONDS
             cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug
 
-    def _courtesy(self, stop: Callable[[], bool]) -> Courtesy:
-        return Courtesy(stop, self.state_dir, self.clock, self.courtesy_seconds)
+    def _removals_from_orders(self, cycle: CycleNotes, session: Session) -> Plan:
+        """In report mode: the removals that follow from orders, because `orders.accept` is the operator's consent to
+        them."""
+        assert cycle.plan is not None and cycle.facts is not None
+        marks = session.marks() if self.settings.orders.accept else {}
+        ordered = {key for key, mark in marks.items() if mark.ordered}
+        due = [
+            p for p in cycle.plan.actions if p.action is ActionKind.REMOVE and (p.dir.log_dir, p.dir.name) in ordered
+        ]
+        return session.plan(due, facts=cycle.facts)
+
+    def _stop_or_yield(self, stop: Callable[[], bool]) -> StopOrYield:
+        return StopOrYield(stop, self.state_dir, self.clock, self.yield_check_seconds)
 
 
-class Courtesy:
-    """The `stop` of what can take hours: true also as soon as a command waits for its turn to act. Safe for threads."""
+class StopOrYield:
+    """The `stop` of work that can take hours: also true as soon as a command waits for the executor lock.
+    Thread-safe."""
 
     def __init__(self, stop: Callable[[], bool], state_dir: str, clock: Clock, seconds: float) -> None:
         self._stop = stop

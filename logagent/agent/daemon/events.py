@@ -1,7 +1,7 @@
-"""What the daemon says: one line per event, `key=value` or JSON, and nothing that was said before.
+"""The daemon's log: one line per event, `key=value` or JSON, and nothing is repeated.
 
-Log lines tell of changes; states are for `logagent status` and the metrics. `Events.say` prints; `Events.changed`
-prints only where the value under a key is another one than the last time.
+Log lines report changes; states are for `logagent status` and the metrics. `Events.say` prints; `Events.changed` says
+whether the value under a key has changed since the last time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ Level = Literal["info", "warning", "error"]
 Format = Literal["text", "json"]
 Value = str | int | float | bool | None
 
-# More lines of one kind than this in one cycle are counted, not printed: a log is no inventory.
+# More lines of one kind than this in one cycle are counted, not printed: a log is not an inventory.
 MOST_LINES = 50
-# Keys under which something was said; beyond this the oldest are forgotten (and said again, at worst).
+# Keys remembered; beyond this the oldest are forgotten (at worst their line is repeated).
 _MOST_KEYS = 50_000
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@+%,~")
 
 
 class Events:
-    """Writes to `out`, one line at a time, from any thread. A line that cannot be written is lost, nothing else is."""
+    """Writes to `out`, one line at a time, from any thread. A line that cannot be written is lost; nothing else
+    happens."""
 
     def __init__(self, out: IO[str], now_ms: Callable[[], int], form: Format = "text") -> None:
         self._out = out
@@ -48,7 +49,7 @@ class Events:
                 pass
 
     def changed(self, key: Hashable, value: object) -> bool:
-        """Whether `value` is another one than when `key` was last asked about (`None`: as if never said)."""
+        """Whether `value` differs from the last call with `key` (`None`: as if there was none)."""
         with self._mutex:
             before = self._said.pop(key, None)
             if value is not None:
@@ -58,7 +59,7 @@ class Events:
             return before != value
 
     def forget_all_but(self, family: str, keys: Iterable[Hashable]) -> None:
-        """Forget what was said of `family` (the first member of tuple keys) under other keys than these."""
+        """Forget the keys of `family` (the first member of tuple keys) except these."""
         kept = set(keys)
         with self._mutex:
             for key in [k for k in self._said if isinstance(k, tuple) and k[0] == family and k not in kept]:
@@ -69,7 +70,7 @@ class Events:
         root = logging.getLogger()
         root.handlers[:] = [_Adopted(self)]
         root.setLevel(logging.WARNING)
-        # Unreachable brokers are told by the assignments, once, not by every attempt to connect.
+        # Unreachable brokers are reported once, with the assignments, not at every attempt to connect.
         logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 
@@ -85,7 +86,7 @@ class _Adopted(logging.Handler):
 
 
 def _is_of_a_directory(key: Hashable) -> bool:
-    """There can be 100,000 of these; of the others there are few, and their oldest are not to go for them."""
+    """There can be 100,000 of these and only a few others, which must not be evicted to make room for them."""
     return isinstance(key, tuple) and len(key) > 2
 
 

@@ -1,4 +1,5 @@
-"""The health of the log dirs, round after round: sees a failing disk first, and lets it back when it is good again."""
+"""The health of the log dirs, round by round: detects a failing disk, and brings the log dir back when the disk is good
+again."""
 
 from __future__ import annotations
 
@@ -6,27 +7,27 @@ from collections.abc import Mapping
 from functools import partial
 
 from logagent.agent.clock import Clock
-from logagent.agent.session.target import Target
+from logagent.agent.target import Target
 from logagent.host.brokers.holders import open_lock_files, shares_our_mounts
-from logagent.host.inventory.inventory import LogDirInventory
+from logagent.host.inventory.log_dir_inventory import LogDirInventory
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, Visit
 from logagent.host.log_dir.task import Task
+from logagent.model.daemon_summary import HealthSummary, LogDirSummary
 from logagent.model.health.given_up import LockFacts, given_up
 from logagent.model.health.states import LogDirState, Seen, next_state
 from logagent.model.records import Health, Identity
-from logagent.model.summary import HealthSummary, LogDirSummary
 from logagent.settings import Settings
 
 
 class LogDirHealth:
-    """Probes every log dir of `target` (and the quarantine directories) and says in `failures` which are offline.
+    """Probes every log dir of `target` (and the quarantine directories) and records in `failures` which are offline.
 
-    It holds nothing of a log dir open between two rounds, so that whoever wants to can unmount it. One that comes back
-    was scanned anew: that inventory is put into `known`, in place of the one from before. `calls`: of a log dir on
-    which one of them still hangs, none comes back. Use it from one thread.
+    It keeps nothing in a log dir open between two rounds, so that it can be unmounted. A log dir is scanned in full
+    before it comes back; that inventory replaces the old one in `known`. `calls`: a log dir with a call that still
+    hangs does not come back. Use it from one thread.
     """
 
     def __init__(
@@ -56,11 +57,11 @@ class LogDirHealth:
         return {path: self._states[path] for path in self._target.log_dirs if path in self._states}
 
     def reconfigure(self, target: Target, settings: Settings) -> None:
-        """From the next round on: what is known of log dirs that stay is kept."""
+        """Takes effect at the next round; what is known about log dirs that stay is kept."""
         self._target, self._settings = target, settings
 
     def round(self) -> HealthSummary:
-        """One probe of every log dir, and what follows from it; takes `health.probe_timeout` at most."""
+        """Probe every log dir once and act on the results; takes at most `health.probe_timeout`."""
         began, at_ms = self._clock.monotonic(), self._clock.now_ms()
         before = dict(self._states)
         self._visits = dict(self._prober.visit_all(self._paths(), self._settings.health.probe_timeout / 1000))
@@ -107,7 +108,7 @@ class LogDirHealth:
             self._failures.recovered(path, failed)
 
     def _scan_if_due(self, path: str, state: LogDirState, recovery_probes: int) -> None:
-        """Begin a scan once the probes were good often enough; forget one that a bad probe has overtaken."""
+        """Start a scan once enough probes were good; discard a scan if a probe has failed since."""
         scan = self._scans.get(path)
         if scan is not None and not scan.running and (scan.failed or not state.good_probes):
             del self._scans[path]
@@ -118,14 +119,14 @@ class LogDirHealth:
             self._scans[path] = _FreshScan(path)
 
     def _given_up(self) -> dict[str, str]:
-        """Why the running broker seems to have given up a log dir, by path. Looks at no disk."""
+        """Why the running broker seems to have given up a log dir, by path. Touches no disk."""
         locks = {p: v.lock for p, v in self._visits.items() if v.lock is not None and p in self._target.log_dirs}
         held = [lock for lock in locks.values() if lock.held]
         if not held or len(held) == len(locks):
             return {}
         pids = {lock.pid for lock in held if lock.pid is not None}
         has_open = {pid: open_lock_files(pid) or frozenset() for pid in pids}
-        # In a container the paths are others: one of those that are open beyond the held ones may be any of these.
+        # Paths differ in a container: a log dir open there that matches none of ours may be any of these.
         elsewhere = any(not shares_our_mounts(pid) for pid in pids)
         unclear = elsewhere and len(frozenset[str]().union(*has_open.values())) > len(held)
         facts = {}
@@ -151,9 +152,9 @@ class LogDirHealth:
 
 
 class _FreshScan:
-    """A whole scan of a log dir that is about to come back, with nothing of what was known before.
+    """A full scan of a log dir that is about to come back, without using any earlier inventory.
 
-    `inventory`, `identity`: of the directory, once it was scanned and no bad probe came between.
+    `inventory`, `identity`: of the directory, once it has been scanned without a failed probe in between.
     """
 
     def __init__(self, path: str) -> None:

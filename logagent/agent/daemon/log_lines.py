@@ -1,4 +1,4 @@
-"""Turns what cycles and rounds found into log lines: what was done, and what is not as it was the last time."""
+"""Turns the results of cycles and rounds into log lines: what was done, and what has changed since the last time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from logagent.agent.daemon.events import MOST_LINES, Events, Level
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.records import Health, Outcome
-from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 
 _Key = tuple[str, str, str]
-# Directories that are remembered one by one, to say what is new; 100,000 of them would cost too much.
+# Directories remembered one by one to report new ones; 100,000 of them would cost too much.
 MOST_APART = 20_000
 _DIGITS = re.compile(r"\d+")
 _LEVELS: dict[Outcome, Level] = {Outcome.FAILED: "warning"}
@@ -21,12 +21,12 @@ _HEALTH_LEVELS: dict[Health, Level] = {Health.OFFLINE: "error", Health.FULL: "wa
 
 
 def _shape(text: str | None) -> str | None:
-    """`text` without its numbers: an age or a process id that differs is no other message."""
+    """`text` without its numbers: a different age or process id does not make it a new message."""
     return None if text is None else _DIGITS.sub("#", text)
 
 
 class LogLines:
-    """Safe for threads, as `Events` is; one per daemon."""
+    """Thread-safe, like `Events`; one per daemon."""
 
     def __init__(self, events: Events) -> None:
         self.events = events
@@ -34,7 +34,8 @@ class LogLines:
     # Plans
 
     def planned(self, job: str, plan: Plan, enforced: bool) -> None:
-        """What would be done (report mode), what needs approval, and what is refused: each once, until it changes."""
+        """Log what would be done (report mode), what needs approval, and what is refused: each once, until it
+        changes."""
         whole = job == "cleanup"
         if not enforced:
             self._would(plan, whole)
@@ -75,7 +76,7 @@ class LogLines:
             self.events.say("refused-more", plan=plan.plan_id, guard=guard, dirs=count)
 
     def _news(self, family: str, told: Mapping[_Key, str], whole: bool) -> AbstractSet[_Key]:
-        """Which of these are to be said. More than `MOST_APART` are remembered as one, and said when any differs."""
+        """Which of these to log. More than `MOST_APART` are remembered as one, and logged again when any differs."""
         together = (family,)
         if whole:
             self.events.forget_all_but(family, [*told, together] if len(told) <= MOST_APART else [together])
@@ -84,7 +85,7 @@ class LogLines:
         return told.keys() if self.events.changed(together, sum(map(hash, told.items()))) else frozenset()
 
     def executed(self, plan: Plan, execution: Execution) -> None:
-        """Every action that was begun, with its outcome. What a guard stopped on the way is a refusal."""
+        """Log every action that was started, with its outcome. An action stopped by a guard is logged as a refusal."""
         self._refused(execution.refusals, plan, whole=False)
         lines = 0
         rest: Counter[tuple[str, str]] = Counter()
@@ -137,7 +138,7 @@ class LogLines:
             self.events.say("assignments", level, source=a.source or "none", usable=a.usable, problem=a.problem)
 
     def health(self, s: HealthSummary) -> None:
-        """Log dirs whose state is another one than it was, and what a probe cannot do there (once)."""
+        """Log changes of a log dir's state, and (once) what a probe cannot do there."""
         for d in s.log_dirs:
             if self.events.changed(("health", d.path), (d.health, d.reason if d.health is Health.OFFLINE else None)):
                 level = _HEALTH_LEVELS.get(d.health, "info")
@@ -146,7 +147,7 @@ class LogLines:
                 self.events.say("probe-limited", log_dir=d.path, reason=d.limited)
 
     def watch(self, log_dirs: Iterable[str], unwatched: Mapping[str, str]) -> None:
-        """Where inotify does not tell, and that it does again."""
+        """Log where inotify does not report, and when it does again."""
         for path in log_dirs:
             problem = unwatched.get(path)
             if self.events.changed(("watch", path), problem):
@@ -156,7 +157,7 @@ class LogLines:
                     self.events.say("watch", "warning", log_dir=path, by="polling", reason=problem)
 
     def publish(self, s: PublishSummary) -> None:
-        """That the store cannot be reached, or can be again; and snapshots that were given up."""
+        """Log that the store cannot be reached, or can be again, and snapshots that were dropped."""
         if self.events.changed("publish-error", _shape(s.error)):
             if s.error is not None:
                 self.events.say("publish-failed", "warning", error=s.error, waiting=s.waiting)

@@ -1,4 +1,4 @@
-"""The daemon's loops: a thread each, with a queue of job names, that can say whether it is still alive."""
+"""The daemon's loops: each is a thread with a queue of job names that can tell whether it is still alive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Control:
-    """How the loops' work is told to stop, and says that it is alive. `interrupted`: the present cycle ends early."""
+    """How the loops' work is told to stop and shows that it is alive. `interrupted`: the current cycle ends early."""
 
     stopping: bool = False
     interrupted: bool = False
@@ -25,9 +25,9 @@ class Control:
 
 
 class Loop:
-    """Runs jobs one after the other. A job that waits already is not queued twice, so ticks never pile up.
+    """Runs jobs one after the other. A job that is already queued is not queued twice, so ticks never pile up.
 
-    `run(job)` handles its own errors; what it lets through ends the thread, which then counts as silent.
+    `run(job)` handles its own errors; an exception that it lets through ends the thread, which then counts as silent.
     """
 
     def __init__(self, name: str, run: Callable[[str], None], monotonic: Callable[[], float]) -> None:
@@ -49,11 +49,11 @@ class Loop:
             self._wake.notify()
 
     def beat(self) -> None:
-        """To be called by what runs, at least every few seconds: from any thread that works for this loop."""
+        """Called by the running job at least every few seconds, from any thread that works for this loop."""
         self._beat = self._monotonic()
 
     def silent_seconds(self) -> float:
-        """For how long it has had something to do without a sign of life; 0 while there is nothing to do."""
+        """For how long it has had work without a sign of life; 0 while there is nothing to do."""
         if self.job is None and not self._waiting:
             return 0.0
         return max(0.0, self._monotonic() - self._beat)
@@ -67,21 +67,21 @@ class Loop:
         self._thread.start()
 
     def end(self) -> None:
-        """Do nothing more after the present job; what waits is dropped."""
+        """Stop after the current job; queued jobs are dropped."""
         with self._wake:
             self._ending = True
             self._waiting.clear()
             self._wake.notify()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread to end, `timeout` seconds at most: whether it has."""
+        """Wait at most `timeout` seconds for the thread to end; whether it has."""
         if self._thread is None:
             return True
         self._thread.join(max(timeout, 0.0))
         return not self._thread.is_alive()
 
     def run_waiting(self) -> None:
-        """Run what waits, and what that posts, in the calling thread."""
+        """Run the queued jobs, and those that they post, in the calling thread."""
         while (job := self._take(wait=False)) is not None:
             self._do(job)
 

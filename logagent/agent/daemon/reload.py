@@ -1,4 +1,4 @@
-"""Reloads of the configuration, one at a time, in a thread of their own: they look at paths, which may hang."""
+"""Reloads of the configuration, one at a time, in a separate thread because they look at paths, which may hang."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logagent.agent.daemon.events import Events
 
 
 class Reloader:
-    """Calls `reload_now`. `announce` tells systemd that a reload begins."""
+    """Calls `reload_now`. `announce` tells systemd that a reload starts."""
 
     def __init__(self, reload_now: Callable[[], None], announce: Callable[[], None], events: Events) -> None:
         self._reload_now = reload_now
@@ -21,7 +21,7 @@ class Reloader:
         self._mutex = threading.Lock()
 
     def reload(self) -> None:
-        """One that is asked for while another is under way (which may have read its file already) follows that one."""
+        """Start a reload. If one is under way (and may have read its file already), another one follows it."""
         with self._mutex:
             if self._thread is not None:
                 if not self._again:

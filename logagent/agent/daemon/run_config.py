@@ -1,16 +1,17 @@
-"""What a daemon runs with."""
+"""The configuration that a daemon runs with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logagent.agent.session.target import Target
+from logagent.agent.target import Target
 from logagent.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Validated, and replaced as a whole by a reload. `file`: the logagent.toml that was read, None for none."""
+    """Validated, and replaced as a whole by a reload. `file`: the logagent.toml that was read, None if there is
+    none."""
 
     settings: Settings
     target: Target
@@ -18,7 +19,7 @@ class RunConfig:
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
-    """`section.key` of every setting that differs, and "log dirs" where the broker's did."""
+    """`section.key` of every setting that differs, and "log dirs" if the broker's differ."""
     from logagent.config import as_document
 
     before, after = as_document(old.settings), as_document(new.settings)

@@ -1,7 +1,7 @@
-"""When ticks come: at intervals, or once at a moment. APScheduler does the waiting; the ticks are ours and do no work.
+"""When ticks come: at intervals, or once at a given time. APScheduler does the waiting; our ticks do no work.
 
-A tick only puts a name into a loop's queue, so that it may be called from any thread and never delays the next one.
-Mirrors Kafka's `Scheduler` trait (`scheduleOnce`, `schedule`), with a fake one in the tests for the same reason.
+A tick only puts a name into a loop's queue, so it may be called from any thread and never delays the next one. Mirrors
+Kafka's `Scheduler` trait (`scheduleOnce`, `schedule`), which tests replace with a fake in the same way.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ Tick = Callable[[], None]
 
 
 class Scheduler(Protocol):
-    """Names are unique: the same name again replaces what was there. Times in ms since the epoch."""
+    """Names are unique: scheduling a name again replaces the earlier entry. Times in ms since the epoch."""
 
     def every(self, name: str, interval_ms: int, tick: Tick, *, first_ms: int, jitter_ms: int = 0) -> None:
         """Call `tick` at `first_ms` and then every `interval_ms`, each time up to `jitter_ms` later."""
         ...
 
     def at(self, name: str, when_ms: int, tick: Tick) -> None:
-        """Call `tick` once, at `when_ms` or as soon as possible where that is past."""
+        """Call `tick` once, at `when_ms`, or as soon as possible if that is past."""
         ...
 
     def cancel(self, name: str) -> None: ...
 
     def next_ms(self, name: str) -> int | None:
-        """When `name` comes next; None where it does not."""
+        """When `name` is next due; None if it is not scheduled."""
         ...
 
     def clock_was_set(self) -> None:
-        """The wall clock jumped: nothing may wait longer for it than its interval."""
+        """The wall clock jumped: no tick may wait longer than its interval because of that."""
         ...
 
     def start(self) -> None: ...
@@ -43,9 +43,9 @@ class Scheduler(Protocol):
 
 
 class ApsScheduler:
-    """APScheduler 3's BackgroundScheduler, without its thread pool: ticks run in its own thread, in no time at all.
+    """APScheduler 3's BackgroundScheduler, without its thread pool: ticks run in its own thread and take no time.
 
-    A tick that comes late is never dropped (`misfire_grace_time`), several that come late at once are one.
+    A late tick is never dropped (`misfire_grace_time`); several late ones become one.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class ApsScheduler:
             interval: timedelta | None = getattr(job.trigger, "interval", None)
             if interval is not None and job.next_run_time > now + interval:
                 job.modify(next_run_time=now)
-        # It sleeps by a duration that it worked out with the old time.
+        # It sleeps for a duration computed with the old time.
         self._aps.wakeup()
 
     def start(self) -> None:

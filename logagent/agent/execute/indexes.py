@@ -1,4 +1,5 @@
-"""The index files that go before a directory gets its current name back (`broker.files.index_files` says which)."""
+"""The index files that are removed before a directory gets its current name back (`broker.files.index_files` says
+which)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from logagent.model.planning.plan import Proposal
 
 
 def drop_indexes(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None:
-    """Unlink the `.index` files of the directory that `p` restores, durably (one fsync of it).
+    """Unlink the `.index` files of the directory that `p` restores, durably (one fsync of the directory).
 
-    What is there now decides, not what the plan saw. Done again it does no harm, nor where the restore does not come:
-    a broker that loads the stray makes them anew. Raises NotAsPlanned, BrokerHoldsLogDir, KafkaStorageError or
+    The present files count, not those the plan saw. It is harmless to repeat this, and also if the restore never
+    follows: a broker that loads the stray rebuilds them. Raises NotAsPlanned, BrokerHoldsLogDir, KafkaStorageError or
     ItemFailed.
     """
     with log_dir.acting("removal of index files", p.dir.name):
@@ -27,7 +28,7 @@ def drop_indexes(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None
                 interlock.before()
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=fd)
-            # It stays as old as its records: verdicts ask for a directory's age.
+            # Keep its mtime: verdicts depend on a directory's age.
             os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
             os.fsync(fd)
         finally:

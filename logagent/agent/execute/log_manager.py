@@ -1,22 +1,24 @@
 """What happens to a directory, from its name to its last file: the index of this package.
 
-The mirror of Kafka's `LogManager`, for a broker that is not there to do it itself. In the order in which it happens:
+Mirrors Kafka's `LogManager`, for a broker that is not running to do it itself. In order:
 
-1. `agent.session.plan_delete.async_delete` (or `plan_cleanup`, `plan_prestart`, `cli.commands.restore`) decides which
+1. `agent.planning.plan_delete.async_delete` (or `plan_cleanup`, `plan_prestart`, `cli.commands.restore`) decides which
    directories, and under which names, as a plan;
-2. `LogManager.execute` carries the plan out: one action after the other in a command, one lane per log dir side by side
-   in the daemon (`lanes`);
-3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards anew, then `renames.RenameBatch`:
-   journal, checkpoints, renames, one fsync (`replacements.Replacement` where one directory takes another's place);
+2. `LogManager.execute` carries out the plan: one action after the other in a command, one lane per log dir in parallel
+in the daemon (`lanes`);
+3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards again, then `renames.RenameBatch`:
+journal, checkpoints, renames, one fsync (`replacements.Replacement` where one directory takes another's place);
 4. the queue: the name that ends in `-delete` is the durable entry, and `model.planning.queue` says when it is due;
-5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards anew, then `removals.Remover`: journal, files;
+5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal, files;
 6. after a crash `recovery` settles what is open in the journal by looking at the disk.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -29,7 +31,7 @@ from logagent.agent.execute.renames import RenameBatch
 from logagent.agent.execute.replacements import Replacement
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.control import WorkControl
+from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.journal import Journal
 from logagent.model.facts import Facts
 from logagent.model.planning.assemble import keep_pairs
@@ -37,18 +39,34 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Execution, Guard, Plan, Proposal
 from logagent.model.records import ActionKind, Outcome, PartitionDir
 
-# A thread that waits for Python's lock between a look and the call after it waits no longer than this (default 5 ms).
+# The longest wait for the GIL between a look and the call after it (Python's default is 5 ms).
 SWITCH_SECONDS = 0.0005
-# Facts older than this are gathered anew before the next directory is removed.
+# Facts older than this are gathered again before the next directory is removed.
 FACTS_VALID_SECONDS = 1.0
+# Garbage is collected between two directories at least this often, where that is possible.
+COLLECT_SECONDS = 60.0
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Disable automatic garbage collection: with 100,000 directories one run takes tenths of a second, stops every
+    thread, and could fall between a look at the broker's lock and the unlink after it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(slots=True)
 class LogManager:
     """Executes plans on open log dirs.
 
-    look: gathers the facts about these directories now; the guards run again on them before each act. longest_seconds:
-    after these all lanes end at the next file (yielded), so that the next cycle sees what fell due meanwhile.
+    look: gathers the current facts about these directories; the guards run on them again before each act.
+    longest_seconds: after this time all lanes stop at the next file (yielded), so that the next cycle sees what has
+    fallen due since.
     """
 
     log_dirs: Mapping[str, OpenLogDir]
@@ -64,19 +82,23 @@ class LogManager:
     def execute(self, plan: Plan) -> Execution:
         """Carry out `plan` in its order: renames in batches per log dir, removals one by one.
 
-        Where `calls` are parallel each log dir has its own part of it, and one that hangs holds up no other. What was
-        under way there ends as failed, and its intent stays open in the journal for `recovery`. Nothing is done at all
-        for a plan that needs approval. Raises JournalError: nothing more is done then, and the next session settles
+        If `calls` are parallel, each log dir has its own part of the plan, and one that hangs delays no other: its
+        current action ends as failed, and the intent stays open in the journal for `recovery`. A plan that needs
+        approval is not carried out at all. Raises JournalError; then nothing more is done, and the next session settles
         what is open.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         if plan.needs_approval is not None:
             return Execution()
+        with _no_collections():
+            return self._carry_out(plan)
+
+    def _carry_out(self, plan: Plan) -> Execution:
         look = partial(self.look, [p.dir for p in plan.actions])
         if self.calls.parallel:
             until = float("inf") if self.longest_seconds is None else self.clock.monotonic() + self.longest_seconds
             control, now = self.control, self.clock.monotonic
-            return side_by_side(plan, look, control, self.log_dirs, self.calls, self._run, lambda: now() >= until)
+            return side_by_side(plan, look, control, self.calls, self._run, lambda: now() >= until)
         lane = Lane(plan.plan_id, look, self.control)
         self._run(lane, plan.actions)
         return lane.execution
@@ -90,8 +112,9 @@ class LogManager:
                 self._rename(lane, source, target, proposals)
 
     def _rename(self, lane: Lane, source: str, target: str, asked: Sequence[Proposal]) -> None:
-        """One batch of renames from the directory `source` to `target` (the same, but for a quarantine directory)."""
-        # Not even a look once it was told to stop: one takes a while on a busy host, and there can be many.
+        """One batch of renames from the directory `source` to `target` (the same one, unless a quarantine directory is
+        involved)."""
+        # No look once it was told to stop: on a busy host a look takes a while, and there can be many.
         facts = None if lane.control.stop() else lane.look()
         if facts is None or lane.control.stop():
             lane.stopped(asked)
@@ -103,7 +126,7 @@ class LogManager:
             lane.refused(refusal, passed)
         if not permitted:
             return
-        # The one of the two that a broker locks: the other is a quarantine directory.
+        # The one that a broker locks: the other is a quarantine directory.
         home = target if facts.log_dirs[source].quarantine else source
         exchanged = permitted[0].makes_room_for is not None
         locked = self.log_dirs[permitted[0].dir.log_dir if exchanged else home]
@@ -116,22 +139,34 @@ class LogManager:
             stop=lane.control.stop,
             facts=facts,
         )
-        lane.execution.results.update(batch.run(permitted))
+        with self.calls.at(locked.path):
+            lane.execution.results.update(batch.run(permitted))
 
     def _delete_logs(self, lane: Lane, proposals: Iterable[Proposal]) -> None:
         """Removals, one directory after the other."""
         remover = Remover(self.log_dirs, self._journal_of(lane), lane.control)
+        # With parallel lanes one of them is always between a look and a call; such runs end after a while.
+        alone = not self.calls.parallel or len(self.log_dirs) == 1
         facts, seen_at = lane.look(), self.clock.monotonic()
-        for p in proposals:
-            if not lane.control.stop() and self.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
-                facts, seen_at = lane.look(), self.clock.monotonic()
-            if lane.control.stop():
-                lane.stopped([p])
-            elif lane.passes(p, facts, self.guards):
-                result = remover.run(p, facts)
-                lane.came_to(p, result)
-                if result.outcome is not Outcome.DONE:
-                    seen_at = float("-inf")
+        collected_at = seen_at
+        try:
+            for p in proposals:
+                if not lane.control.stop() and self.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
+                    remover.settle()  # A look can take a while, or hang.
+                    if alone and self.clock.monotonic() - collected_at > COLLECT_SECONDS:
+                        gc.collect()
+                        collected_at = self.clock.monotonic()
+                    facts, seen_at = lane.look(), self.clock.monotonic()
+                if lane.control.stop():
+                    lane.stopped([p])
+                elif lane.passes(p, facts, self.guards):
+                    with self.calls.at(p.dir.log_dir):
+                        result = remover.run(p, facts)
+                    lane.record_result(p, result)
+                    if result.outcome is not Outcome.DONE:
+                        seen_at = float("-inf")
+        finally:
+            remover.settle()
 
     def _journal_of(self, lane: Lane) -> PlanJournal:
         return PlanJournal(self.journal, self.clock.now_ms, lane.plan_id, self.actor)

@@ -16,7 +16,7 @@ NO_ENTRIES: Mapping[str, tuple[CheckpointEntry, ...]] = {}
 
 @dataclass(frozen=True, slots=True)
 class PlanJournal:
-    """`actor`: who carries the plan out. Every method raises JournalError, and then nothing more may be done."""
+    """`actor`: who carries out the plan. Every method raises JournalError; then nothing more may be done."""
 
     journal: Journal
     now_ms: Callable[[], int]
@@ -31,8 +31,8 @@ class PlanJournal:
         closed_cleanly: bool | None = None,
         facts: Facts | None = None,
     ) -> list[int]:
-        """Make the intents durable; their ids, in order. `entries`: by action id, what leaves the checkpoints; `facts`:
-        those that the guards have just let pass."""
+        """Make the intents durable; returns their ids, in order. `entries`: by action id, the entries removed from the
+        checkpoints; `facts`: those on which the guards have just passed."""
         intents = [
             replace(
                 self._intent(p, entries.get(action_id(p), ())),

@@ -1,15 +1,15 @@
-"""After a crash: intents without an outcome are settled by looking at the disk. Renames are understood, not redone.
+"""After a crash: intents without an outcome are settled by looking at the disk. Renames are not repeated.
 
-One exception: what `restore --replace` displaced bears the stray name of what took its place, if that was cut short
-before its last rename; it gets its own.
+One exception: if `restore --replace` was cut short before its last rename, the displaced directory still has the stray
+name of the one that replaced it; it gets its own name.
 
-Runs first in every session that may act, under the executor lock, so nobody else's work in progress is mistaken for
-a crash. A removal that was interrupted is due again at once (its name still stands in the queue); a rename either
-happened or did not, and the inode says which (never the device: its number can change when the host starts anew). What
-belongs to it is completed: checkpoint entries leave or come back, and temp files of ours go. Whatever cannot be settled
+Runs first in every session that may act, under the executor lock, so no other process's work in progress is mistaken
+for a crash. A removal that was interrupted is due again at once (its name is still in the queue); a rename either
+happened or did not, and the inode shows which (never the device: its number can change at a reboot). The rest of the
+action is completed: checkpoint entries are removed or put back, and our temp files are deleted. What cannot be settled
 now stays open for the next session: the log dir is offline, a checkpoint cannot be written, or the directory is under
-neither name and this may be another disk (it has no `meta.properties`, as an empty mount point, or the directory lies
-in another log dir: two disks changed places).
+neither name and this may be another disk (without `meta.properties`, like an empty mount point, or the directory is in
+another log dir because two disks were swapped).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
-from logagent.agent.execute.checkpoints import edit_checkpoints
-from logagent.broker.files.checkpoints import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
+from logagent.agent.execute.checkpoint_entries import edit_checkpoints
+from logagent.agent.execute.entries_back import fitting
+from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.process.lock import look
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.state.journal import CheckpointEntry, Entry, Journal
+from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 
 
@@ -38,7 +39,7 @@ def recover(
     *,
     quarantine: Collection[str] = (),
 ) -> list[Entry]:
-    """Settle every unsettled intent on an open log dir; those elsewhere (offline now) stay as they are.
+    """Settle every unsettled intent on an open log dir; those on offline log dirs stay open.
 
     `quarantine`: those of `log_dirs` that are quarantine directories, which have no `meta.properties`. Returns the
     settled entries, as they were. Raises JournalError.
@@ -61,7 +62,7 @@ def recover(
 def _seen_at(
     unsettled: Sequence[Entry], log_dirs: Mapping[str, OpenLogDir], calls: DiskCalls
 ) -> dict[int, frozenset[str]]:
-    """By id of the entry all the log dirs in which its directory stands now, under either of its names."""
+    """By entry id, all the log dirs that contain its directory now, under either of its names."""
 
     def look_for(log_dir: OpenLogDir) -> set[int]:
         with log_dir.acting("look"):
@@ -83,7 +84,7 @@ def _recover_one(
     now_ms: int,
     stop: Stop,
 ) -> list[Entry]:
-    """What concerns the log dir `path`; nothing more once `stop()` is true."""
+    """Settle what concerns the log dir `path`; does nothing more once `stop()` is true."""
     settled: list[Entry] = []
     outcomes: list[tuple[int, Outcome, str | None]] = []
     for entry in unsettled:
@@ -107,7 +108,8 @@ def _recover_one(
 def _may_be_elsewhere(
     seen_at: frozenset[str], here: AbstractSet[str], dirs: Sequence[OpenLogDir], quarantine: frozenset[str]
 ) -> bool:
-    """Whether a directory that is under neither name need not be gone: its disk may be mounted elsewhere, or not."""
+    """Whether a directory found under neither name may still exist: its disk may be mounted elsewhere, or not at
+    all."""
     if seen_at & here:
         return False
     return bool(seen_at) or not all(d.path in quarantine or _is_formatted(d) for d in dirs)
@@ -137,7 +139,7 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
         away.fsync()
         home.fsync()
         if intent.action is ActionKind.RESTORE:
-            _edit(home, stop, put=intent.checkpoint_entries)
+            _edit(home, stop, put=_still_fitting(home, intent.new_name, intent))
         else:
             _edit(home, stop, drop=_left_behind(home, intent.checkpoint_entries))
         return Outcome.DONE, None
@@ -145,14 +147,14 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
         if intent.action is ActionKind.RESTORE:
             _edit(home, stop)
         else:
-            _edit(home, stop, put=intent.checkpoint_entries)
+            _edit(home, stop, put=_still_fitting(home, intent.name, intent))
         return Outcome.SKIPPED, "interrupted before the rename"
-    return Outcome.FAILED, "interrupted, and the directory stands under neither name now"
+    return Outcome.FAILED, "interrupted, and the directory now has neither name"
 
 
 def _name_displaced(entry: Entry, log_dirs: Mapping[str, OpenLogDir], stop: Stop) -> None:
-    """The last rename of a `restore --replace` that was cut short between its two. Raises BrokerHoldsLogDir where a
-    broker came first: then it waits (both are where they should be, under a name that is good)."""
+    """Do the last rename of a `restore --replace` that was cut short between its two. Raises BrokerHoldsLogDir if a
+    broker came first; then it waits (both directories are in place, under valid names)."""
     intent = entry.intent
     if intent.through is None or intent.new_name is None:
         return
@@ -174,10 +176,17 @@ def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
     return (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode)
 
 
-def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> list[CheckpointEntry]:
-    """Recovery points that go after a rename and are as they were before it (the other entries went before it).
+def _still_fitting(log_dir: OpenLogDir, name: str | None, intent: Intent) -> tuple[CheckpointEntry, ...]:
+    """The entries of an intent that may be put back. The intent may be weeks old: a broker may have served the
+    directory since, or created another incarnation of the partition that got the same inode."""
+    here = Identity(log_dir.identity.device, intent.identity.inode)
+    return fitting(log_dir, name or "", here, intent.topic_id, intent.checkpoint_entries, served=True)
 
-    Another offset is that of a broker which made the partition anew since then.
+
+def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> list[CheckpointEntry]:
+    """Recovery points to remove after a rename, if unchanged since (the other entries were removed before it).
+
+    A different offset belongs to a partition that a broker has created since then.
     """
     with log_dir.acting("read", RECOVERY_POINT):
         standing = read_checkpoint(log_dir.fd, RECOVERY_POINT) or {}
@@ -188,10 +197,10 @@ def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> lis
 def _edit(
     log_dir: OpenLogDir, stop: Stop, *, drop: Sequence[CheckpointEntry] = (), put: Sequence[CheckpointEntry] = ()
 ) -> None:
-    """Take entries out of the checkpoints or put them (back) where no newer one stands; our temp files go.
+    """Remove entries from the checkpoints, or put them (back) where there is no newer one; delete our temp files.
 
-    While a broker holds the log dir its own checkpoints are the truth and nothing is written. Raises BrokerHoldsLogDir
-    where that cannot be told.
+    While a broker holds the log dir its own checkpoints are authoritative and nothing is written. Raises
+    BrokerHoldsLogDir if that is unknown.
     """
     interlock = StoppableInterlock(log_dir.fd, log_dir.path, stop)
     try:

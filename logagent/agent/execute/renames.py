@@ -1,15 +1,16 @@
-"""Batches of renames in one log dir: mark, quarantine, restore. The mirror of `LogManager.asyncDelete`.
+"""Batches of renames in one log dir: mark, quarantine, restore. Mirrors `LogManager.asyncDelete`.
 
 Order, for crash safety (each step is idempotent, and `agent.recovery` settles what a kill leaves in between):
 
-1. the journal knows every intent, with the checkpoint entries that are about to go;
-2. `log-start-offset` and cleaner entries leave their checkpoints *before* the rename: a stale log start offset above
-   a new incarnation's end would make the broker drop its segments (Kafka writes it after; nobody can interrupt it);
-3. the renames (of what comes back: after its `.index` files went, see `indexes`), each after a look at the broker's
-   lock and with another one behind it;
+1. the journal gets every intent, with the checkpoint entries that are about to be removed;
+2. `log-start-offset` and cleaner entries are removed from their checkpoints *before* the rename: a stale log start
+offset above a new incarnation's end would make the broker drop its segments (Kafka writes it afterwards; nobody can
+interrupt it);
+3. the renames (of a restored directory: after its `.index` files were removed, see `indexes`), each with a look at the
+broker's lock before and after it;
 4. one fsync of the log dir for the batch (deviation: Kafka fsyncs after each rename);
-5. the recovery-point entries go, entries of renames that did not happen (and of restored dirs) come back;
-6. the journal learns what came of each.
+5. the recovery-point entries are removed; entries of renames that did not happen (and of restored dirs) are put back;
+6. the journal gets the outcome of each.
 """
 
 from __future__ import annotations
@@ -20,22 +21,28 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from logagent.agent.execute.checkpoints import ENTRY_FILES, edit_checkpoints, entries_to_drop
+from logagent.agent.execute.checkpoint_entries import ENTRY_FILES, edit_checkpoints, entries_to_drop
+from logagent.agent.execute.entries_back import saved_entries, stale_entries
 from logagent.agent.execute.indexes import drop_indexes
 from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.broker.files.checkpoints import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
+from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.broker.files.partition_metadata import read_topic_id
 from logagent.broker.process.lock import Interlock, look
-from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError, NotAsPlanned, UnreadableError
+from logagent.errors import (
+    BrokerHoldsLogDir,
+    KafkaStorageError,
+    LogAgentError,
+    NotAsPlanned,
+    UnreadableError,
+)
 from logagent.host.log_dir.calls import Stop
+from logagent.host.log_dir.changed import CLEAN_SHUTDOWN
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import CheckpointEntry
 from logagent.model.facts import Facts
-from logagent.model.naming.names import classify
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
-from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Outcome, PartitionDir
 
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
 
@@ -45,12 +52,12 @@ Entries = Mapping[str, tuple[CheckpointEntry, ...]]
 
 @dataclass(slots=True)
 class RenameBatch:
-    """One batch of one log dir, whose lock and checkpoints count.
+    """One batch for one log dir, whose lock and checkpoints count.
 
     `run` never raises for a single directory; JournalError stops everything.
 
-    `source` and `target` are where the directories lie and go to: the log dir itself, but for a quarantine directory
-    (brokers before 3.6.1) or the way back from there. `facts`: what every guard has just let pass.
+    `source` and `target` are where the directories are and where they go: the log dir itself, except to a quarantine
+    directory (brokers before 3.6.1) or back from there. `facts`: those on which every guard has just passed.
     """
 
     log_dir: OpenLogDir
@@ -61,7 +68,7 @@ class RenameBatch:
     stop: Stop
     facts: Facts
     results: dict[str, ActionResult] = field(default_factory=dict)
-    # Action ids of which only the disk knows whether they happened: they stay open in the journal, for `recovery`.
+    # Ids of actions that may or may not have happened: they stay open in the journal, for `recovery`.
     uncertain: set[str] = field(default_factory=set)
 
     def run(self, proposals: Sequence[Proposal]) -> dict[str, ActionResult]:
@@ -86,19 +93,19 @@ class RenameBatch:
     # Checkpoints
 
     def _checkpoint_entries(self, proposals: Sequence[Proposal]) -> Entries:
-        """By action id: for what goes, its entries in this log dir now; for what comes back, those it had."""
+        """By action id: the current entries in this log dir of what is removed, and the former ones of what is
+        restored."""
         found = entries_to_drop(self.log_dir, proposals)
         for p in proposals:
             if p.action is ActionKind.RESTORE:
-                saved = self.journal.journal.saved_checkpoint_entries(p.dir.log_dir, p.dir.name, p.dir.identity)
-                found[action_id(p)] = saved
+                found[action_id(p)] = saved_entries(self.journal.journal, self.source, p.dir)
         return found
 
     def _settle_checkpoints(self, proposals: Sequence[Proposal], entries: Entries) -> None:
         """Bring the checkpoints in line with what was renamed.
 
-        Two edits, because they differ in weight: a stale recovery point does no harm, but without its log start offset
-        a partition shows records again that were deleted from it.
+        Two edits, because they differ in importance: a stale recovery point is harmless, but without its log start
+        offset a partition shows deleted records again.
         """
         drop: list[CheckpointEntry] = []
         put: dict[str, tuple[CheckpointEntry, ...]] = {}
@@ -128,16 +135,16 @@ class RenameBatch:
             for p in proposals:
                 if action_id(p) in put:
                     self.results[action_id(p)] = _not_put_back(self._result(p), put[action_id(p)], e)
-            # With a broker there its own checkpoints are the truth from now on; nothing is left to recover. (The
-            # interlock also stops where it cannot tell; then there is.)
+            # If a broker holds the lock its own checkpoints are authoritative from now on; nothing is left to recover.
+            # (The interlock also stops if it cannot tell; then something is.)
             if not look(self.log_dir.fd).held:
                 self.uncertain.update(put)
 
     def _drop_before_rename(self, proposals: Sequence[Proposal], entries: Entries) -> bool:
-        """Take out what must not outlive the rename; False (and a result for each) where that did not work."""
+        """Remove the entries that must not outlive the rename; False (and a result for each) if that failed."""
         going = [e for p in proposals if p.action is not ActionKind.RESTORE for e in entries.get(action_id(p), ())]
-        going += self._stale(proposals)
         try:
+            going += stale_entries(self.journal.journal, self.log_dir, self.source, proposals)
             edit_checkpoints(self.log_dir, self.interlock, drop=going, put=[], files=_BEFORE_RENAME)
         except BrokerHoldsLogDir as e:
             outcome, error = Outcome.YIELDED, str(e)
@@ -149,21 +156,6 @@ class RenameBatch:
             self.results[action_id(p)] = ActionResult(outcome, error)
         return False
 
-    def _stale(self, proposals: Sequence[Proposal]) -> list[CheckpointEntry]:
-        """What stands for partitions that come back, and whose own entries the journal knows: as nothing is current
-        under those names it is of an incarnation that is gone, and above the end of this one it would be the end of
-        its segments."""
-        return [
-            CheckpointEntry(file, p.full_topic, p.dir.partition, 0)
-            for p in proposals
-            if p.action is ActionKind.RESTORE
-            and p.full_topic is not None
-            and p.dir.partition is not None
-            and classify(p.new_name or "").kind is Kind.CURRENT
-            and self.journal.journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity) is not None
-            for file in _BEFORE_RENAME
-        ]
-
     # Renames
 
     def _rename_all(self, proposals: Sequence[Proposal]) -> None:
@@ -171,7 +163,7 @@ class RenameBatch:
         renamed = False
         for p in proposals:
             if ended is None and self.stop():
-                ended = ActionResult(Outcome.SKIPPED, "stopped before its turn")
+                ended = ActionResult(Outcome.SKIPPED, "stopped before it was reached")
             if ended is not None:
                 self.results[action_id(p)] = ended
                 continue
@@ -182,7 +174,7 @@ class RenameBatch:
             self._fsync(proposals)
 
     def _rename(self, p: Proposal) -> tuple[ActionResult, ActionResult | None]:
-        """The result of this one, and what ends the batch (None: go on)."""
+        """The result of this one, and the result that ends the batch (None: go on)."""
         assert p.new_name is not None
         try:
             if p.action is ActionKind.RESTORE:
@@ -215,13 +207,13 @@ class RenameBatch:
             for p in proposals:
                 if self._result(p).outcome is Outcome.DONE:
                     self.uncertain.add(action_id(p))
-                    self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not durably: {e}")
+                    self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not safely on disk: {e}")
 
 
 def same_topic_id(d: PartitionDir, fd: int) -> None:
     """Raises NotAsPlanned unless the directory `fd` has the topic id that was judged.
 
-    The id of an inventory is one that was remembered: `partition.metadata` edited in place changes no directory time.
+    The inventory's id may be out of date: editing `partition.metadata` in place does not change the directory's mtime.
     """
     try:
         topic_id = read_topic_id(fd)
@@ -229,7 +221,7 @@ def same_topic_id(d: PartitionDir, fd: int) -> None:
         raise NotAsPlanned(f"{d.log_dir}/{d.name}: {e}") from e
     if topic_id != d.topic_id:
         raise NotAsPlanned(
-            f"{d.log_dir}/{d.name} has the topic id {topic_id} now, judged was {d.topic_id}",
+            f"{d.log_dir}/{d.name} has the topic id {topic_id} now, but it was judged with {d.topic_id}",
             hint="something edits partition.metadata there; look again and make a new plan",
         )
 
@@ -243,7 +235,7 @@ def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], erro
 
 
 def closed_cleanly(log_dir: OpenLogDir) -> bool:
-    """Whether the broker's last stop was a clean one (`LogLoader.CleanShutdownFile`; Kafka removes it at its start)."""
+    """Whether the broker's last stop was clean (`LogLoader.CleanShutdownFile`; Kafka removes it at its start)."""
     with log_dir.acting("look", CLEAN_SHUTDOWN):
         try:
             os.stat(CLEAN_SHUTDOWN, dir_fd=log_dir.fd, follow_symlinks=False)

@@ -1,8 +1,8 @@
-"""`restore --replace` of one partition: what stands under the name and what comes back change places.
+"""`restore --replace` of one partition: the current directory and the restored one are exchanged.
 
-One exchange, so that the partition is current at every moment, whoever is killed and whichever broker comes; then one
-rename from stray name to stray name, so that the name which was asked for no longer leads to what was displaced. If
-that last one does not happen, its intent stays open in the journal, and `recovery` finishes it.
+One exchange, so that the partition is current at every moment, whatever is killed and whichever broker starts; then one
+rename from stray name to stray name, so that the restored directory's old name no longer leads to the displaced one. If
+that rename does not happen, its intent stays open in the journal, and `recovery` finishes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from logagent.agent.execute.indexes import drop_indexes
 from logagent.agent.execute.renames import RenameBatch, same_topic_id
 from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
-from logagent.host.log_dir.exchange import Place, exchange
+from logagent.host.log_dir.rename_exchange import Place, exchange
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
 from logagent.model.records import Outcome
 
@@ -21,14 +21,14 @@ from logagent.model.records import Outcome
 class Replacement(RenameBatch):
     """A batch of exactly two: what is displaced, and what comes back.
 
-    `log_dir` is where the partition is current, `source` where the one that comes back lies, `target` where the
-    displaced one goes.
+    `log_dir` is where the partition is current, `source` where the one to restore is, `target` where the displaced one
+    goes.
     """
 
     def _rename_all(self, proposals: Sequence[Proposal]) -> None:
         displaced, back = proposals
         if self.stop():
-            self._both(proposals, ActionResult(Outcome.SKIPPED, "stopped before its turn"))
+            self._both(proposals, ActionResult(Outcome.SKIPPED, "stopped before it was reached"))
             return
         try:
             drop_indexes(self.source, back, self.interlock)
@@ -58,7 +58,7 @@ class Replacement(RenameBatch):
             self.interlock.expire()
             self.source.rename(back.dir.name, displaced.new_name, displaced.dir.identity, self.interlock, self.target)
         except LogAgentError as e:
-            where = f"it is set aside as {self.source.path}/{back.dir.name} now, and gets its own name later"
+            where = f"it is set aside as {self.source.path}/{back.dir.name} now and gets its own name later"
             outcome = Outcome.YIELDED if isinstance(e, BrokerHoldsLogDir) else Outcome.FAILED
             self.results[action_id(displaced)] = ActionResult(outcome, f"{where}: {e}")
             self.uncertain.add(action_id(displaced))

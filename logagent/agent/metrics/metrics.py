@@ -1,7 +1,8 @@
-"""What the daemon tells Prometheus, over HTTP and as a textfile: the summaries of its ticks, in `metric_names.METRICS`.
+"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as
+`metric_names.METRICS`.
 
-A registry of its own: nothing that a library registers by the way appears. One scrape sees every summary whole (a log
-dir that left is gone from the next scrape on), and before the first tick there is no figure rather than a zero.
+They use a separate registry, so that nothing registered by a library appears. A scrape sees each summary as a whole (a
+removed log dir disappears with the next scrape), and before the first tick a figure is missing rather than zero.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from prometheus_client.registry import Collector
 
 from logagent import __version__
 from logagent.agent.metrics.metric_names import METRICS
-from logagent.host.brokers.process import BrokerProcess
+from logagent.host.brokers.broker_process import BrokerProcess
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import ActionKind, Health, Outcome
-from logagent.model.summary import CycleSummary, HealthSummary, PublishSummary
 
 _LEDGER_TOTALS = ("size", "used", "free")
 _BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -34,10 +35,10 @@ Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
 class Metrics(Collector):
-    """Collects what the loops observed. Every method may be called from any thread; none does I/O but `write_textfile`.
+    """Collects what the loops observed. Every method may be called from any thread; only `write_textfile` does I/O.
 
-    Counters count since the daemon started, as Prometheus expects; those whose labels are known beforehand start at 0,
-    so that the first event is seen as an increase.
+    Counters count since the daemon started, as Prometheus expects; those whose labels are known in advance start at 0,
+    so that the first event shows as an increase.
     """
 
     def __init__(self, version: str = __version__) -> None:
@@ -57,13 +58,13 @@ class Metrics(Collector):
         self._add("logagent_freed_bytes_total", 0)
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
-        # Its usual names would collide with the node exporter's own where a textfile is collected.
+        # Its usual names would collide with the node exporter's own if it collects our textfile.
         ProcessCollector(namespace="logagent", registry=self.registry)
 
     # What is observed
 
     def observe_cycle(self, s: CycleSummary) -> None:
-        """A cycle ended. One that ended early changes only what it knows."""
+        """A cycle ended. One that ended early changes only the figures it has."""
         with self._mutex:
             self._cycle(s)
             self._done(s)
@@ -115,6 +116,7 @@ class Metrics(Collector):
         self._replace("logagent_log_dir_bytes", kinds)
         self._replace("logagent_log_dir_directories", s.directories)
         self._replace("logagent_orphan_directories", {key: count for key, (count, _) in s.orphans.items()})
+        self._replace("logagent_log_dir_reclaimable_bytes", s.reclaimable)
         self._replace("logagent_orphan_bytes", {key: size for key, (_, size) in s.orphans.items()})
 
     def _plan(self, s: CycleSummary) -> None:
@@ -156,8 +158,18 @@ class Metrics(Collector):
             self._replace("logagent_publish_last_sent_timestamp_seconds", {_NONE: _seconds(s.last_sent_ms)})
             self._set("logagent_publish_last_attempt_seconds", s.seconds)
 
+    def observe_orders(self, s: OrdersSummary) -> None:
+        """A look for orders ended. A failed one says nothing about pending orders."""
+        with self._mutex:
+            self._set("logagent_orders_failed", s.error is not None)
+            if s.error is None:
+                self._set("logagent_orders_last_read_timestamp_seconds", s.at_ms / 1000)
+                self._set("logagent_orders_standing", s.standing)
+                self._set("logagent_orders_ignored_files", s.ignored)
+                self._replace("logagent_orders_partitions", {(result,): n for result, n in s.results.items()})
+
     def observe_brokers(self, brokers: Iterable[BrokerProcess]) -> None:
-        """The processes that hold log dirs now; none while the broker is stopped."""
+        """The processes that hold log dirs now; empty while the broker is stopped."""
         found = {(str(b.pid),): b for b in brokers}
         with self._mutex:
             self._set("logagent_broker_processes", len(found))
@@ -174,7 +186,7 @@ class Metrics(Collector):
     # What is told
 
     def collect(self) -> Iterator[Family]:
-        """For the registry: everything, from one moment."""
+        """For the registry: all figures, from one moment."""
         with self._mutex:
             samples = {name: dict(found) for name, found in self._samples.items()}
             durations = {job: list(counts) for job, counts in self._durations.items()}
@@ -195,13 +207,13 @@ class Metrics(Collector):
         return generate_latest(self.registry)
 
     def write_textfile(self, path: str) -> None:
-        """Write them for the node exporter's textfile collector: whole, or not at all; readable by everybody, for that
-        exporter runs as somebody else. Raises OSError."""
-        # Another suffix than .prom: the collector reads nothing else.
+        """Write the metrics for the node exporter's textfile collector, completely or not at all; readable by
+        everybody, because that exporter runs as another user. Raises OSError."""
+        # The suffix is not .prom because the collector reads only that.
         part = f"{path}.tmp"
         with self._writing:
             try:
-                # Made by us: whatever stands there (a FIFO would hang whoever opens it) goes.
+                # We create it ourselves: anything already there (opening a FIFO would hang) is removed.
                 with suppress(FileNotFoundError):
                     os.unlink(part)
                 with open(part, "xb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
@@ -221,7 +233,7 @@ class Metrics(Collector):
         self._samples[name][key] = self._samples[name].get(key, 0) + value
 
     def _replace(self, name: str, found: Mapping[Any, float | None]) -> None:
-        """All samples of a metric, by label values; without a value there is none."""
+        """Replace all samples of a metric, by label values; None means no sample."""
         told = {tuple(map(_text, labels)): value for labels, value in found.items() if value is not None}
         self._samples[name] = told
 

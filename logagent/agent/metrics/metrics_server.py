@@ -1,8 +1,8 @@
 """The HTTP side of the metrics: prometheus-client's WSGI application, served by a thread that can be stopped.
 
-It answers `/metrics` and nothing else, has no secrets, and changes nothing. Anybody who may connect may read it, so it
-listens on loopback unless an operator names another address: that is allowed (a Prometheus elsewhere has to come in
-somehow), and the daemon says so once.
+It answers `/metrics` and nothing else, has no secrets, and changes nothing. Anybody who can connect can read it, so it
+listens on loopback unless an operator names another address: that is allowed (for a Prometheus on another host), and
+the daemon logs it once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from logagent.agent.metrics.metrics import Metrics
 from logagent.errors import LogAgentError
 
-# A client that connects and says nothing is dropped after so long, or sooner for others: only so many are listened to.
+# A client that connects and sends nothing is dropped after this time, or sooner if more than this many are connected.
 _CLIENT_SECONDS = 10.0
 _MOST_CLIENTS = 32
 _SHORTAGE_SECONDS = 0.2
@@ -38,7 +38,8 @@ def split_listen(listen: str) -> tuple[str, int]:
 
 
 def is_loopback(listen: str) -> bool:
-    """Whether only this host can connect there. A name other than `localhost` is not looked up: it counts as no."""
+    """Whether only this host can connect there. A name other than `localhost` is not resolved and counts as not
+    loopback."""
     host, _ = split_listen(listen)
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -47,10 +48,10 @@ def is_loopback(listen: str) -> bool:
 
 
 class MetricsServer:
-    """Serves `metrics` on `listen` from when it is made until `close`.
+    """Serves `metrics` on `listen` from construction until `close`.
 
-    `address` is where it listens, with the port that was found where 0 was asked for. Raises LogAgentError where it
-    cannot listen there; that is no reason to end a daemon that deletes and watches, so the caller goes on without.
+    `address` is where it listens, with the actual port if 0 was requested. Raises LogAgentError if it cannot listen
+    there; that is not a reason to end a daemon that deletes and watches, so the caller goes on without it.
     """
 
     def __init__(self, metrics: Metrics, listen: str) -> None:
@@ -60,7 +61,7 @@ class MetricsServer:
             self._server = _server_class(family)((str(where[0]), port), _Handler)
         except OSError as e:
             raise LogAgentError(
-                f"metrics cannot be served on {listen}: {e.strerror or e}",
+                f"cannot serve metrics on {listen}: {e.strerror or e}",
                 hint="choose another metrics.listen (it may be taken by another daemon on this host)",
             ) from e
         self._server.set_app(_only_metrics(make_wsgi_app(metrics.registry)))
@@ -70,7 +71,7 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening. Requests that are being answered end on their own."""
+        """Stop listening. Requests being answered finish on their own."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -91,14 +92,14 @@ def _only_metrics(app: Any) -> App:
 
 
 class _Server(ThreadingWSGIServer):
-    """A thread per connection, `_MOST_CLIENTS` at most. One more takes the place of the oldest, which is dropped: any
-    local user can hold connections open, but a scrape is over in milliseconds and is never the oldest for long."""
+    """A thread per connection, at most `_MOST_CLIENTS`. One more replaces the oldest, which is dropped: any local user
+    can hold connections open, but a scrape takes milliseconds and is never the oldest for long."""
 
-    # Connections that the kernel completes before we come to accept them; further ones wait for seconds.
+    # Connections that the kernel completes before we accept them; further ones wait for seconds.
     request_queue_size = 4 * _MOST_CLIENTS
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
-        # In the order in which they came; a socket in here is not closed yet.
+        # In order of arrival; a socket in here is not closed yet.
         self._open: dict[socket.socket, None] = {}
         self._mutex = threading.Lock()
         super().__init__(address, handler)
@@ -108,12 +109,12 @@ class _Server(ThreadingWSGIServer):
             return super().get_request()
         except OSError as e:
             if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-                # Whoever waits is still there at once.
+                # The pending connection makes `accept` return at once again.
                 time.sleep(_SHORTAGE_SECONDS)
             raise
 
     def server_bind(self) -> None:
-        """As HTTPServer's, without asking a name server for our own name: it may not answer for minutes."""
+        """As in HTTPServer, without asking a name server for our own name: it may take minutes to answer."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
@@ -123,7 +124,7 @@ class _Server(ThreadingWSGIServer):
             if len(self._open) >= _MOST_CLIENTS:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
-                # Its thread reads the end, and closes it.
+                # Its thread reads end of file and closes it.
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)
             self._open[request] = None
@@ -135,7 +136,7 @@ class _Server(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no event; anything else is a bug, and must be seen."""
+        """A client that goes away is not logged; anything else is a bug and must be."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -148,4 +149,4 @@ class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are no events."""
+        """Requests are not logged."""

@@ -1,42 +1,40 @@
-"""Orders between store and host: what the daemon holds for its lifetime, and `prestart` for a moment.
+"""Orders between store and host: held by the daemon for its lifetime, and briefly by `prestart`.
 
-`receive` and `send` touch the store and belong to the loop that may hang with it; `obey` acts on a session, under the
-executor lock, and asks the store only whether an order still stands, never for longer than a few seconds.
+`receive` and `send` access the store and run in the loop that may hang with it; `obey` acts on a session, under the
+executor lock, and asks the store only whether an order still stands, for a few seconds at most.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from logagent import __version__
 from logagent.agent.clock import Clock
-from logagent.agent.orders.inbox import Inbox, Standing, Unreadable
-from logagent.agent.orders.memory import LIMIT, NAME, SEEN_NAME, OrderMemory, replace_file
-from logagent.agent.orders.obey import IDENTITY, RESTORED, Obedience, key_of, refuse_all
+from logagent.agent.orders.halting import Halted, bounded
+from logagent.agent.orders.inbox import Inbox, StoredOrder, Unreadable
+from logagent.agent.orders.memory import NAME, NodeKey, OrderMemory
+from logagent.agent.orders.order_execution import OrderExecution
+from logagent.agent.orders.results import key_of, refuse_all
+from logagent.agent.orders.seen import SeenOrders
 from logagent.agent.session.session import Session
-from logagent.errors import LogAgentError, ServiceUnreachable
-from logagent.files.safe_open import read_regular
+from logagent.errors import LogAgentError
+from logagent.model.daemon_summary import OrdersSummary
 from logagent.model.facts import Facts
 from logagent.settings import Settings
 from logagent.store.control import Control
-from logagent.store.deletion import SUCCESSES, Answer, Order, Result
-from logagent.store.orders import decode, encode, instant, moment, write_answer
-from logagent.store.signing import NotSigned, public_key
-from logagent.store.tree import check_store
+from logagent.store.deletion import Answer, Order, Result
+from logagent.store.orders import decode, write_answer
+from logagent.store.shared import check_store
+from logagent.store.signing import public_key
 
-T = TypeVar("T")
 STANDS_SECONDS = 5.0
-STANDS_ANEW_SECONDS = 1.0
-SEEN_LASTS_SECONDS = 600.0
-_FINAL_GUARDS = (IDENTITY, RESTORED)
+STANDS_IN_PRESTART_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -48,74 +46,70 @@ class OrderBox:
     clock: Clock
     cluster_id: str
     node_id: int
-    standing: list[Standing] = field(default_factory=list)
+    standing: list[StoredOrder] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     inbox: Inbox = field(init=False)
     _sent: set[tuple[str, int]] = field(default_factory=set)
     _known_epoch: int = 0
-    _seen: tuple[str, ...] | None = None
+    _seen: SeenOrders = field(init=False)
+    _stood_first: str | None = None
     _recalled: bool = False
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         assert self.settings.publish.store is not None
         keys = tuple(public_key(text) for text in self.settings.orders.keys)
-        control = Control(Path(self.settings.publish.store), self.cluster_id)
+        control = Control(self.settings.publish.store, self.cluster_id)
         self.inbox = Inbox(control, self.node_id, keys, self.settings.orders.accept)
+        self._seen = SeenOrders(self.state_dir, self.inbox)
 
     def receive(self) -> bool:
-        """Read what stands in the store; whether there is anything to obey or answer. Raises ServiceUnreachable."""
+        """Read the orders in the store; whether there is anything to obey or answer. Raises ServiceUnreachable."""
         assert self.settings.publish.store is not None
         check_store(self.settings.publish.store)
         standing, unreadable = self.inbox.poll(self._known_epoch, self._now())
         with self._mutex:
             self.standing, self.unreadable = standing, unreadable
-        self._note_seen([s.order for s in standing if s.refused is None])
+            if self._stood_first is None:
+                self._stood_first = max((s.order.order_id for s in standing), default="")
+        self._seen.note([s.order for s in standing if s.refused is None])
         return self.has_work()
 
     def standing_ids(self) -> frozenset[str]:
-        """The order files that stand, whether they are obeyed or refused."""
+        """The ids of the order files in the store, whether obeyed or refused."""
         with self._mutex:
             return frozenset([s.order.order_id for s in self.standing] + [u.order_id for u in self.unreadable])
 
+    def summary(self) -> OrdersSummary:
+        """The orders that stand, and their progress. Raises JournalError."""
+        memory, ids = OrderMemory.load(self.state_dir, self.clock.now_ms()), self.standing_ids()
+        said = (r["result"] for i in ids if i in memory.answers for r in memory.answers[i].get("results", ()))
+        return OrdersSummary(self.clock.now_ms(), len(ids), Counter(said), self.inbox.ignored.count)
+
     def has_work(self) -> bool:
-        """Whether something stands that was not settled yet, as far as the memory says."""
+        """Whether an order stands that is not settled according to the memory, or a new memory has yet to record what
+        stood before it."""
         memory = OrderMemory.load(self.state_dir, self.clock.now_ms())
+        if memory.born_above is None:
+            return True
         with self._mutex:
             unknown = any(u.order_id not in memory.answers for u in self.unreadable)
-            return unknown or any(not self._is_settled(memory, s) for s in self.standing)
-
-    def _note_seen(self, orders: list[Order]) -> None:
-        """For `prestart`, which may not have the time to read the store."""
-        ids = tuple(order.order_id for order in orders)
-        path = Path(self.state_dir, SEEN_NAME)
-        if ids == self._seen and path.exists():
-            os.utime(path)
-        elif ids or self._seen or path.exists():
-            content = [base64.b64encode(encode(order)).decode() for order in orders]
-            replace_file(Path(self.state_dir), SEEN_NAME, json.dumps(content).encode())
-        self._seen = ids
+            return unknown or any(not memory.is_settled(s.order, refused=s.refused is not None) for s in self.standing)
 
     def recall(self) -> bool:
-        """Take the orders that a daemon saw standing at most 10 minutes ago; whether there are such."""
-        path = Path(self.state_dir, SEEN_NAME)
-        try:
-            if not -5 <= self.clock.now_ms() / 1000 - path.stat().st_mtime <= SEEN_LASTS_SECONDS:
-                return False
-            orders = [decode(Order, base64.b64decode(text)) for text in json.loads(read_regular(path, LIMIT))]
-        except (OSError, ValueError, TypeError, LogAgentError):
-            return False
+        """Take the orders that a daemon saw standing at most 10 minutes ago; whether there are any."""
         now = self._now()
-        self.standing = [Standing(order, self.inbox.refusal(order, now)) for order in orders]
+        orders = self._seen.recall(now.timestamp())
+        self.standing = [StoredOrder(order, self.inbox.refusal(order, now)) for order in orders]
         self._recalled = True
         return bool(self.standing)
 
     def send(self) -> None:
-        """Publish the answers that are not there yet. Raises ServiceUnreachable."""
+        """Publish the answers that are not in the store yet. Raises ServiceUnreachable."""
         try:
             memory = OrderMemory.load(self.state_dir, self.clock.now_ms())
         except LogAgentError:
-            return  # `obey` says it
+            return  # `obey` reports it
         self._known_epoch = max(self._known_epoch, memory.highest_epoch)
         for order_id, raw in sorted(memory.answers.items()):
             if (order_id, raw["seq"]) not in self._sent:
@@ -124,146 +118,82 @@ class OrderBox:
 
     def obey(
         self, session: Session, facts: Facts, stop: Callable[[], bool], *, renames_only: bool = False
-    ) -> list[Obedience]:
-        """Obey what stands, newest order first, and remember the answers; what was done, by order.
+    ) -> list[OrderExecution]:
+        """Obey the orders that stand, newest first, and remember the answers; returns what was done, by order.
 
-        Raises JournalError where it cannot be remembered: then nothing (more) is done.
+        Raises JournalError if that cannot be remembered: then nothing (more) is done.
         """
         with self._mutex:
             standing, unreadable = list(self.standing), list(self.unreadable)
         memory = OrderMemory.load(self.state_dir, self.clock.now_ms())
         memory.highest_epoch = max(memory.highest_epoch, self.inbox.highest_epoch, self._known_epoch)
+        if memory.born_above is None:
+            memory.born_above = self._stood_first
         memory.save(self.state_dir)
         for unknown in unreadable:
             if unknown.order_id not in memory.answers:
-                self._answer_unreadable(memory, unknown)
+                memory.remember_unreadable(unknown.order_id, self._node, unknown.why, self._now())
                 memory.save(self.state_dir)
-        obeyed: list[Obedience] = []
+        obeyed: list[OrderExecution] = []
         handled: set[tuple[str, str]] = set()
         for s in standing:
             keys = {(s.order.action, key_of(replace(p, directory=None))) for p in s.order.partitions}
-            if self._is_settled(memory, s) or keys <= handled:
+            if memory.is_settled(s.order, refused=s.refused is not None) or keys <= handled:
                 handled |= keys
                 continue
             handled |= keys
             done = self._obey_one(memory, s, session, facts, stop, renames_only)
             memory.save(self.state_dir)
             if any(o.execution is not None for o in done):
-                # What this order took counts against the limits of the next one.
+                # What this order removed counts against the limits of the next one.
                 facts = session.facts()
             obeyed += done
         return obeyed
 
     def _obey_one(
-        self, memory: OrderMemory, s: Standing, session: Session, facts: Facts, stop: Callable[[], bool],
+        self, memory: OrderMemory, s: StoredOrder, session: Session, facts: Facts, stop: Callable[[], bool],
         renames_only: bool,
-    ) -> list[Obedience]:  # fmt: skip
+    ) -> list[OrderExecution]:  # fmt: skip
         order = s.order
         why = s.refused
-        if why is None and moment(order.issued_at).timestamp() * 1000 < memory.born_ms - 1:
-            why = "this agent's memory of orders is younger than the order"
+        if why is None and memory.is_younger_than(order):
+            why = "this agent's order memory is newer than the order"
         if why is None and order.epoch < memory.highest_epoch:
             why = f"its epoch {order.epoch} is over: epoch {memory.highest_epoch} was taken"
         if why is not None:
-            self._remember(memory, order, refuse_all(order, why))
+            memory.remember(order, self._node, refuse_all(order, why), self._now())
             return []
-        halted = _Halted(self, order, stop)
-        obedience = Obedience(session, facts, order, halted, renames_only)
+        halted = Halted(partial(self.stands, order), self.clock, stop)
+        obedience = OrderExecution(session, facts, order, halted, renames_only)
         if order.action == "stop":
             results = obedience.answer_stop()
         else:
             known = memory.done.get(order.order_id, {})
             done = {key: decode(Result, json.dumps(raw).encode()) for key, raw in known.items()}
             results = obedience.delete(done)
-        self._remember(memory, order, results)
+        memory.remember(order, self._node, results, self._now())
         return [obedience]
 
-    @staticmethod
-    def _is_settled(memory: OrderMemory, s: Standing) -> bool:
-        """Whether nothing more can come of an order: it was answered, and what was not done will not be."""
-        raw = memory.answers.get(s.order.order_id)
-        if raw is None:
-            return False
-        if s.order.action == "stop" or s.refused is not None:
-            return True
-        results = raw.get("results", ())
-        return all(r["result"] in SUCCESSES or r.get("guard") in _FINAL_GUARDS for r in results)
-
-    def _remember(self, memory: OrderMemory, order: Order, results: list[Result]) -> None:
-        """Keep an answer, with the next number if it says something new."""
-        said = [json.loads(encode(result)) for result in results]
-        before = memory.answers.get(order.order_id)
-        if before is not None and before.get("results", []) == said:
-            return
-        answer = Answer(
-            order.order_id, order.epoch, memory.highest_epoch, self.cluster_id, self.node_id, memory.agent,
-            0 if before is None else before["seq"] + 1, order.action, instant(self._now()), __version__,
-            tuple(results),
-        )  # fmt: skip
-        memory.answers[order.order_id] = {**json.loads(encode(answer)), "seq": answer.seq}
-        done = memory.done.setdefault(order.order_id, {})
-        if order.action == "delete" and len(results) == len(order.partitions):
-            for p, result, raw in zip(order.partitions, results, said, strict=True):
-                if result.result in SUCCESSES:
-                    done[key_of(p)] = raw
-
-    def _answer_unreadable(self, memory: OrderMemory, unknown: Unreadable) -> None:
-        epoch = int(unknown.order_id.partition("-")[0])
-        answer = Answer(
-            unknown.order_id, epoch, memory.highest_epoch, self.cluster_id, self.node_id, memory.agent, 0, "stop",
-            instant(self._now()), __version__, (), unknown.why,
-        )  # fmt: skip
-        memory.answers[unknown.order_id] = {**json.loads(encode(answer)), "seq": 0}
+    @property
+    def _node(self) -> NodeKey:
+        return self.cluster_id, self.node_id
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
 
     def stands(self, order: Order) -> bool:
-        """Whether the order stands in the store now. A store that does not answer in time is no yes, but for what the
-        daemon saw minutes ago (`recall`): there only a no counts."""
-        said = bounded(lambda: self.inbox.still_stands(order), STANDS_SECONDS if not self._recalled else 0.2)
+        """Whether the order is in the store now. A store that does not answer in time counts as no, except for orders
+        that the daemon saw minutes ago (`recall`): there only an explicit no counts."""
+        said = bounded(
+            lambda: self.inbox.still_stands(order), STANDS_SECONDS if not self._recalled else STANDS_IN_PRESTART_SECONDS
+        )
         return said is True or (said is None and self._recalled)
 
 
-class _Halted:
-    """The `stop` of one order's execution: told to stop, or the order is gone, cancelled or outdated."""
-
-    def __init__(self, box: OrderBox, order: Order, stop: Callable[[], bool]) -> None:
-        self._box, self._order, self._stop = box, order, stop
-        self._asked_at = float("-inf")
-        self._stands = False
-
-    def __call__(self) -> bool:
-        if self._stop():
-            return True
-        now = self._box.clock.monotonic()
-        if now - self._asked_at >= STANDS_ANEW_SECONDS:
-            self._stands = self._box.stands(self._order)
-            self._asked_at = self._box.clock.monotonic()
-        return not self._stands
-
-
-def bounded(ask: Callable[[], T], seconds: float) -> T | None:
-    """What `ask` gives within so many seconds; None if it takes longer or fails. It is left behind then: a store that
-    hangs holds up nothing else."""
-    answers: list[T] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except (ServiceUnreachable, NotSigned, OSError, LogAgentError):
-            pass
-
-    thread = threading.Thread(target=run, name="logagent-store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answers[0] if answers else None
-
-
 def box_of(settings: Settings, state_dir: str, clock: Clock, session: Session) -> OrderBox | None:
-    """The box for the host of this session; None where orders cannot come (no store, no keys, no cluster known).
+    """The box for the host of this session; None if orders cannot arrive (no store, no keys, no cluster known).
 
-    From now on this agent has a memory of orders, if the session holds the executor lock. Raises JournalError.
+    Creates this agent's memory of orders if the session holds the executor lock. Raises JournalError.
     """
     cluster = session.log_dirs.cluster
     if settings.publish.store is None or not settings.orders.keys:
@@ -276,7 +206,7 @@ def box_of(settings: Settings, state_dir: str, clock: Clock, session: Session) -
 
 
 def has_orders(settings: Settings) -> bool:
-    """Whether orders can come at all."""
+    """Whether orders can arrive at all."""
     return settings.publish.store is not None and bool(settings.orders.keys)
 
 

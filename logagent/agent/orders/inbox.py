@@ -1,6 +1,6 @@
-"""Reads a node's orders from the store and judges each file: to be obeyed, to be refused with a word, or nobody's.
+"""Reads a node's orders from the store and judges each file: obey it, refuse it with a reason, or ignore it.
 
-What is not validly signed is ignored: neither answered nor remembered, one line and a count a round.
+What is not validly signed is ignored: it is neither answered nor remembered; each round logs one line with a count.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.errors import LogAgentError, UnreadableError
 from logagent.store.control import Control
 from logagent.store.deletion import Order
 from logagent.store.epochs import Epochs
@@ -32,8 +32,8 @@ AHEAD = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """An order that stands in the store; `refused`: why it is not obeyed, whatever it asks for."""
+class StoredOrder:
+    """An order in the store; `refused`: why it is not obeyed, whatever it asks for."""
 
     order: Order
     refused: str | None = None
@@ -41,7 +41,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A validly signed order of a schema that this version does not know, by its name alone."""
+    """A validly signed order whose schema this version does not know; only its id is known."""
 
     order_id: str
     why: str
@@ -49,7 +49,7 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Inbox:
-    """The orders of one node. Junk is read once; at most 100 new files a poll, newest epoch first."""
+    """The orders of one node. Invalid files are read once; at most 100 new files per poll, newest epoch first."""
 
     control: Control
     node_id: int
@@ -63,10 +63,10 @@ class Inbox:
     def __post_init__(self) -> None:
         self.epochs = Epochs(self.control, self.keys)
 
-    def poll(self, known_epoch: int, now: datetime) -> tuple[list[Standing], list[Unreadable]]:
-        """The orders that stand now, newest first; `known_epoch`: the highest that this agent remembers.
+    def poll(self, known_epoch: int, now: datetime) -> tuple[list[StoredOrder], list[Unreadable]]:
+        """The orders that stand now, newest first; `known_epoch`: the highest epoch that this agent remembers.
 
-        Raises ServiceUnreachable. While it is not certain which epoch is the highest, none is given out.
+        Raises ServiceUnreachable. As long as it is not certain which epoch is the highest, none is returned.
         """
         highest = self.epochs.highest()
         self.highest_epoch = max(known_epoch, highest.epoch if highest is not None else 0)
@@ -83,26 +83,32 @@ class Inbox:
         if not self.epochs.certain:
             return [], []
         orders = [self._orders[name] for name in sorted(there & self._orders.keys(), reverse=True)]
-        standing = [Standing(o, self.refusal(o, now)) for o in orders if isinstance(o, Order)]
+        standing = [StoredOrder(o, self.refusal(o, now)) for o in orders if isinstance(o, Order)]
         return standing, [o for o in orders if isinstance(o, Unreadable)]
 
     def _read(self, name: str) -> Order | Unreadable | None:
-        match = ORDER_NAME.fullmatch(name)
-        assert match is not None
         try:
             content = self.control.read(orders_folder(self.node_id), name)
-            if content is None:
-                return None
-            order = read_order(content, name, self.node_id, self.keys, self.control.cluster_id)
-            moment(order.issued_at), moment(order.expires_at)
-        except UnknownSchema as error:
-            return Unreadable(match[1], str(error))
-        except (LogAgentError, ValueError) as error:
-            if isinstance(error, ServiceUnreachable):
-                raise
+        except UnreadableError as error:
             self.ignored.add(name, str(error))
             return None
+        return None if content is None else self.judged(name.removesuffix(".json"), content)
+
+    def judged(self, order_id: str, content: bytes) -> Order | Unreadable | None:
+        """The order in a file; None (and counted as ignored) if it is not validly signed."""
+        try:
+            order = read_order(content, f"{order_id}.json", self.node_id, self.keys, self.control.cluster_id)
+            moment(order.issued_at), moment(order.expires_at)
+        except UnknownSchema as error:
+            return Unreadable(order_id, str(error))
+        except (LogAgentError, ValueError) as error:
+            self.ignored.add(order_id, str(error))
+            return None
         return order
+
+    def signed(self, order: Order) -> bytes | None:
+        """The order's file as it is in the store; None if it no longer exists. Raises ServiceUnreachable."""
+        return self.control.read(orders_folder(self.node_id), f"{order.order_id}.json")
 
     def refusal(self, order: Order, now: datetime) -> str | None:
         """Why an order is refused as a whole; None if it may be obeyed."""
@@ -118,14 +124,14 @@ class Inbox:
         if issued > now + AHEAD:
             return f"it was issued at {order.issued_at}, which is in the future here"
         if expires - issued > LONGEST:
-            return "it is meant to last longer than 7 days"
+            return "it is valid for longer than 7 days"
         if now >= expires:
             return f"it expired at {order.expires_at}"
         return None
 
     def still_stands(self, order: Order) -> bool:
-        """Whether the order file is there and none of its requests was cancelled. Asked right before acting."""
-        if not self.control.there(orders_folder(self.node_id), f"{order.order_id}.json"):
+        """Whether the order file exists and none of its requests was cancelled. Asked right before acting."""
+        if not self.control.exists(orders_folder(self.node_id), f"{order.order_id}.json"):
             return False
         highest = self.epochs.highest()
         if highest is not None and highest.epoch > order.epoch:

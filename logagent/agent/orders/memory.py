@@ -1,7 +1,7 @@
-"""What an agent must not forget about orders: its id, the highest epoch it saw, and what it did.
+"""What an agent must remember about orders: its id, the highest epoch it has seen, and what it did.
 
-One small file in the state dir, replaced as a whole and only under the executor lock. If it is lost the agent is
-another one from then on: it obeys no order that is older than itself.
+One small file in the state dir, replaced as a whole and only under the executor lock. If it is lost, the agent gets a
+new id and obeys no order older than that.
 """
 
 from __future__ import annotations
@@ -9,48 +9,59 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from logagent import __version__
+from logagent.agent.orders.results import FINAL_GUARDS, key_of
 from logagent.errors import JournalError, LogAgentError
+from logagent.files.foreign_json import parse_json
 from logagent.files.limits import MIB, FileLimit
 from logagent.files.safe_open import read_regular
+from logagent.store.deletion import SUCCESSES, Answer, Order, Result
+from logagent.store.orders import encode, instant, moment
 
 NAME = "orders.json"
-SEEN_NAME = "orders-seen.json"
-LIMIT = FileLimit("the memory of orders", 256 * MIB)
-# Far more than controllers write in the days that an order can last.
+LIMIT = FileLimit("the order memory", 256 * MIB)
+# Far more than controllers write within the lifetime of an order (days).
 MAX_ORDERS = 2_000
+NodeKey = tuple[str, int]
+"""Cluster id and node id of the host that answers, whomever an order was for."""
 
 
 @dataclass(slots=True)
 class OrderMemory:
-    """`agent`: the id it was born with, at `born_ms`. `answers`: by order id the last answer, as it was written;
-    `done`: by order id the results of what was done, by a key of the ordered directory."""
+    """`agent`: the agent's id, created at `born_ms`. `answers`: the last answer as written, by order id. `done`: the
+    results of what was done, by order id and the key of the ordered directory. `born_above`: the highest order that
+    stood at its first look (its clock and the controller's may differ); None before that look."""
 
     agent: str
     born_ms: int
     highest_epoch: int = 0
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
+    born_above: str | None = None
 
     @classmethod
     def load(cls, state_dir: str, now_ms: int) -> OrderMemory:
-        """The memory of this state dir, or a new one. Raises JournalError for a file that cannot be read: an agent
-        that cannot know what it did does nothing."""
+        """The memory of this state dir, or a new one. Raises JournalError for a file that cannot be read: an agent that
+        does not know what it did must do nothing."""
         path = Path(state_dir, NAME)
         try:
-            read = json.loads(read_regular(path, LIMIT))
-            return cls(**{name: read[name] for name in ("agent", "born_ms", "highest_epoch", "answers", "done")})
+            read = parse_json(read_regular(path, LIMIT))
+            known = {name: read[name] for name in ("agent", "born_ms", "highest_epoch", "answers", "done")}
+            return cls(**known, born_above=read.get("born_above", ""))
         except FileNotFoundError:
             return cls(secrets.token_hex(16), now_ms)
         except (OSError, LogAgentError, ValueError, KeyError, TypeError) as error:
-            hint = "move it away: this agent then obeys only orders that are newer"
+            hint = "move it away: this agent then obeys newer orders only"
             raise JournalError(f"{path} cannot be read: {error}", hint=hint) from error
 
     def save(self, state_dir: str) -> None:
-        """Durably. Raises JournalError."""
+        """Write it durably. Raises JournalError."""
         for known in (self.answers, self.done):
             for order in sorted(known)[: max(0, len(known) - MAX_ORDERS)]:
                 del known[order]
@@ -60,8 +71,52 @@ class OrderMemory:
             "highest_epoch": self.highest_epoch,
             "answers": self.answers,
             "done": self.done,
+            "born_above": self.born_above,
         }
         replace_file(Path(state_dir), NAME, json.dumps(content).encode())
+
+    def is_younger_than(self, order: Order) -> bool:
+        """Whether the order may have been issued, and obeyed, before this memory was created. Ids grow with time."""
+        if self.born_above is None or order.order_id <= self.born_above:
+            return True
+        return moment(order.issued_at).timestamp() * 1000 < self.born_ms - 1
+
+    def is_settled(self, order: Order, *, refused: bool) -> bool:
+        """Whether an order is finished: it was answered, and what was not done never will be."""
+        raw = self.answers.get(order.order_id)
+        if raw is None:
+            return False
+        if order.action == "stop" or refused:
+            return True
+        return all(r["result"] in SUCCESSES or r.get("guard") in FINAL_GUARDS for r in raw.get("results", ()))
+
+    def remember(self, order: Order, node: NodeKey, results: Sequence[Result], now: datetime) -> None:
+        """Keep an answer, with the next number if it differs from the last one."""
+        said = [json.loads(encode(result)) for result in results]
+        before = self.answers.get(order.order_id)
+        if before is not None and before.get("results", []) == said:
+            return
+        answer = Answer(
+            order.order_id, order.epoch, self.highest_epoch, *node, self.agent,
+            0 if before is None else before["seq"] + 1, order.action, instant(now), __version__, tuple(results),
+        )  # fmt: skip
+        self._keep(answer)
+        done = self.done.setdefault(order.order_id, {})
+        if order.action == "delete" and len(results) == len(order.partitions):
+            for p, result, raw in zip(order.partitions, results, said, strict=True):
+                if result.result in SUCCESSES:
+                    done[key_of(p)] = raw
+
+    def remember_unreadable(self, order_id: str, node: NodeKey, why: str, now: datetime) -> None:
+        """Keep the answer to an order that this version cannot read."""
+        epoch = int(order_id.partition("-")[0])
+        self._keep(
+            Answer(order_id, epoch, self.highest_epoch, *node, self.agent, 0, "stop", instant(now),
+                   __version__, (), why)
+        )  # fmt: skip
+
+    def _keep(self, answer: Answer) -> None:
+        self.answers[answer.order_id] = {**json.loads(encode(answer)), "seq": answer.seq}
 
 
 def replace_file(folder: Path, name: str, content: bytes) -> None:

@@ -1,9 +1,9 @@
-"""Publishing: inventory snapshots and assignments, spooled in the state dir and brought to the fleet store from there.
+"""Publishing: inventory snapshots and assignments, spooled in the state dir and sent to the fleet store from there.
 
-Two halves that never wait for each other. `Publisher.spool` is called where an inventory has just been taken; it only
-touches the state dir. `Publisher.send` is called by the publish loop alone; it is the only one that touches the store,
-so a store that hangs holds up nothing else. What could not be sent stays spooled and is sent later; the spool is
-bounded, and the oldest go first (and are counted) when it is full.
+Two halves that never wait for each other. `Publisher.spool` is called right after an inventory; it only touches the
+state dir. `Publisher.send` is called only by the publish loop; it alone touches the store, so a hung store blocks
+nothing else. What could not be sent stays spooled and is sent later; the spool is bounded, and when it is full the
+oldest files are dropped (and counted).
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import Clock
+from logagent.agent.planning.plan_cleanup import look_ahead
 from logagent.agent.publish.spool import SPOOL_BYTES, Spool, size_of
-from logagent.agent.session.rows import dir_rows, scan_head
+from logagent.agent.session.clock_watch import boot_id
+from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.agent.session.session import Session
 from logagent.broker.exported.file import landing_lines, landing_stem
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.model.assignments.image import AssignmentImage
+from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
-from logagent.model.summary import PublishSummary
-from logagent.store import files as landing
+from logagent.model.planning.reclaim_windows import Reclaim, reclaims
+from logagent.store import landing_files as landing
 from logagent.store.contract import SNAPSHOT_SCHEMA
-from logagent.store.files import Claim
+from logagent.store.landing_files import Claim
 from logagent.store.names import is_plain
-from logagent.store.tree import StoreTree, check_store
+from logagent.store.shared import SharedStore, check_store, is_uri, open_store
 
 SPOOL = "spool"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stopped(LogAgentError):
-    """The daemon ends: what was being spooled or sent is left for its next start."""
+    """The daemon is shutting down: what was being spooled or sent is left for its next start."""
 
 
 class Publisher:
-    """Snapshots of one host for one fleet store (a mounted path). One daemon has one; it is made without any I/O.
+    """Snapshots of one host for one fleet store. One per daemon; its construction does no I/O.
 
     `interval_ms` is `publish.interval`: assignments, which are the same on every host of a cluster, are left out while
     some host's file arrived less than half of it ago. `limit_bytes` bounds the spool.
@@ -62,10 +65,11 @@ class Publisher:
 
     def spool(self, session: Session, facts: Facts, stop: Callable[[], bool] = lambda: False) -> str:
         """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, and the
-        assignments beside it where there are usable ones. Returns its snapshot id.
+        assignments if they are usable. Returns its snapshot id.
 
-        Rows are written as they are made: memory does not grow with the number of directories. Raises LogAgentError
-        where it cannot be said whose host this is, or there is no room for it; `Stopped` when `stop` says so.
+        Rows are written as they are produced, so memory does not grow with the number of directories. Raises
+        LogAgentError if it is unknown which cluster and node this host is, or if there is no space; `Stopped` when
+        `stop` says so.
         """
         cluster_id, node_id = self._whose(session)
         self._note_log_dirs(session)
@@ -78,23 +82,22 @@ class Publisher:
                 self._spool_assignments(image, cluster_id, node_id)
             self._spool.put(claim, self._lines(session, facts, claim, stop))
         except OSError as e:
-            raise LogAgentError(f"a snapshot cannot be spooled in {self._spool.path}: {e.strerror or e}") from e
+            raise LogAgentError(f"cannot spool a snapshot in {self._spool.path}: {e.strerror or e}") from e
         return claim.snapshot_id
 
     def _whose(self, session: Session) -> tuple[str, int]:
-        """Cluster and node; as last known where every log dir is offline, for that is what has to be told then."""
+        """Cluster and node; the last known ones if every log dir is offline, because exactly that has to be published
+        then."""
         cluster = session.log_dirs.cluster
         if cluster.cluster_id is not None and cluster.node_id is not None:
             self._cluster = (cluster.cluster_id, cluster.node_id)
         if self._cluster is None:
             raise LogAgentError(
-                "nothing can be published: the log dirs do not say which cluster and node they belong to",
+                "cannot publish: the log dirs do not say which cluster and node they belong to",
                 hint="logagent check says what is wrong with meta.properties",
             )
         if not is_plain(self._cluster[0]):
-            raise LogAgentError(
-                f"nothing can be published: the cluster id {self._cluster[0]!r} cannot name a directory"
-            )
+            raise LogAgentError(f"cannot publish: the cluster id {self._cluster[0]!r} cannot name a directory")
         return self._cluster
 
     def _note_log_dirs(self, session: Session) -> None:
@@ -104,20 +107,22 @@ class Publisher:
             self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 
     def _lines(self, session: Session, facts: Facts, claim: Claim, stop: Callable[[], bool]) -> Iterator[str]:
-        head = scan_head(session, facts, self._host)
+        head, planned = scan_head(session, facts, self._host), _planned(session, facts)
         log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
-        yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, **whose})
+        of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose}
+        yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, **of_host})
         for log_dir in log_dirs:
             yield _line("log_dir", log_dir)
         for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings())):
             if number % 512 == 0 and stop():
-                raise Stopped("the snapshot was not finished: the daemon ends")
-            yield _line("dir", landing.snapshot_row(row))
+                raise Stopped("the snapshot was not finished: the daemon is stopping")
+            said = planned.get((row["log_dir"], row["name"]))
+            yield _line("dir", landing.snapshot_row(row, said.row()) if said else landing.snapshot_row(row))
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
-        # Two hosts never write the same file, nor one host the same one anew: that would mix the data of one with the
-        # manifest of the other.
+        # Two hosts never write the same file, and one host never writes a file twice: that would mix the data of one
+        # with the manifest of the other.
         at = _EPOCH + timedelta(milliseconds=image.at_ms)
         name = f"{landing_stem(image)}-{_stamp(at)}-{node_id}"
         claim = Claim(name, "assignments", cluster_id, node_id, self._host, at)
@@ -128,15 +133,15 @@ class Publisher:
     def send(
         self, *, stop: Callable[[], bool] = lambda: False, beat: Callable[[], None] = lambda: None
     ) -> PublishSummary:
-        """Bring what is spooled to the store, the newest first; what fails stays spooled. Raises nothing.
+        """Send what is spooled to the store, newest first; what fails stays spooled. Raises nothing.
 
-        It may block for as long as the store does. `beat` is called between pieces of work, `stop` asked.
+        It may block as long as the store does. Between pieces of work it calls `beat` and asks `stop`.
         """
 
         def go_on() -> None:
             beat()
             if stop():
-                raise Stopped("the daemon ends")
+                raise Stopped("the daemon is stopping")
 
         started, sent, error = self._clock.monotonic(), 0, None
         try:
@@ -167,17 +172,17 @@ class Publisher:
         )
 
     def _send(self, data: Path, go_on: Callable[[], None]) -> int:
-        """Send one file and forget it; how many arrived."""
+        """Send one file and remove it from the spool; returns how many arrived (0 or 1)."""
         try:
             manifest = landing.manifest_of(data).read_bytes()
             claim = landing.claim_of(manifest, str(landing.manifest_of(data)))
         except FileNotFoundError:
-            return 0  # dropped meanwhile, to make room
+            return 0  # dropped since, to make space
         except UnreadableError:
             self._spool.drop(data)
             return 0
         try:
-            with StoreTree(self.store) as store:
+            with open_store(self.store) as store:
                 if claim.kind == "assignments" and self._has_recent_assignments(store, claim):
                     self._spool.remove(data)
                     return 0
@@ -185,24 +190,25 @@ class Publisher:
         except FileNotFoundError:
             if data.exists():
                 raise
-            return 0  # dropped meanwhile
+            return 0  # dropped since
         self._spool.remove(data)
         return 1
 
-    def _has_recent_assignments(self, store: StoreTree, claim: Claim) -> bool:
+    def _has_recent_assignments(self, store: SharedStore, claim: Claim) -> bool:
         now = self._clock.now_ms() / 1000
         return landing.has_recent_assignments(store, claim, now - self._interval_ms / 2000, now)
 
     def _check_store(self) -> None:
-        """Raises ServiceUnreachable where the store is not there, an unmounted mount point included (it has no marker):
-        what is written into one fills the wrong disk, and is hidden when the store comes back."""
-        # First: nobody shall be told to make a log dir a store.
-        self._keep_out()
+        """Raises ServiceUnreachable if the store does not exist, or is an unmounted mount point (which has no marker):
+        files written there would fill the wrong disk, and be hidden once the store is mounted again."""
+        if not is_uri(self.store):
+            # First, so that nobody is told to make a log dir a store.
+            self._keep_out()
         check_store(self.store)
 
     def _keep_out(self) -> None:
-        """Told by device and inode, as for the state dir, and by its path where a log dir cannot be opened; none of
-        them is touched. Raises LogAgentError."""
+        """Refuse a store in a log dir: by device and inode, as for the state dir, and by path if a log dir cannot be
+        opened. No log dir is touched. Raises LogAgentError."""
         above = os.path.realpath(self.store)
         while True:
             try:
@@ -213,13 +219,22 @@ class Publisher:
             for log_dir, identity in self._log_dirs.items():
                 if above == log_dir or (here is not None and here == identity):
                     raise LogAgentError(
-                        f"the fleet store {self.store} lies in the log dir {log_dir}, where no broker would start with"
-                        " what is published",
+                        f"the fleet store {self.store} is inside the log dir {log_dir}: no broker would start with"
+                        " published files there",
                         hint="set publish.store to a directory elsewhere",
                     )
             if above == "/":
                 return
             above = os.path.dirname(above)
+
+
+def _planned(session: Session, facts: Facts) -> dict[tuple[str, str], Reclaim]:
+    """What would be done with each directory now; empty if that cannot be planned, because the snapshot matters
+    more."""
+    try:
+        return reclaims(look_ahead(session, facts))
+    except LogAgentError:
+        return {}
 
 
 def _line(kind: str, row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What waits in the state dir to be brought to the fleet store: bounded, the oldest given up first."""
+"""What waits in the state dir to be sent to the fleet store: bounded, the oldest are dropped first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from logagent.errors import LogAgentError
-from logagent.store import files as landing
-from logagent.store.files import Claim
+from logagent.store import landing_files as landing
+from logagent.store.landing_files import Claim
 
 SPOOL_BYTES = 256 << 20
-# The journal lives on the same file system and needs room more than a snapshot does.
+# The journal is on the same file system and needs the space more than a snapshot does.
 LEAVE_FREE_BYTES = 64 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -20,8 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Spool:
     """Files of `landing/` with their manifests, side by side in one directory, sorted by age.
 
-    One thread writes (`put`), one other reads and removes (`waiting`, `remove`). `limit_bytes` bounds what is kept
-    (one snapshot is always); `dropped` counts the snapshots that were given up. Methods raise OSError.
+    One thread writes (`put`), one other reads and removes (`waiting`, `remove`). `limit_bytes` bounds what is kept (one
+    snapshot always is); `dropped` counts the dropped snapshots. Methods raise OSError.
     """
 
     def __init__(self, path: Path, *, limit_bytes: int = SPOOL_BYTES, leave_free_bytes: int = LEAVE_FREE_BYTES) -> None:
@@ -31,7 +31,8 @@ class Spool:
         self._leave_free = leave_free_bytes
 
     def prepare(self) -> None:
-        """Make the directory, and clear away what a kill left half-written. Raises LogAgentError for want of room."""
+        """Create the directory, and remove half-written files left by a kill. Raises LogAgentError for lack of
+        space."""
         self.path.mkdir(mode=0o750, exist_ok=True)
         for entry in self.path.iterdir():
             lonely = entry.name.endswith(landing.DATA) and not landing.manifest_of(entry).exists()
@@ -42,11 +43,11 @@ class Spool:
             self.drop(waiting.pop(0))
         if self._free() < self._leave_free:
             raise LogAgentError(
-                f"nothing is published for want of room: {self._free() >> 20} MiB are free below {self.path}"
+                f"nothing is published for lack of space: {self._free() >> 20} MiB are free below {self.path}"
             )
 
     def put(self, claim: Claim, lines: Iterable[str | bytes]) -> None:
-        """Add a file, and give up the oldest where there are too many bytes now."""
+        """Add a file, and drop the oldest if there are too many bytes now."""
         data = landing.put(self.path / _stem(claim), claim, lines)
         sizes = {waiting: size_of(waiting) for waiting in self.waiting()}
         total = sum(sizes.values())
@@ -56,7 +57,7 @@ class Spool:
                 total -= size
 
     def waiting(self) -> list[Path]:
-        """Data files that are whole (their manifest is there), oldest first."""
+        """Complete data files (those with a manifest), oldest first."""
         if not self.path.is_dir():
             return []
         names = sorted(entry.name for entry in self.path.iterdir())
@@ -64,13 +65,13 @@ class Spool:
         return [self.path / n for n in names if n.endswith(landing.DATA) and n.removesuffix(landing.DATA) in whole]
 
     def drop(self, data: Path) -> None:
-        """Give one up."""
+        """Drop one and count it."""
         self.remove(data)
         if data.name.endswith(f"-snapshot{landing.DATA}"):
             self.dropped += 1
 
     def remove(self, data: Path) -> None:
-        """The manifest first: data without one is cleared away, a manifest without data would be sent."""
+        """The manifest first: data without one is cleaned up, but a manifest without data would be sent."""
         landing.manifest_of(data).unlink(missing_ok=True)
         data.unlink(missing_ok=True)
 
@@ -80,12 +81,12 @@ class Spool:
 
 
 def _stem(claim: Claim) -> str:
-    """Sorted by name they are sorted by age."""
+    """Sorting by name also sorts by age."""
     return f"{(claim.at - _EPOCH) // timedelta(milliseconds=1):015d}-{claim.kind}"
 
 
 def size_of(path: Path) -> int:
-    """Its bytes; 0 if it is gone."""
+    """Its size in bytes; 0 if it no longer exists."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

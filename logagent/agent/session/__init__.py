@@ -1,1 +1,1 @@
-"""One look at one broker's log dirs, and everything that a command or a cycle decides from it."""
+"""One look at one broker's log dirs, and everything that a command or a cycle decides on it."""

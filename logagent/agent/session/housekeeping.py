@@ -1,4 +1,4 @@
-"""What the journal need not remember any more: failures of directories that are gone, and settled rows that are old."""
+"""What the journal need not remember any more: failures of directories that no longer exist, and old settled rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from logagent.model.planning.retention import DAY_MS, forgettable
 from logagent.model.records import Kind
 
 
-def forget_failures_of_the_gone(session: Session) -> None:
-    """After a whole inventory: failed removals of directories that somebody else removed meanwhile.
+def forget_failures_of_removed(session: Session) -> None:
+    """After a full inventory: forget failed removals of directories that somebody else has removed.
 
-    Those in log dirs that could not be scanned stay. Raises JournalError.
+    Failures in log dirs that could not be scanned stay. Raises JournalError.
     """
     failed = set(session.attempts())
     failed -= {key for d in session.dirs if (key := (d.log_dir, d.name)) in failed}
@@ -19,9 +19,9 @@ def forget_failures_of_the_gone(session: Session) -> None:
 
 
 def forget_old_actions(session: Session) -> int:
-    """After a whole inventory: settled actions that are old and that nothing needs. How many; raises JournalError."""
+    """After a full inventory: forget old settled actions that nothing needs; returns how many. Raises JournalError."""
     there = {d.inode for d in session.of_kind(Kind.STRAY, Kind.DELETE)}
-    # What the clock before a jump wrote down of the last day is of the last day.
+    # A record of the last day counts as such even if it was written by the clock before a jump.
     a_day_ago = session.clock_watch.reaching_back(session.clock.now_ms() - DAY_MS)
     ids = forgettable(session.journal.settled(), there, _scanned(session), a_day_ago + DAY_MS)
     session.journal.forget(ids)
@@ -29,10 +29,10 @@ def forget_old_actions(session: Session) -> int:
 
 
 def _scanned(session: Session) -> frozenset[str]:
-    """The directories of which this inventory was whole.
+    """The directories that this inventory covers completely.
 
-    Not an empty mount point: without `meta.properties` it cannot be told whose it is, and of a quarantine directory,
-    which has none, only as long as no log dir is missing.
+    An empty mount point does not count: without `meta.properties` it is unknown whose it is. A quarantine directory,
+    which has none, counts only while no log dir is missing.
     """
     opened, strange = session.log_dirs.opened().keys() & session.inventories.keys(), session.log_dirs.cluster.problems
     whole = not strange and all(path in opened for path in session.target.log_dirs)

@@ -19,8 +19,8 @@ def scan_log_dirs(
 ) -> dict[str, LogDirInventory]:
     """The inventories of those that could be scanned, by path.
 
-    known: the last inventories, that these follow on, replaced in place by those of log dirs that did not fail
-    meanwhile. A scan uses the known one up: one that is given up leaves none behind.
+    known: the last inventories, from which these continue; replaced in place for log dirs that did not fail during the
+    scan. A scan uses up the known inventory: if it is given up, none is left.
     """
     done: dict[str, int] = dict.fromkeys(opened, 0)
 

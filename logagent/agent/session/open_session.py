@@ -1,4 +1,4 @@
-"""Opens a session: broker, state dir, journal, log dirs, in the order that keeps it safe, and closes them together."""
+"""Opens a session (broker, state dir, journal, log dirs) in a safe order, and closes it as a whole."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from logagent.agent.clock import Clock
-from logagent.agent.execute.recovery import recover
-from logagent.agent.session.log_dirs import LogDirs
+from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.session.session import Session
-from logagent.agent.session.target import Target
+from logagent.agent.target import Target
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.host.state.executor_lock import ExecutorLock
 from logagent.host.state.journal import Journal
-from logagent.host.state.state_dir import ExecutorLock, default_state_dir, hold_log_dirs, prepare_state_dir
+from logagent.host.state.log_dir_locks import hold_log_dirs
+from logagent.host.state.reserve import keep_reserve
+from logagent.host.state.state_dir import default_state_dir, prepare_state_dir
 from logagent.model.health.journal_host import JournalHost, foreign_journal
 from logagent.settings import Settings
 
@@ -41,16 +43,16 @@ def open_session(
     known: dict[str, LogDirInventory] | None = None,
     settle: bool = True,
 ) -> Iterator[Session]:
-    """Open everything, in the order that keeps it safe.
+    """Open everything in a safe order.
 
-    To act: first the state dir and its owner's identity, then the executor lock, then the journal, and what a crash
-    left open is settled before anything is looked at. To look: the journal is read if it is there, and where it
-    cannot be read that is a fact of its own, not an error.
+    To act: first the state dir and its owner's identity, then the executor lock, then the journal; what a crash left
+    open is settled before anything is looked at. To look: the journal is read if it exists; if it cannot be read, that
+    is a fact, not an error.
 
-    What outlives a session, for the daemon: `failures`, the log dirs that are offline; `calls`, which gives up what
-    hangs; `known`, the inventories by log dir, that the next ones follow on (they are replaced in place; without one
-    for a log dir it is scanned in full). Without `settle` what a crash left open stays so: settling it can rewrite a
-    checkpoint, and that is not for whoever only reports.
+    For the daemon, these outlive a session: `failures`, the offline log dirs; `calls`, which gives up calls that hang;
+    `known`, the inventories by log dir from which the next ones continue (they are replaced in place; a log dir without
+    one is scanned in full). Without `settle` what a crash left open stays open: settling can rewrite a checkpoint,
+    which a run that only reports must not do.
     """
     failures = failures if failures is not None else LogDirFailures()
     direct = calls is None
@@ -59,14 +61,17 @@ def open_session(
     with ExitStack() as stack:
         problem: str | None = None
         if act:
-            there = log_dirs_there(target.log_dirs, failures, calls)
-            prepare_state_dir(directory, there[0] if there else None, there)
+            there = existing_log_dirs(target.log_dirs, failures, calls)
+            prepare_state_dir(directory, there)
             lock = stack.enter_context(
                 ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
             )
             if direct:
-                # Whoever is refused meanwhile learns which log dir this command is at, should it hang there.
+                # Processes that are refused the lock learn which log dir this command is working on, in case it hangs
+                # there.
                 calls = NotedCalls(lock.note)
+            # Once the journal is closed: by then SQLite has released the reserve if it had to use it.
+            stack.callback(keep_reserve, directory)
             journal = stack.enter_context(Journal.open(directory))
         else:
             try:
@@ -85,6 +90,8 @@ def open_session(
             )
             ours = check_host(journal, log_dirs)
             if settle and ours:
+                from logagent.agent.execute.recovery import recover
+
                 recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
         session = Session(target, settings, clock, log_dirs, journal, act, actor, problem)
         if known is not None:
@@ -93,29 +100,37 @@ def open_session(
         yield session
 
 
-def log_dirs_there(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
-    """The log dirs that are directories; of one that is offline or hangs nobody asks that."""
+def existing_log_dirs(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
+    """The log dirs that are directories; those that are offline or hang are not asked."""
     jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
     return [path for path, found in calls.looks(jobs).items() if found is True]
 
 
 def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
-    """Raise JournalError for the journal of another host: its intents would be settled on these disks. One that does
-    not say yet whose it is becomes this host's. False where it says so, but these disks do not: nothing is settled."""
+    """Raise JournalError if the journal is another host's: its intents would be settled on these disks. A journal that
+    does not name its host yet becomes this host's. False if it names this host but the disks do not confirm it: then
+    nothing is settled."""
     metas = log_dirs.read_cluster()
     cluster, known = log_dirs.cluster, journal.host()
     if cluster.cluster_id is None or cluster.node_id is None:
         return known is None
     found = frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
-    # Where something is wrong with the log dirs, the one whose directory id is known may be the one that is missing.
-    here = JournalHost(cluster.cluster_id, cluster.node_id, frozenset() if cluster.problems else found)
+    # If something is wrong with the log dirs, the one whose directory id is known may be the missing one: with one dead
+    # disk and a new one this is still the same host.
+    doubt = bool(cluster.problems) or len(metas) < len(log_dirs.target.log_dirs)
+    here = JournalHost(cluster.cluster_id, cluster.node_id, frozenset() if doubt else found)
     why = foreign_journal(known, here)
     if why is not None:
         raise JournalError(
             f"the journal {journal.path} is of another host: {why}",
-            hint="name this host's state dir with --state-dir; if the broker was set up anew, move the journal away",
+            hint=(
+                "name this host's state dir with --state-dir; if the broker was set up from scratch, move the "
+                "journal away"
+            ),
         )
     now = here if known is None else here.with_dirs_of(known)
-    if now != known and not cluster.problems:
+    if now != known and not doubt:
         journal.note_host(now)
-    return True
+    # What a crash left open belongs to a disk that was known then.
+    strangers = bool(found) and known is not None and bool(known.directory_ids) and not found & known.directory_ids
+    return not strangers

@@ -1,8 +1,8 @@
-"""What `logagent setup` believes, gathered: whom the service runs as and what it may write to.
+"""Gathers what `logagent setup` may trust: the user that the service runs as and what it may write to.
 
-The result is read by PID 1 and decides as whom a program runs. So nothing counts that any other user could have written
-or pretended: no process, no unit and no configuration of logagent's that is not root's, and a `server.properties` only
-where it is root's or the owner's of the log dirs, through directories that nobody else can write.
+PID 1 reads the result, which decides as which user a program runs. So nothing counts that another user could have
+written or faked: no process, no unit or logagent configuration that does not belong to root, and a `server.properties`
+only if it belongs to root or to the owner of the log dirs, through directories that nobody else can write to.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from logagent.broker.files.server_properties import ServerProperties, parse_serv
 from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.limits import CONFIG, PROPERTIES, UNIT
-from logagent.host.brokers.units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
+from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
 from logagent.host.brokers.usual_places import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.linux.planned_mounts import mount_points
 from logagent.host.linux.trusted import Untrusted, read_trusted, sole_owner, trusted_path
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
-from logagent.model.doctor.facts import SetupLook
+from logagent.model.doctor.doctor_facts import SetupLook
 from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control
 from logagent.settings import Settings
+from logagent.store.shared import is_uri
 
 ROOT = frozenset({0})
 _CONDITION = "ConditionDirectoryNotEmpty"
@@ -36,7 +37,7 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The drop-in of one service: where it belongs and what it says. `left_out`: what was not believed, and why."""
+    """The drop-in of one service: its path and content. `left_out`: what was not trusted, and why."""
 
     service: str
     place: str
@@ -83,10 +84,12 @@ def look(name: str | None) -> Setup:
         )
     wanted = {path: {0, uid} for path in broker.server.log_dirs}
     wanted = {path: {0, uid, *_owner(path)} for path in _configured(settings)} | wanted
-    left_out += [f"{path}: not a place to be opened" for path in wanted if not allowed(path)]
+    left_out += [f"{path}: not a path that may be opened to the service" for path in wanted if not allowed(path)]
     paths = tuple(dict.fromkeys(_resolved(path, owners) for path, owners in wanted.items() if allowed(path)))
     if not paths:
-        raise LogAgentError(f"{broker.config} names no log dir that may be opened", hint="; ".join(left_out) or None)
+        raise LogAgentError(
+            f"{broker.config} names no log dir that may be opened to the service", hint="; ".join(left_out) or None
+        )
     mounts = tuple(mount_points(UNIT_DIRS, _root_only))
     facts = SetupFacts(command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts)
     state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
@@ -94,12 +97,12 @@ def look(name: str | None) -> Setup:
 
 
 def look_at_setup(name: str | None) -> SetupLook | None:
-    """How the drop-in that stands there fits, for doctor. Not root, one may not see enough to tell."""
+    """Whether the existing drop-in fits, for doctor. Without root, one may not see enough to tell."""
     service, _, command = service_of(name)
     place = place_of(service)
-    there = drop_in_there(place)
+    there = existing_drop_in(place)
     if there is None:
-        return SetupLook(place=place, state="missing", command=command) if _waits_for_one(service) else None
+        return SetupLook(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
         state: Literal["fits", "differs"] = "fits" if look(name).text == there else "differs"
     except (LogAgentError, OSError) as e:
@@ -107,15 +110,15 @@ def look_at_setup(name: str | None) -> SetupLook | None:
     return SetupLook(place=place, state=state, command=command)
 
 
-def drop_in_there(place: str) -> str | None:
-    """What stands in the place of the drop-in now; None where there is none, or none of root's."""
+def existing_drop_in(place: str) -> str | None:
+    """The present content of the drop-in; None if there is none that belongs to root."""
     try:
         return read_trusted(place, UNIT, ROOT).decode("utf-8", "replace")
     except (OSError, LogAgentError):
         return None
 
 
-def _waits_for_one(service: str) -> bool:
+def _needs_drop_in(service: str) -> bool:
     """Whether the unit starts only with a drop-in, and has none."""
     unit = read_unit(service)
     folders = [line.value.lstrip("|") for line in unit.settings.get(_CONDITION, ())] if unit is not None else []
@@ -133,13 +136,13 @@ def _settings(file: str, *, needed: bool) -> Settings:
         raise ConfigError(f"{file}: {e.strerror}", problems=(f"{file}: {e.strerror}",)) from e
     settings = load(file, environ={}).settings
     if needed and settings.kafka.config is None:
-        problem = f"{file}: kafka.config: is not set; the file of an instance names its broker"
+        problem = f"{file}: kafka.config: is not set; an instance's file must name its broker"
         raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers of this host")
     return settings
 
 
 def _root_only(path: str) -> bytes:
-    """A file of root's; nothing of any other."""
+    """The content of a file that belongs to root; empty for any other."""
     try:
         return read_trusted(path, UNIT, ROOT)
     except (OSError, LogAgentError):
@@ -151,7 +154,7 @@ def _units() -> list[BrokerUnit]:
 
 
 def _broker(settings: Settings, left_out: list[str]) -> _Broker:
-    """The only broker that can be believed: the configured one, else by units, else by the usual places."""
+    """The only broker that can be trusted: the configured one, else by units, else by the usual places."""
     units = _units()
     if settings.kafka.config is not None:
         return _read(settings.kafka.config, units)
@@ -172,14 +175,17 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
         return brokers[0]
     problems = tuple(f"{b.config}: one of several" for b in brokers) or tuple(left_out)
     raise ConfigError(
-        "several brokers were found" if brokers else "no broker was found that can be believed",
+        "several brokers were found" if brokers else "no trustworthy broker configuration was found",
         problems=problems or ("no root-owned unit starts a broker, and the usual places have no server.properties",),
-        hint=f"name it: kafka.config in {DEFAULT_CONFIG}; of several, one instance for each: logagent setup NAME",
+        hint=(
+            f"set kafka.config in {DEFAULT_CONFIG}; with several brokers, use one instance for each: logagent "
+            "setup NAME"
+        ),
     )
 
 
 def _read(config: str, units: list[BrokerUnit]) -> _Broker:
-    """One server.properties, of root's or of one other user's. Raises Untrusted, ConfigError."""
+    """One server.properties that belongs to root or to one other user. Raises Untrusted, ConfigError."""
     try:
         owner = sole_owner(config)
         data = read_trusted(config, PROPERTIES, {0, owner})
@@ -194,24 +200,24 @@ def _read(config: str, units: list[BrokerUnit]) -> _Broker:
 
 
 def _user(broker: _Broker) -> tuple[str, str, int, int]:
-    """Whom the service runs as and its group, as told and by number: the unit's user, else the log dirs' owner."""
+    """The user and group that the service runs as, by name and by number: the unit's user, else the log dirs' owner."""
     unit = broker.unit
     owners = _owners(broker.server)
     if unit is not None and unit.user is not None:
         try:
             entry = pwd.getpwuid(int(unit.user)) if unit.user.isdecimal() else pwd.getpwnam(unit.user)
         except KeyError:
-            raise LogAgentError(f"{unit.name} runs as user {unit.user}, whom this host does not know") from None
+            raise LogAgentError(f"{unit.name} runs as user {unit.user}, which does not exist on this host") from None
         uid, gid, how = entry.pw_uid, entry.pw_gid, f"{unit.name} runs as root"
     elif len({uid for uid, _ in owners.values()}) == 1:
         uid, gid = next(iter(owners.values()))
         how = "the log dirs belong to root"
     else:
-        said = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them is there"
-        raise LogAgentError(f"whose the log dirs are cannot be told: {said}", hint="mount their disks first")
+        said = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them exists"
+        raise LogAgentError(f"cannot determine who owns the log dirs: {said}", hint="mount their disks first")
     if uid == 0:
         raise LogAgentError(
-            f"{how}, and logagent never runs as root", hint="run the broker as a user of its own, who owns the log dirs"
+            f"{how}, and logagent never runs as root", hint="run the broker as its own user, which owns the log dirs"
         )
     wrong = [path for path, (owner, _) in owners.items() if owner != uid]
     if wrong:
@@ -219,10 +225,10 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
     if unit is not None and unit.group is not None:
         with suppress(KeyError):
             gid = int(unit.group) if unit.group.isdecimal() else grp.getgrnam(unit.group).gr_gid
-    return _told(uid), str(gid), uid, gid
+    return _name_of(uid), str(gid), uid, gid
 
 
-def _told(uid: int) -> str:
+def _name_of(uid: int) -> str:
     with suppress(KeyError):
         name = pwd.getpwuid(uid).pw_name
         return name if _USER.fullmatch(name) else str(uid)
@@ -230,7 +236,7 @@ def _told(uid: int) -> str:
 
 
 def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:
-    """User and group of the log dirs that are there."""
+    """User and group of the log dirs that exist."""
     found: dict[str, tuple[int, int]] = {}
     for path in server.log_dirs:
         with suppress(OSError):
@@ -240,11 +246,11 @@ def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:
 
 
 def _configured(settings: Settings) -> list[str]:
-    """What logagent's own configuration, which is root's, wants to write to."""
+    """The paths that logagent's own configuration, which belongs to root, needs to write to."""
     wanted = list(settings.cleanup.quarantine_dirs)
     if settings.metrics.textfile is not None:
         wanted.append(os.path.dirname(settings.metrics.textfile))
-    if settings.publish.store is not None:
+    if settings.publish.store is not None and not is_uri(settings.publish.store):
         wanted.append(settings.publish.store)
     return wanted
 
@@ -257,9 +263,9 @@ def _owner(path: str) -> set[int]:
 
 
 def _resolved(path: str, owners: set[int]) -> str:
-    """Where `path` leads, through nobody's directories but those of `owners`, whatever of it is there yet.
+    """Where `path` leads, passing only directories of `owners`, whether or not all of it exists yet.
 
-    Raises Untrusted, also where it leads to a place of the system.
+    Raises Untrusted, also if it leads to a system directory.
     """
     there, missing = path.rstrip("/"), ""
     while not os.path.lexists(there) and there:
@@ -270,5 +276,5 @@ def _resolved(path: str, owners: set[int]) -> str:
     except OSError as e:
         raise Untrusted(f"{path}: {e.strerror}") from e
     if not allowed(found):
-        raise Untrusted(f"{path} leads to {found}, which is not a place to be opened")
+        raise Untrusted(f"{path} leads to {found}, which is not a path that may be opened to the service")
     return found

@@ -1,4 +1,4 @@
-"""Verifies a drop-in with systemd itself, and puts it in its place: whole or not at all."""
+"""Verifies a drop-in with systemd itself and installs it, completely or not at all."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from logagent.agent.setup.look import ROOT, Setup, drop_in_there
+from logagent.agent.setup.look import ROOT, Setup, existing_drop_in
 from logagent.errors import LogAgentError
 from logagent.files.limits import UNIT
-from logagent.host.brokers.units import UNIT_DIRS, read_unit
+from logagent.host.brokers.systemd_units import UNIT_DIRS, read_unit
 from logagent.host.linux.trusted import Untrusted, read_trusted, trusted_path
 
 _SECONDS = 30.0
 
 
 def verify(setup: Setup) -> str | None:
-    """Let `systemd-analyze verify` read the unit with this drop-in. None, or why it could not be asked.
+    """Let `systemd-analyze verify` read the unit with this drop-in. Returns None, or why that was not possible.
 
-    Raises LogAgentError with what systemd has against it, and where the unit itself is not installed.
+    Raises LogAgentError with systemd's objections, and if the unit itself is not installed.
     """
     unit = read_unit(setup.service)
     if unit is None:
-        raise LogAgentError(f"{setup.service} is not installed", hint="the system packages bring it")
+        raise LogAgentError(f"{setup.service} is not installed", hint="it comes with the system packages")
     if shutil.which("systemd-analyze") is None:
         return "systemd-analyze is not there"
     with tempfile.TemporaryDirectory(prefix="logagent-setup-") as scratch:
@@ -50,9 +50,9 @@ def verify(setup: Setup) -> str | None:
 
 
 def write(setup: Setup) -> None:
-    """Put the drop-in in its place (mode 0644) unless it is there already, with these words.
+    """Install the drop-in (mode 0644) unless it already exists with this content.
 
-    Raises Untrusted where another user than root could write there, LogAgentError.
+    Raises Untrusted if a user other than root could write there, or LogAgentError.
     """
     system = UNIT_DIRS[0]
     folder = os.path.dirname(setup.place)
@@ -63,7 +63,7 @@ def write(setup: Setup) -> None:
             os.mkdir(folder, 0o755)
         if trusted_path(folder, ROOT) != folder:
             raise Untrusted(f"{folder} is a symlink")
-        if drop_in_there(setup.place) != setup.text:
+        if existing_drop_in(setup.place) != setup.text:
             _replace(folder, os.path.basename(setup.place), setup.text)
     except OSError as e:
         raise LogAgentError(f"{setup.place}: {e.strerror}", hint="nothing was written") from e

@@ -1,9 +1,9 @@
-"""A connection to a Kafka cluster for one round of questions, on kafka-python's network layer.
+"""A connection to a Kafka cluster for one round of requests, on kafka-python's network layer.
 
-This is the one place that touches what kafka-python calls private (its event loop, its connection manager and the
-request classes), for which the version is pinned: the public admin client swallows error codes that matter here, has
-no time limit of its own, and leaves a thread behind when the first connection fails. Import it only where the Admin
-API is asked; loading kafka-python takes a few hundred milliseconds.
+Only the modules of this folder use private parts of kafka-python (its event loop, its connection manager and the
+request classes), for which its version is pinned. Its public admin client swallows error codes that matter here, has no
+time limit of its own, and leaves a thread behind if the first connection fails. Import this only where the Admin API is
+needed; loading kafka-python takes a few hundred milliseconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from logagent.broker.admin.client_log import Complaints
+from logagent.broker.admin.client_log import ClientLog
 from logagent.errors import ServiceUnreachable, UnreadableError
 
 with warnings.catch_warnings():
-    # kafka-python 3.0.12 reads its schemas through functions that Python 3.11 and 3.12 call deprecated.
+    # kafka-python 3.0.12 reads its schemas with functions that are deprecated in Python 3.11 and 3.12.
     warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
     import kafka.errors as kafka_errors
     from kafka.net.selector import NetworkSelector
@@ -42,15 +42,15 @@ __all__ = [
 NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2
 
-# What a broker says to a wrong password. Its answer is often lost (it closes the connection right after it, and
+# A broker's answers to a wrong password. They are often lost (the broker closes the connection right after, and
 # kafka-python then sees only that), so with SASL a few closed connections to each server mean the same.
 REFUSALS = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError)
 CLOSED_CONNECTIONS = 3
 
-# A wrong password, a missing authority and the wrong protocol all end in a closed connection or a time-out.
+# A wrong password, a missing certificate authority and the wrong protocol all end in a closed connection or a timeout.
 CAUSES = (
-    "nobody listens there, or user and password (sasl.jaas.config), the certificate authority "
-    "(ssl.truststore.location) or the protocol (security.protocol) do not fit that listener"
+    "nothing is listening there, or user and password (sasl.jaas.config), the certificate authority "
+    "(ssl.truststore.location) or the protocol (security.protocol) do not match that listener"
 )
 HINT = (
     "check kafka.bootstrap_servers and the file that kafka.client names; a wrong password, a certificate authority "
@@ -64,11 +64,11 @@ def cluster_request() -> Any:
 
 
 class AdminClient:
-    """Sends requests to a cluster; connects at the first one. `timeout` (seconds) bounds each question.
+    """Sends requests to a cluster; connects on the first one. `timeout` (seconds) limits each request.
 
-    Use one for one round and close it: what it knows of the cluster's brokers does not heal. Not thread-safe.
-    Whatever goes wrong on the way is `ServiceUnreachable`; an answer that the broker's version cannot give is
-    `UnreadableError`.
+    Use one for one round and close it: it does not refresh what it knows about the cluster's brokers. Not thread-safe.
+    Raises `ServiceUnreachable` for all connection problems, and `UnreadableError` if the broker's version does not
+    support the request.
     """
 
     def __init__(self, bootstrap_servers: str, config: Mapping[str, Any], timeout: float = 10.0) -> None:
@@ -77,7 +77,7 @@ class AdminClient:
         self._config = dict(config)
         self._net: Any = None
         self._manager: Any = None
-        self._complaints = self._new_complaints()
+        self._client_log = self._new_client_log()
 
     def __enter__(self) -> Self:
         return self
@@ -86,22 +86,22 @@ class AdminClient:
         self.close()
 
     def close(self) -> None:
-        """End the connections and the thread behind them; nothing if there are none."""
+        """Close the connections and end their thread, if there are any."""
         if self._net is None:
             return
         net, manager = self._net, self._manager
         self._net = self._manager = None
         with contextlib.suppress(Exception):
-            # On the thread that owns the connections: it may be working on one of them.
+            # Run it on the thread that owns the connections, which may be using one of them.
             net.run(lambda: manager.close())
         with contextlib.suppress(Exception):
             net.stop(timeout_ms=2000)
         with contextlib.suppress(Exception):
             net.close()
-        self._complaints.close()
+        self._client_log.close()
 
     def connect(self) -> None:
-        """Find the cluster through any of the bootstrap servers, within the time limit."""
+        """Connect to the cluster through any of the bootstrap servers, within the time limit."""
         if self._manager is not None:
             return
         milliseconds = int(self.timeout * 1000)
@@ -111,15 +111,15 @@ class AdminClient:
             "request_timeout_ms": milliseconds,
             "receive_message_max_bytes": BEFORE_AUTHENTICATION_BYTES,
             "socket_connection_setup_timeout_ms": milliseconds,
-            # Several servers are tried in turn, so one that is down must not use up the time.
+            # Servers are tried in turn, so one that is down must not use up all the time.
             "reconnect_backoff_max_ms": 1000,
-            # This client asks what it wants to know; its own refreshing is only noise.
+            # We request metadata when we need it; automatic refreshes would only be noise.
             "metadata_max_age_ms": 24 * 3600 * 1000,
             "allow_auto_create_topics": False,
             **self._config,
         }
-        self._complaints = self._new_complaints()
-        self._complaints.listen()
+        self._client_log = self._new_client_log()
+        self._client_log.listen()
         try:
             self._net = NetworkSelector(**settings)
             self._manager = LimitedManager(self._net, **settings)
@@ -128,46 +128,46 @@ class AdminClient:
         except BaseException as error:
             self.close()
             if not isinstance(error, Exception):
-                raise  # somebody has no more time for this, and leaves no thread behind
-            reason = self._complaints.reason(error)
+                raise  # interrupted from outside; the thread has been ended
+            reason = self._client_log.reason(error)
             raise ServiceUnreachable(
                 f"cannot talk to Kafka at {self.bootstrap_servers}: {CAUSES} ({reason})", hint=HINT
             ) from error
 
-    def _new_complaints(self) -> Complaints:
+    def _new_client_log(self) -> ClientLog:
         sasl = str(self._config.get("security_protocol", "")).startswith("SASL")
         servers = self.bootstrap_servers.count(",") + 1
-        return Complaints(
+        return ClientLog(
             refusals=REFUSALS,
             ignored=(kafka_errors.KafkaTimeoutError, kafka_errors.NodeNotReadyError),
             closed_left=CLOSED_CONNECTIONS * servers if sasl else None,
         )
 
     def _bootstrap(self) -> None:
-        """Wait for the first connection, but not once a broker refused user or password: trying that again and again
-        until the time is up would only lock the account."""
-        complaints = self._complaints
+        """Wait for the first connection, but stop once a broker refuses user or password: retrying until the timeout
+        could lock the account."""
+        client_log = self._client_log
         future = self._manager.bootstrap_async(int(self.timeout * 1000))
 
         def wake_when_done() -> None:
-            future.add_both(lambda _: complaints.wake.set())
+            future.add_both(lambda _: client_log.wake.set())
 
         self._net.call_soon_with_future(wake_when_done)
-        complaints.wake.wait(self.timeout + 0.1)
+        client_log.wake.wait(self.timeout + 0.1)
         if not future.is_done:
-            raise complaints.error or TimeoutError(f"no answer within {self.timeout:g} s")
+            raise client_log.error or TimeoutError(f"no answer within {self.timeout:g} s")
         if future.exception is not None:
             raise future.exception
 
     def send(self, make_request: Callable[[], Any], node_id: int | None = None) -> Any:
-        """The answer of `node_id` to a request, or of any broker that answers (each try makes the request anew: it
-        carries the version that one broker speaks)."""
+        """The answer of `node_id` to a request, or that of any broker. Each attempt builds a new request, because a
+        request carries the version negotiated with one broker."""
         self.connect()
         if node_id is not None:
             return self._send(make_request(), node_id)
         deadline = time.monotonic() + self.timeout
         while True:
-            # A broker that does not answer is passed over for a while by the manager, so this ends at another one.
+            # The manager avoids a broker that did not answer for a while, so the next attempt reaches another one.
             try:
                 return self._send(make_request(), None)
             except ServiceUnreachable:
@@ -176,7 +176,7 @@ class AdminClient:
                 time.sleep(_RETRY_SECONDS)
 
     def send_to_controller(self, make_request: Callable[[], Any]) -> Any:
-        """The controller's answer (in KRaft any broker's, which forwards); tried until the time limit."""
+        """The controller's answer (in KRaft that of any broker, which forwards); retried until the time limit."""
         deadline = time.monotonic() + self.timeout
         while True:
             last: ServiceUnreachable
@@ -195,7 +195,7 @@ class AdminClient:
             time.sleep(_RETRY_SECONDS)
 
     def request_version(self, request_class: Any, node_id: int) -> int:
-        """The version in which `node_id` would be sent a request of this class; -1 if it knows none that we know."""
+        """The version in which a request of this class would be sent to `node_id`; -1 if we have none in common."""
         self.connect()
         connection = self._guarded(lambda: self._connection(node_id), node_id)
         try:
@@ -211,7 +211,7 @@ class AdminClient:
 
     def _guarded(self, ask: Callable[[], Any], node_id: int | None) -> Any:
         who = "a broker" if node_id is None else f"node {node_id}"
-        self._complaints.error = None
+        self._client_log.error = None
         try:
             return self._run(ask)
         except kafka_errors.IncompatibleBrokerVersion as error:
@@ -220,18 +220,18 @@ class AdminClient:
             known = ", ".join(str(broker.node_id) for broker in self._manager.cluster.brokers())
             raise ServiceUnreachable(
                 f"{who} is not among the live brokers of the cluster at {self.bootstrap_servers} ({known})",
-                hint="start it, or ask again when the cluster knows it",
+                hint="start it, or try again once it has joined the cluster",
             ) from error
         except Exception as error:
-            reason = self._complaints.reason(error)
+            reason = self._client_log.reason(error)
             raise ServiceUnreachable(
                 f"{who} of the cluster at {self.bootstrap_servers} does not answer: {reason}", hint=HINT
             ) from error
 
     def _run(self, ask: Callable[[], Any]) -> Any:
-        """Run `ask` (which gives an awaitable) on the network thread, never longer than the time limit.
+        """Run `ask` (which returns an awaitable) on the network thread, within the time limit.
 
-        The limit of our own is needed: a TLS handshake that the other side never answers has none.
+        We need our own limit: kafka-python has none for a TLS handshake that the other side never answers.
         """
 
         async def limited() -> Any:

@@ -1,6 +1,6 @@
-"""What kafka-python complains about, kept for our own error messages instead of on stderr.
+"""Captures kafka-python's log for our own error messages, instead of letting it go to stderr.
 
-The library says only "timed out" where it knows a reason; the reason is in its log.
+The library's exceptions often say only "timed out"; the reason is in its log.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 _LOGGER: Final = logging.getLogger("kafka")
 
 
-class Complaints(logging.Handler):
-    """Listens from `listen` to `close`; what kafka-python logs meanwhile goes nowhere else.
+class ClientLog(logging.Handler):
+    """Captures from `listen` to `close`; what kafka-python logs meanwhile goes nowhere else.
 
-    `error` is the last exception it logged, those of `ignored` left out; one of `refusals` stays. `wake` is set at
-    once when it logs one of `refusals`, or the `closed_left`-th connection that the other side closed (None: these
-    do not count), and by whoever else wants to wake the waiting thread.
+    `error` is the last logged exception that is not one of `ignored`; one of `refusals` is not replaced by later ones.
+    `wake` is set as soon as it logs one of `refusals`, or the `closed_left`-th connection closed by the other side
+    (None: those do not count). Callers may also set it to wake the waiting thread.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Complaints(logging.Handler):
                 self.error = argument
 
     def reason(self, error: BaseException) -> str:
-        """`error` in words, or what was logged where `error` is one of `ignored`; without kafka-python's prefixes."""
+        """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
         telling = self.error if self.error is not None and isinstance(error, self._ignored) else error
         said = str(telling)
         while said.startswith(prefix := f"{type(telling).__name__}: "):

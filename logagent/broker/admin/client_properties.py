@@ -1,25 +1,22 @@
 """A Java client's properties file (`kafka.client`) as settings for kafka-python.
 
-Only what decides how to connect is read: `security.protocol`, `sasl.*` and `ssl.*`. Every other key is for other
-clients and is passed over; a security key that is not understood is refused, because leaving it out could weaken the
-connection unseen. Differences from Java: PEM stores only, no GSSAPI and no OAUTHBEARER, `${…}` is not resolved, and
-without a trust store the system's certificate authorities are trusted (Java: those that come with the JVM).
+Only the connection's security settings are read: `security.protocol`, `sasl.*` and `ssl.*`. Other keys are ignored; an
+unknown security key is refused, because ignoring it could weaken the connection without notice. Differences from Java:
+PEM stores only, no GSSAPI and no OAUTHBEARER, `${…}` is not resolved, and without a trust store the system's
+certificate authorities are trusted (Java: those that come with the JVM).
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import ssl
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
+from logagent.broker.admin.client_security import TLS_VERSIONS, ClientSecurity, connection_settings
 from logagent.broker.admin.jaas import parse_jaas
 from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import ConfigError, UnreadableError
-from logagent.files.limits import PEM, PROPERTIES
-from logagent.files.safe_open import opened_regular, read_regular
+from logagent.files.limits import PROPERTIES
+from logagent.files.safe_open import read_regular
 from logagent.model.secrets import known_part, plain
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -48,7 +45,6 @@ KNOWN_KEYS: Final = frozenset(
         "ssl.protocol",
     }
 )
-TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 _PEM_HINT = (
     "only PEM stores are read: convert a trust store with `keytool -list -rfc -keystore STORE > ca.pem`, a key store "
@@ -56,33 +52,16 @@ _PEM_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSecurity:
-    """What the file says. `trust` and `key` are PEM text or, with `*_location`, the path of a PEM file."""
-
-    protocol: str = "PLAINTEXT"
-    mechanism: str | None = None
-    username: str | None = None
-    password: str | None = None
-    trust_location: str | None = None
-    trust_pem: str | None = None
-    key_location: str | None = None
-    key_pem: str | None = None
-    key_password: str | None = None
-    check_hostname: bool = True
-    tls_versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-
-
 def client_properties(text: str | bytes) -> dict[str, Any]:
     """kafka-python's keyword arguments for the properties in `text`.
 
-    Files named in it are read now. Raises ConfigError with every problem at once (key: what is wrong).
+    Reads the files named in it. Raises ConfigError with all problems at once (key: what is wrong).
     """
     return connection_settings(parse_client_properties(text))
 
 
 def read_client_properties(path: str) -> dict[str, Any]:
-    """`client_properties` of a file; ConfigError also where it cannot be read."""
+    """`client_properties` of a file; ConfigError also if the file cannot be read."""
     try:
         data = read_regular(path, PROPERTIES, follow=True)
     except (OSError, UnreadableError) as error:
@@ -114,7 +93,7 @@ def parse_client_properties(text: str | bytes) -> ClientSecurity:
 
 
 class _Reader:
-    """Reads one file's settings and gathers what is wrong with them."""
+    """Reads one file's settings and collects their problems."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -125,7 +104,7 @@ class _Reader:
         self._refuse_unknown()
         protocol = self._get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
-            self._wrong("security.protocol", f"{plain(protocol)} is none of {', '.join(PROTOCOLS)}")
+            self._wrong("security.protocol", f"{plain(protocol)} is not one of {', '.join(PROTOCOLS)}")
         mechanism, username, password = self._sasl() if protocol.startswith("SASL") else (None, None, None)
         if not protocol.endswith("SSL"):
             return ClientSecurity(protocol, mechanism, username, password)
@@ -160,8 +139,8 @@ class _Reader:
             if not key.startswith(("security.", "sasl.", "ssl.")):
                 continue
             if key not in KNOWN_KEYS:
-                told = known_part(key, KNOWN_KEYS)
-                self._wrong(told, "this security setting is not supported", "remove it, or use another listener")
+                shown = known_part(key, KNOWN_KEYS)
+                self._wrong(shown, "this security setting is not supported", "remove it, or use another listener")
             elif value.startswith("${") and value.endswith("}"):
                 self._wrong(key, "config providers are not resolved", "write the value itself into the file")
 
@@ -182,7 +161,7 @@ class _Reader:
         expected = LOGIN_MODULES[mechanism]
         if login.module.rpartition(".")[2] != expected:
             given = login.module if login.module.startswith("org.apache.kafka.") else "the login module"
-            self._wrong("sasl.jaas.config", f"{given} does not fit {mechanism}, which needs {expected}")
+            self._wrong("sasl.jaas.config", f"{given} does not match {mechanism}, which needs {expected}")
         if login.options.get("tokenauth", "false").lower() != "false":
             self._wrong("sasl.jaas.config", "delegation tokens (tokenauth) are not supported")
         for option in ("username", "password"):
@@ -191,7 +170,7 @@ class _Reader:
         return mechanism, login.options.get("username"), login.options.get("password")
 
     def _store(self, store: str, inline_keys: tuple[str, ...]) -> tuple[str | None, str | None]:
-        """(location, None), (None, PEM text) or (None, None) of `ssl.truststore` or `ssl.keystore`."""
+        """(location, None), (None, PEM text) or (None, None) for `ssl.truststore` or `ssl.keystore`."""
         kind, location = f"ssl.{store}.type", f"ssl.{store}.location"
         inline = [key for key in inline_keys if self._settings.get(key, "").strip()]
         path = self._get(location, "")
@@ -214,70 +193,7 @@ class _Reader:
         text = self._get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3")
         versions = tuple(version.strip() for version in text.split(","))
         if wrong := [version for version in versions if version not in TLS_VERSIONS]:
-            self._wrong("ssl.enabled.protocols", f"{', '.join(map(plain, wrong))} is none of {', '.join(TLS_VERSIONS)}")
+            self._wrong(
+                "ssl.enabled.protocols", f"{', '.join(map(plain, wrong))} is not one of {', '.join(TLS_VERSIONS)}"
+            )
         return versions
-
-
-def connection_settings(security: ClientSecurity) -> dict[str, Any]:
-    """kafka-python's keyword arguments for `security`; ConfigError where a PEM file or text cannot be used."""
-    settings: dict[str, Any] = {"security_protocol": security.protocol}
-    if security.mechanism is not None:
-        settings["sasl_mechanism"] = security.mechanism
-        settings["sasl_plain_username"] = security.username
-        settings["sasl_plain_password"] = security.password
-    if security.protocol.endswith("SSL"):
-        settings["ssl_context"] = _ssl_context(security)
-    return settings
-
-
-def _ssl_context(security: ClientSecurity) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = min(TLS_VERSIONS[version] for version in security.tls_versions)
-    context.maximum_version = max(TLS_VERSIONS[version] for version in security.tls_versions)
-    context.check_hostname = security.check_hostname
-    with _named("ssl.truststore", security.trust_location):
-        if security.trust_location or security.trust_pem:
-            with _pem_file(security.trust_location) as file:
-                context.load_verify_locations(cafile=file, cadata=security.trust_pem)
-        else:
-            context.load_default_certs()
-    with _named("ssl.keystore", security.key_location):
-        # An empty password keeps OpenSSL from asking for one on the terminal.
-        password = security.key_password or ""
-        if security.key_location:
-            with _pem_file(security.key_location) as file:
-                context.load_cert_chain(file or "", password=password)
-        elif security.key_pem:
-            _load_key_text(context, security.key_pem, password)
-    return context
-
-
-@contextlib.contextmanager
-def _pem_file(location: str | None) -> Iterator[str | None]:
-    """A path by which OpenSSL, which opens files itself, reaches a regular file of a sensible size and nothing else."""
-    if location is None:
-        yield None
-        return
-    with opened_regular(location, PEM, follow=True) as fd:
-        yield f"/proc/self/fd/{fd}"
-
-
-def _load_key_text(context: ssl.SSLContext, pem: str, password: str) -> None:
-    """OpenSSL takes a private key from a file only; this one never has a name on a disk."""
-    descriptor = os.memfd_create("logagent-client-key", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, pem.encode())
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _named(store: str, location: str | None) -> Iterator[None]:
-    """Turn what goes wrong with a PEM store into a ConfigError that names its key and file."""
-    try:
-        yield
-    except (OSError, ValueError, UnreadableError) as error:
-        key = f"{store}.location: {location}" if location else store
-        problem = f"{key}: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
-        raise ConfigError(f"the client properties are wrong: {problem}", problems=(problem,)) from error

@@ -1,8 +1,8 @@
-"""One login module as `sasl.jaas.config` holds it, read as Kafka's `JaasConfig` reads it.
+"""Parses the login module in `sasl.jaas.config` as Kafka's `JaasConfig` does.
 
-Kafka cuts the text into tokens with `java.io.StreamTokenizer`, whose manners are kept here because passwords suffer
-from them: quotes may be single or double and know C's escapes, an unquoted value ends at the first odd character, one
-that begins with a digit is a number and so no value at all, and `/` begins a comment.
+Kafka splits the text with `java.io.StreamTokenizer`, whose quirks are reproduced here because they affect passwords:
+quotes may be single or double and support C's escapes, an unquoted value ends at the first unusual character, one that
+begins with a digit is a number and therefore not accepted as a value, and `/` begins a comment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIGITS: Final = "0123456789.-"
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """`module`: the Java class name; `options`: its options, of one that is there twice the last."""
+    """`module`: the Java class name; `options`: its options (of duplicates, the last)."""
 
     module: str
     options: dict[str, str]
@@ -28,7 +28,7 @@ class LoginModule:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """`text` is None for what Java gives no `sval`: numbers and single characters (`symbol`)."""
+    """`text` is None if Java's token has no `sval`: numbers and single characters (`symbol`)."""
 
     text: str | None
     symbol: str = ""
@@ -38,9 +38,9 @@ _END: Final = _Token(None, "end")
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The only login module in `text`; raises ValueError with Kafka's reason otherwise.
+    """The single login module in `text`; otherwise raises ValueError with Kafka's reason.
 
-    No part of `text` is in a message: after a wrong quote, any word can be a piece of the password.
+    Messages never quote `text`: after a misplaced quote, any word can be part of the password.
     """
     tokens = _tokens(text)
     modules: list[LoginModule] = []
@@ -106,7 +106,7 @@ def _after_comment(text: str, position: int) -> int:
     if text.startswith("/*", position):
         end = text.find("*/", position + 2)
         return len(text) if end < 0 else end + 2
-    # Java has read the character after the slash before it looks for the line's end, be it the line's end itself.
+    # Java has already consumed the character after the slash, even a line end, before it looks for the line end.
     position += 2
     while position < len(text) and text[position] not in "\r\n":
         position += 1
@@ -114,7 +114,7 @@ def _after_comment(text: str, position: int) -> int:
 
 
 def _quoted(text: str, position: int) -> tuple[str, int]:
-    """The string that begins at `position`, and where it ends; Java also ends it at the end of the line."""
+    """The string that begins at `position`, and where it ends; as in Java, the end of the line also ends it."""
     quote = text[position]
     position += 1
     out: list[str] = []
@@ -130,7 +130,7 @@ def _quoted(text: str, position: int) -> tuple[str, int]:
 
 
 def _escape(text: str, position: int) -> tuple[str, int]:
-    """What the escape whose first character is at `position` stands for, and where it ends."""
+    """The character for the escape whose first character (after the backslash) is at `position`, and where it ends."""
     character = text[position]
     if character not in _OCTAL:
         return _ESCAPES.get(character, character), position + 1

@@ -1,10 +1,10 @@
-"""kafka-python's connections, with a limit for what the other side may send.
+"""kafka-python's connections, with limits on what the other side may send.
 
-`kafka.bootstrap_servers` can lead to anybody: a stranger's answer of 500 MB, taken whole before it was looked at, cost
-5 GB. Until a connection has been authenticated an answer is small; after that it may be as large as the metadata of
-the largest clusters. kafka-python reads a socket until it is empty, which a fast sender never lets happen, so that is
-bounded too. Of kafka-python's private names this uses `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`,
-for which the version is pinned.
+`kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
+5 GB of memory. Until a connection is authenticated, answers are small; after that they may be as large as the metadata
+of the largest clusters. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that
+is limited too. This uses kafka-python's private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`, so its
+version is pinned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_AT_ONCE = 1 << 20
 
 
 class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
-    """To be made with `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`."""
+    """Create it with `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`."""
 
     def get_connection(self, node_id: Any, *args: Any, **kwargs: Any) -> Any:
         known = node_id in self._conns
@@ -45,9 +45,9 @@ def _allow_more(connection: Any) -> None:
 
 
 def receive(sock: Any) -> tuple[bytes, Exception | None]:
-    """What can be read from a non-blocking socket now, about `_MOST_AT_ONCE` bytes at most; and why it ended."""
+    """Read what a non-blocking socket has now, up to about `_MOST_AT_ONCE` bytes; returns it and the error, if any."""
     data = bytearray()
-    # What TLS has decrypted already shows in no selector: it must not be left behind.
+    # Selectors do not report data that TLS has already decrypted, so it must not be left behind.
     while len(data) < _MOST_AT_ONCE or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
         try:
             piece = sock.recv(_READ_BYTES)

@@ -1,10 +1,11 @@
-"""Whose is what, as a running cluster says: topics, replicas, reassignments and log dirs through the Admin API.
+"""A running cluster's topics, replicas, reassignments and log dirs, through the Admin API.
 
-Works for KRaft and for ZooKeeper-mode clusters (tried from 2.5.1 to 4.3.1). An answer is whole or an error: an empty
-list of topics or of log dirs is how Kafka answers a principal that may not see them, never "there are none".
+Works with KRaft and ZooKeeper-mode clusters (tested from 2.5.1 to 4.3.1). An answer is complete or an error: an empty
+list of topics or of log dirs is how Kafka answers a principal that may not see them, so it never means "there are
+none".
 
-A topic that is merely missing from a list proves nothing. Only the broker whose disk it is can say that a topic id is
-gone (`AdminReader.topic_ids_known`): it learns of a topic before it makes the directory, while other brokers lag by
+A topic that is merely missing from a list proves nothing. Only the broker that owns the disk can say that a topic id is
+gone (`AdminReader.topic_ids_known`): it learns of a topic before it creates the directory, while other brokers lag by
 seconds.
 """
 
@@ -12,10 +13,18 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, Self, TypeVar
 
-from logagent.broker.admin.answers import (
+from logagent.broker.admin.client import (
+    AdminClient,
+    DescribeLogDirsRequest,
+    DescribeQuorumRequest,
+    ListPartitionReassignmentsRequest,
+    MetadataRequest,
+)
+from logagent.broker.admin.epoch_ends import ask_epoch_ends
+from logagent.broker.admin.responses import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
     IdAnswer,
@@ -26,23 +35,24 @@ from logagent.broker.admin.answers import (
     topic_id_of,
     topic_of,
 )
-from logagent.broker.admin.client import (
-    AdminClient,
-    DescribeLogDirsRequest,
-    DescribeQuorumRequest,
-    ListPartitionReassignmentsRequest,
-    MetadataRequest,
-)
-from logagent.broker.admin.epochs import ask_epoch_ends
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
-from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, BrokerRegistration, Source, make_image
-from logagent.model.assignments.quorum import QuorumLook
+from logagent.model.assignments.image import (
+    METADATA_TOPIC,
+    AssignmentImage,
+    BrokerRegistration,
+    Source,
+    Topic,
+    make_image,
+)
+from logagent.model.assignments.known_until import QuorumLook
 from logagent.model.naming.topic_ids import ZERO_ID, from_text
 from logagent.model.records import TopicPartition
 
 __all__ = ["AdminReader", "IdAnswer", "LogDirDescription"]
+
+K = TypeVar("K")
 
 BY_ID_VERSION = 12
 """Metadata requests name topics by id from this version on (Kafka 3.1); older brokers drop the connection."""
@@ -50,19 +60,19 @@ BY_ID_VERSION = 12
 IDS_A_REQUEST = 1000
 CANARIES = 3
 LAG_MS = 60_000
-"""How long a broker may take to learn of what happened elsewhere; 15 s were seen on a busy machine."""
+"""How long a broker may take to learn what happened elsewhere; 15 s was observed on a busy machine."""
 
 _ALL_TOPICS = "kafka-acls --add --allow-principal User:NAME --operation Describe --topic '*'"
 _CLUSTER = "kafka-acls --add --allow-principal User:NAME --operation Describe --cluster"
 
 
 class AdminReader:
-    """One round of questions to one cluster; close it afterwards and make a new one for the next round.
+    """One round of requests to one cluster; close it afterwards and create a new one for the next round.
 
-    `client_config` is what `client_properties` gives; `timeout` (seconds) bounds each question, not the round (a name
-    server that hangs is bounded by the system's resolver only). `client` takes the place of a new connection.
-    Every method raises `ServiceUnreachable` where nobody answers (wrong credentials included) and `UnreadableError`
-    where an answer is partial, empty or refused, unless it says otherwise.
+    `client_config` is the result of `client_properties`; `timeout` (seconds) limits each request, not the round (a hung
+    name server is limited only by the system's resolver). `client` is used instead of a new connection.
+    Unless it says otherwise, every method raises `ServiceUnreachable` if nobody answers (also for wrong credentials)
+    and `UnreadableError` if an answer is partial, empty or refused.
     """
 
     def __init__(
@@ -90,17 +100,17 @@ class AdminReader:
         return self._cluster_id(self._metadata(topics=[]))
 
     def nodes(self) -> tuple[int, ...]:
-        """Ids of the brokers that the cluster counts as alive, in order."""
+        """The ids of the cluster's live brokers, in order."""
         return tuple(sorted(broker.node_id for broker in self._metadata(topics=[]).brokers))
 
     def image(self, at_ms: int, *, node_id: int | None = None, lag_ms: int = LAG_MS) -> AssignmentImage:
-        """Every topic that the principal may describe, from `node_id` (else from any broker).
+        """Every topic that the principal may describe, from `node_id` (or from any broker).
 
-        `at_ms` is now; directories younger than `at_ms - lag_ms` are not judged. `replicas` is old and new ones
-        together while a reassignment is open. `brokers` are the live ones. Topic ids are None before 2.8. Log dirs
-        are asked for per broker (`log_dirs`). The image is never `complete`: what is missing may be hidden.
+        `at_ms` is the current time; directories younger than `at_ms - lag_ms` are not judged. During a reassignment,
+        `replicas` contains old and new ones. `brokers` are the live ones. Topic ids are None before 2.8. For log dirs
+        see `log_dirs`. The image is never `complete`: what is missing may be hidden from the principal.
         """
-        # In this order a reassignment that ends in between still counts, which is the safe side.
+        # In this order, a reassignment that ends in between still counts, which is the safe side.
         moving = self._reassignments()
         response = self._metadata(topics=None, node_id=node_id)
         topics = [topic_of(answer, moving) for answer in response.topics]
@@ -123,15 +133,21 @@ class AdminReader:
         self._living_ids = tuple(image.by_id)
         return image
 
+    def topics_now(self, topic_ids: Container[str]) -> dict[str, Topic]:
+        """Those of these topic ids that the cluster lists now, possibly none. `replicas` as in `image`."""
+        moving = self._reassignments()
+        found = (topic_of(answer, moving) for answer in self._metadata(topics=None).topics)
+        return {topic.topic_id: topic for topic in found if topic.topic_id is not None and topic.topic_id in topic_ids}
+
     def topic_ids_known(
         self, node_id: int, topic_ids: Iterable[str], *, canaries: Iterable[str] | None = None
     ) -> dict[str, IdAnswer]:
         """What node `node_id` itself says about each topic id (22-character text).
 
-        The answer for every id is there. `CANNOT_TELL` where the broker has no such question (before 3.1), gives
-        another error or none, or where it does not know every one of some topics that are alive, asked for in the same
-        request: a broker that has just started in ZooKeeper mode knows nothing yet, and a principal may be allowed to
-        see nothing. `canaries`: which ids these are, where it is not enough that the cluster lists them.
+        There is an answer for every id. It is `CANNOT_TELL` if the broker does not support the request (before 3.1),
+        returns another error or no answer, or does not know all of a few living topics that are added to each request:
+        a broker that has just started in ZooKeeper mode knows nothing yet, and a principal may not be allowed to see
+        anything. `canaries`: the ids of these living topics, if it is not enough that the cluster lists them.
         """
         ids = list(dict.fromkeys(topic_ids))
         if not ids or self._client.request_version(MetadataRequest, node_id) < BY_ID_VERSION:
@@ -148,33 +164,47 @@ class AdminReader:
         return {i: answers.get(i, IdAnswer.CANNOT_TELL) for i in ids}
 
     def places(self) -> frozenset[BrokerPlace]:
-        """Where the brokers that the cluster counts as alive listen, for a client that came through our bootstrap."""
+        """Where the cluster's live brokers listen, for clients that connect through our bootstrap servers."""
         return frozenset(BrokerPlace(b.node_id, b.host, b.port) for b in self._metadata(topics=[]).brokers)
 
     def has_quorum(self, node_id: int) -> bool:
-        """Whether that broker takes DescribeQuorum with times (version 1, Kafka 3.3); none does in ZooKeeper mode."""
+        """Whether that broker supports DescribeQuorum with times (version 1, Kafka 3.3); not in ZooKeeper mode."""
         return self._client.request_version(DescribeQuorumRequest, node_id) >= 1
 
     def quorum(self) -> QuorumLook:
-        """What the active controller says of its quorum; version 1 or later (Kafka 3.3), which has the times."""
+        """The active controller's description of its quorum; version 1 or later (Kafka 3.3), which has the times."""
         request = DescribeQuorumRequest.TopicData
         partition = request.PartitionData(partition_index=0)
         topic = request(topic_name=METADATA_TOPIC, partitions=[partition])
         return quorum_of(self._client.send(lambda: DescribeQuorumRequest(topics=[topic], min_version=1)))
 
     def epoch_ends(
-        self, wanted: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
-    ) -> dict[TopicPartition, EpochEnd]:
-        """For each partition, where its leader ends the given leader epoch, and where its log begins.
+        self,
+        asked: Mapping[K, tuple[TopicPartition, int]],
+        topic_ids: Mapping[str, str],
+        but_not: int | None = None,
+    ) -> dict[K, EpochEnd]:
+        """For each key, where its leader epoch ends in the log of the partition's leader, and where that log begins.
 
-        `topic_ids`: of the topics, by name; a topic of that name with another id is not asked. Partitions without a
-        leader or without an answer are missing; raises nothing of ours. An epoch below all that the leader knows has no
-        end (see `covered.end_of_epoch`): it is told by asking for the epoch before it, too.
+        `topic_ids`: the topic ids by name; a topic that now has another id is not asked about. `but_not`: a node that
+        is not asked, whatever it leads. Partitions without a leader or without an answer are missing; does not raise
+        ServiceUnreachable or UnreadableError. An epoch below that of the leader's first record has no end (see
+        `covered.end_of_epoch`); if that one is unknown, none has.
         """
-        try:
-            return ask_epoch_ends(self._client, self._leaders(wanted, topic_ids), wanted)
-        except (ServiceUnreachable, UnreadableError):
-            return {}
+        left, found = dict(asked), dict[K, EpochEnd]()
+        # Two copies of one partition can end in different epochs: each pass asks for one epoch per partition.
+        while left:
+            wanted = dict(left.values())
+            try:
+                leaders = {p: node for p, node in self._leaders(wanted, topic_ids).items() if node != but_not}
+                ends = ask_epoch_ends(self._client, leaders, wanted)
+            except (ServiceUnreachable, UnreadableError):
+                break
+            for key in [k for k, (p, epoch) in left.items() if wanted[p] == epoch]:
+                partition, _ = left.pop(key)
+                if partition in ends:
+                    found[key] = ends[partition]
+        return found
 
     def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         topics = [
@@ -190,9 +220,9 @@ class AdminReader:
         }
 
     def log_dirs(self, node_id: int) -> dict[str, LogDirDescription]:
-        """The log dirs of one broker by path, offline ones too (they carry an error code)."""
+        """The log dirs of one broker by path, including offline ones (which have an error code)."""
         response = self._client.send(lambda: DescribeLogDirsRequest(topics=None), node_id)
-        # Before version 3 there is no code for the whole answer, and a refusal is just an empty one.
+        # Before version 3 there is no top-level error code, and a refusal is just an empty answer.
         code = getattr(response, "error_code", NONE) or NONE
         if code != NONE or not response.results:
             why = f"error {code}" if code else "no log dirs, which is how a refusal looks"
@@ -204,10 +234,10 @@ class AdminReader:
         return {log_dir.path: log_dir for log_dir in described}
 
     def log_dir_served(self, node_id: int, path: str) -> bool | None:
-        """Whether node `node_id` serves the log dir `path`: True if it describes it without error, False with one.
+        """Whether node `node_id` serves the log dir `path`: True if it describes it without an error, False with one.
 
-        None where that cannot be told: the node does not answer, refuses, or has no such log dir. Raises nothing of
-        ours, because a broker that starts is exactly one that does not answer yet; anything but True is "starting".
+        None if unknown: the node does not answer, refuses, or has no such log dir. Does not raise ServiceUnreachable or
+        UnreadableError, because a starting broker is one that does not answer yet; anything but True means "starting".
         """
         try:
             described = self.log_dirs(node_id)
@@ -262,7 +292,8 @@ class AdminReader:
 
 
 def _sure(answers: dict[str, IdAnswer], alive: list[str]) -> dict[str, IdAnswer]:
-    """`answers` of one request; without proof that it knows what lives, no id in it is known to be unknown."""
+    """The `answers` to one request; unless they prove that the broker knows living topics, UNKNOWN becomes
+    CANNOT_TELL."""
     knows = IdAnswer.KNOWN in answers.values() and all(answers.get(i) is IdAnswer.KNOWN for i in alive)
     if knows:
         return answers

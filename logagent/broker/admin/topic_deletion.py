@@ -1,7 +1,7 @@
 """DeleteTopics by topic id, for the controller of fleet-wide deletions.
 
-A topic is never deleted by its name: a name can be another topic by now. Brokers that know no ids in DeleteTopics
-(below version 6, Kafka 2.8) are refused.
+A topic is never deleted by name: the name may belong to another topic by now. Brokers that do not support ids in
+DeleteTopics (below version 6, Kafka 2.8) are refused.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
-from logagent.broker.admin.answers import topic_id_of
 from logagent.broker.admin.client import AdminClient, cluster_request
+from logagent.broker.admin.responses import topic_id_of
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.naming.topic_ids import from_text
 
@@ -34,65 +34,61 @@ SERVER_MILLISECONDS = 5000
 PATIENCE_SECONDS, RETRY_SECONDS = 20.0, 0.5
 
 T = TypeVar("T")
-Said = Literal["deleted", "again", "disabled", "refused"]
-_GONE = 100  # UNKNOWN_TOPIC_ID: whoever asked for it knew it once
+Outcome = Literal["deleted", "again", "disabled", "refused"]
+_GONE = 100  # UNKNOWN_TOPIC_ID: the id existed when the deletion was requested
+_STILL_DELETING = 3  # UNKNOWN_TOPIC_OR_PARTITION, of an id that existed: Kafka with ZooKeeper has not finished
 _DISABLED = 73
 _REFUSED = (29, 35, 42)  # not authorised, unsupported version, invalid request
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionAnswer:
-    """What the cluster came to for one topic id: `deleted` is acknowledged, `again` wants another question."""
+    """The cluster's answer for one topic id: `deleted` is acknowledged, `again` means ask later."""
 
-    said: Said
+    outcome: Outcome
     why: str = ""
+    live_brokers: frozenset[int] | None = None
+    """With `again`: the brokers that are up."""
 
 
 class TopicDeletions:
-    """Asks one cluster. `cluster_id`: another cluster that answers is refused, however it got that address."""
+    """Deletes topics in one cluster. An answer from a cluster other than `cluster_id` is refused."""
 
     def __init__(self, client: Callable[[], AdminClient], cluster_id: str) -> None:
         self._client = client
         self._cluster_id = cluster_id
 
     def delete(self, topic_ids: Collection[str]) -> dict[str, DeletionAnswer]:
-        """The answer for each id that one was had for. Raises ServiceUnreachable, UnreadableError."""
-        return self._patiently(lambda: self._delete(topic_ids))
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """In KRaft the "controller" that metadata names is any broker, and for a while one that has just died."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return ask()
-            except ServiceUnreachable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_SECONDS)
+        """The answers by topic id, for those that got one. Raises ServiceUnreachable, UnreadableError."""
+        return with_retries(lambda: self._delete(topic_ids))
 
     def _delete(self, topic_ids: Collection[str]) -> dict[str, DeletionAnswer]:
         answers: dict[str, DeletionAnswer] = {}
         with self._client() as client:
-            node = self._controller(client)
+            node, live = self._controller(client)
             if client.request_version(DeleteTopicsRequest, node) < BY_ID_VERSION:
-                why = "its brokers know no topic ids in DeleteTopics (before 2.8); it is never deleted by name"
+                why = (
+                    "its brokers do not support topic ids in DeleteTopics (before 2.8); logagent never "
+                    "deletes a topic by name"
+                )
                 return dict.fromkeys(topic_ids, DeletionAnswer("refused", why))
             for chunk in _chunks(topic_ids, CHUNK):
                 response = client.send(lambda chunk=chunk: _request(chunk), node)  # type: ignore[misc]
                 for answer in response.responses:
                     topic_id = topic_id_of(answer)
                     if topic_id is not None:
-                        answers[topic_id] = answer_of(answer.error_code, getattr(answer, "error_message", None))
+                        said = answer_of(answer.error_code, getattr(answer, "error_message", None))
+                        answers[topic_id] = replace(said, live_brokers=live) if said.outcome == "again" else said
         return answers
 
     def reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
-        """Which of these (id → name) have a partition under reassignment, where that holds a deletion up: in the
-        ZooKeeper generation. Raises ServiceUnreachable, UnreadableError."""
-        return self._patiently(lambda: self._reassigning(topics))
+        """Which of these (id → name) have a partition under reassignment, if that holds up deletions: only in
+        ZooKeeper-based Kafka. Raises ServiceUnreachable, UnreadableError."""
+        return with_retries(lambda: self._reassigning(topics))
 
     def _reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
         with self._client() as client:
-            node = self._controller(client)
+            node, _ = self._controller(client)
             if client.request_version(DescribeQuorumRequest, node) >= 0:
                 return frozenset()
             response = client.send(lambda: ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None), node)
@@ -101,8 +97,9 @@ class TopicDeletions:
             moving = {topic.name for topic in response.topics}
         return frozenset(topic_id for topic_id, name in topics.items() if name in moving)
 
-    def _controller(self, client: AdminClient) -> int:
-        """The controller's node id (in KRaft a broker's that forwards). Asked anew each time: it moves."""
+    def _controller(self, client: AdminClient) -> tuple[int, frozenset[int]]:
+        """The controller's node id (in KRaft that of a broker, which forwards) and the brokers that are up. Not cached,
+        because both can change."""
         response = client.send(cluster_request)
         if response.cluster_id != self._cluster_id:
             raise UnreadableError(
@@ -111,16 +108,31 @@ class TopicDeletions:
             )
         if response.controller_id < 0:
             raise ServiceUnreachable(f"the cluster at {client.bootstrap_servers} has no controller now")
-        return int(response.controller_id)
+        return int(response.controller_id), frozenset(int(broker.node_id) for broker in response.brokers)
+
+
+def with_retries(ask: Callable[[], T]) -> T:
+    """Retry for at most 20 s while nobody answers: in KRaft, the "controller" in the metadata is any broker, and for a
+    while one that has just died."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return ask()
+        except ServiceUnreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def answer_of(error_code: int, message: str | None = None) -> DeletionAnswer:
-    """What an error code of DeleteTopics means for a topic that was known when its request was made."""
+    """What an error code of DeleteTopics means for a topic that existed when the request was made."""
     if error_code == 0:
         return DeletionAnswer("deleted")
     if error_code == _GONE:
         return DeletionAnswer("deleted", "the cluster no longer knows it")
     why = _name_of(error_code) + (f": {message}" if message else "")
+    if error_code == _STILL_DELETING:
+        return DeletionAnswer("again", f"the cluster is still deleting it ({_name_of(error_code)})")
     if error_code == _DISABLED:
         return DeletionAnswer("disabled", why)
     return DeletionAnswer("refused" if error_code in _REFUSED else "again", why)

@@ -1,8 +1,8 @@
 """Assignments in a file: what `logagent assignments export` writes and `--assignments FILE` reads.
 
 Two forms of `logagent.assignments/1`: one JSON document for hosts, and JSON lines for the fleet store. The document
-ends with `"sha256"`, the SHA-256 of every byte before the comma in front of it: a file that was cut short, edited or
-damaged on its way is refused, and never taken for a cluster with fewer topics.
+ends with `"sha256"`, the SHA-256 of every byte before the comma in front of it: a file that was truncated, edited or
+damaged in transit is refused, and never taken for a cluster with fewer topics.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CHECKSUM_END = b'"}\n'
 
 
 def document_pieces(image: AssignmentImage) -> Iterator[bytes]:
-    """The document as bytes, one topic a line, without ever holding it whole; ends with a newline.
+    """The document as bytes, one topic per line, generated piece by piece; ends with a newline.
 
-    Raises `UnreadableError` for an image that ends within a metadata transaction: who reads the document elsewhere
-    takes what it does not list for gone.
+    Raises `UnreadableError` for an image that ends within a metadata transaction: readers of the document take
+    everything that it does not list for gone.
     """
     _refuse_incomplete(image)
     digest = hashlib.sha256()
@@ -41,7 +41,7 @@ def document_pieces(image: AssignmentImage) -> Iterator[bytes]:
 
 
 def write_assignments(path: str, image: AssignmentImage) -> None:
-    """Write the document durably: a file beside it, fsync, rename, fsync of the directory. Raises `OSError`."""
+    """Write the document durably: temp file beside it, fsync, rename, fsync of the directory. Raises `OSError`."""
     directory, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
     try:
@@ -62,9 +62,9 @@ def write_assignments(path: str, image: AssignmentImage) -> None:
 
 
 def read_assignments(path: str) -> AssignmentImage:
-    """Read an exported document; its age and cluster are for `logagent.model.assignments.verdict` to judge.
+    """Read an exported document; `logagent.model.assignments.verdict` checks its age and cluster.
 
-    Raises `UnreadableError` for anything that is not exactly what an export wrote, `OSError` if it cannot be read.
+    Raises `UnreadableError` for anything but exactly what an export wrote, `OSError` if the file cannot be read.
     """
     return parse_assignments(read_regular(path, EXPORTED_ASSIGNMENTS, follow=True), origin=path)
 
@@ -72,16 +72,16 @@ def read_assignments(path: str) -> AssignmentImage:
 def parse_assignments(data: bytes, origin: str) -> AssignmentImage:
     """`read_assignments` on bytes; `origin` names the source in messages."""
     at = data.rfind(_CHECKSUM)
-    told = data[at + len(_CHECKSUM) :]
-    if at < 0 or not told.endswith(_CHECKSUM_END):
+    recorded = data[at + len(_CHECKSUM) :]
+    if at < 0 or not recorded.endswith(_CHECKSUM_END):
         raise UnreadableError(
-            f"{origin}: it does not end with its checksum, so it is cut short or no export",
+            f"{origin}: it does not end with its checksum: it is truncated, or not an export",
             hint="export it again: logagent assignments export",
         )
     digest = hashlib.sha256(memoryview(data)[:at]).hexdigest()
-    if told[: -len(_CHECKSUM_END)].decode("ascii", "replace") != digest:
+    if recorded[: -len(_CHECKSUM_END)].decode("ascii", "replace") != digest:
         raise UnreadableError(
-            f"{origin}: its checksum is {digest}, but it says {told[:-3].decode('ascii', 'replace')}",
+            f"{origin}: its checksum is {digest}, but it says {recorded[:-3].decode('ascii', 'replace')}",
             hint="it was changed or damaged after the export; export it again",
         )
     return parse_document(data, origin=origin, schema=SCHEMA)
@@ -105,7 +105,7 @@ def landing_lines(image: AssignmentImage) -> Iterator[bytes]:
 
 
 def landing_stem(image: AssignmentImage) -> str:
-    """File name without extension in the store: source and offset, or time where the source has no offset."""
+    """File name in the store without extension: source and offset, or time if the source has no offset."""
     position = image.offset if image.offset is not None else image.at_ms
     return f"{_source(image)}-{position}"
 
@@ -142,7 +142,7 @@ def _head(image: AssignmentImage) -> dict[str, Any]:
 
 
 def _source(image: AssignmentImage) -> Source:
-    """Where the assignments came from in the first place: a file that is exported again says so too."""
+    """The original source of the assignments, also if an exported file is exported again."""
     return image.exported_from or image.source
 
 

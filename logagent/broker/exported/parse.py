@@ -1,12 +1,11 @@
-"""The members of an assignment document, each checked by hand.
+"""Parses an assignment document, checking each member by hand.
 
-Not a pydantic model, although there is one for other programs: 100,000 partitions as models take ten times the
-memory and a second of start-up, and every message here names the place that is wrong.
+This does not use pydantic, although there is a schema for other programs: with models, 100,000 partitions take ten
+times the memory and start-up a second longer, and every message here says where the document is wrong.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from logagent.errors import UnreadableError
+from logagent.files.foreign_json import parse_json
 from logagent.model.assignments.image import (
     AssignmentImage,
     BrokerRegistration,
@@ -31,23 +31,23 @@ _MAX_NODE = 2**31 - 1
 
 
 class _Wrong(Exception):
-    """What is wrong at a place of the document."""
+    """What is wrong in the document, and where."""
 
 
 def parse_document(data: bytes, *, origin: str, schema: str) -> AssignmentImage:
-    """The image of a document whose checksum was right; `UnreadableError` names the first place that is wrong.
+    """The image of a document with a correct checksum; `UnreadableError` names the first place that is wrong.
 
-    Topics become objects of ours as soon as the JSON parser is through with each, so that a large document never
-    stands in memory as dicts.
+    Each topic is converted as soon as the JSON parser has finished it, so that a large document is never in memory as
+    dicts.
     """
     try:
-        document = json.loads(data, object_hook=lambda found: _topic(found) if "partitions" in found else found)
+        document = parse_json(data, object_hook=lambda found: _topic(found) if "partitions" in found else found)
         if not isinstance(document, dict):
             raise _Wrong("it is not a JSON object")
         return _image(document, origin, schema)
     except _Wrong as wrong:
         raise UnreadableError(f"{origin}: {wrong}") from wrong
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UnreadableError(f"{origin}: it is not a JSON document: {error}") from error
 
 
@@ -122,7 +122,7 @@ def _canonical(text: str, key: str) -> str:
         raise _Wrong(f"{key}: {error}") from error
 
 
-# Few different ids and replica lists come very often: checked once, and kept once.
+# A few different ids and replica lists occur very often: check and keep each only once.
 _shared_id = lru_cache(maxsize=65_536)(canonical)
 
 
@@ -132,7 +132,7 @@ def _node_ids(numbers: tuple[int, ...]) -> tuple[int, ...]:
         if not 0 <= number <= _MAX_NODE:
             raise _Wrong(f"{number!r:.60} is not a node id")
     if len(set(numbers)) != len(numbers):
-        raise _Wrong("a node is there twice")
+        raise _Wrong("a node is listed twice")
     return numbers
 
 
@@ -174,7 +174,7 @@ def _topic(row: dict[str, Any]) -> Topic:
         partitions = _list(row, "partitions", _partition)
         numbered = dict(partitions)
         if len(numbered) != len(partitions):
-            raise _Wrong("a partition is there twice")
+            raise _Wrong("a partition is listed twice")
     except _Wrong as wrong:
         raise _Wrong(f"topic {name}: {wrong}") from wrong
     return Topic(name, topic_id, numbered)
@@ -183,7 +183,7 @@ def _topic(row: dict[str, Any]) -> Topic:
 def _broker(row: dict[str, Any]) -> BrokerRegistration:
     fenced = row.get("fenced")
     if not (fenced is None or isinstance(fenced, bool)):
-        raise _Wrong(f"fenced: {fenced!r:.60} is no bool")
+        raise _Wrong(f"fenced: {fenced!r:.60} is not a boolean")
     return BrokerRegistration(_member(row, "node_id", int), _directories(row, "directory_ids"), fenced)
 
 

@@ -1,1 +1,1 @@
-"""The files that a broker writes or is configured by: properties, checkpoints, `partition.metadata`."""
+"""The files that a broker writes or is configured with: properties, checkpoints, `partition.metadata`, segments."""

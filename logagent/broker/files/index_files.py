@@ -1,11 +1,11 @@
-"""Which index files go before a directory gets its current name back, so that Kafka rebuilds them.
+"""Which index files to remove before a directory gets its current name back, so that Kafka rebuilds them.
 
-A broker that loads a `-stray` dir stretches the last segment's indexes to their preallocated length and never cuts
-them again. Under its own name, beside a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`):
-the last entry of the time index reads 0, and the next retention check deletes the segment, on every replica that
-follows. A missing `.index` makes Kafka recover that segment: `.index`, `.timeindex`, `.txnindex`, producer state and
-leader epochs come anew. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment shows
-aborted transactions. So only `.index` files go; and `.kafka_cleanshutdown` stays, other partitions live by it.)
+A broker that loads a `-stray` dir extends the last segment's indexes to their preallocated length and never trims them
+again. Under the current name, next to a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`):
+the last entry of the time index reads as 0, and the next retention check deletes the segment, also on every follower.
+If an `.index` is missing, Kafka recovers that segment: it rebuilds `.index`, `.timeindex`, `.txnindex`, producer state
+and leader epochs. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment exposes aborted
+transactions. So only `.index` files are removed; `.kafka_cleanshutdown` stays, because other partitions rely on it.)
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from logagent.broker.files.segment_files import OFFSET_INDEX, SegmentLook, Segme
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """`unlink`: the `.index` files that go, by base offset. `bytes`: what the broker then reads of `.log` files."""
+    """`unlink`: the `.index` files to remove, by base offset. `bytes`: what the broker then reads from `.log` files."""
 
     unlink: tuple[str, ...]
     bytes: int
 
 
 def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
-    """The `.index` of the last segment, of each one whose `.index` or `.timeindex` is missing or not sound, and with
-    `every_segment` of all.
+    """The `.index` of the last segment and of each segment whose `.index` or `.timeindex` is missing or not sound; with
+    `every_segment`, those of all segments.
 
-    `every_segment` is for a directory that bore a `-delete` name (each load of one empties its
-    `leader-epoch-checkpoint`), and for one that was not surely closed cleanly before it was set aside: a clean-shutdown
-    marker that is newer than that would keep Kafka from recovering it.
+    `every_segment` is for a directory that had a `-delete` name (each load of one empties its
+    `leader-epoch-checkpoint`), and for one that may not have been closed cleanly before it was set aside: a later
+    clean-shutdown marker would keep Kafka from recovering it.
     """
     chosen = [s for s in look.segments if every_segment or s is look.segments[-1] or not _sound(s)]
     return Rebuild(

@@ -1,8 +1,8 @@
 """Java properties files, read as `java.util.Properties.load(InputStream)` reads them (Java 9 and later).
 
 Kafka opens `server.properties` (`Utils.loadProps`) and `meta.properties` (`PropertiesUtils.readPropertiesFile`) as
-byte streams, so the bytes are Latin-1 whatever the editor wrote: `log.dirs=/é` in UTF-8 names `/Ã©` to the broker,
-and so it does here. Blanks around keys and before values go, blanks after values stay.
+byte streams, so they are decoded as Latin-1 whatever the editor wrote: `log.dirs=/é` in UTF-8 means `/Ã©` to the
+broker, and so it does here. Whitespace around keys and before values is dropped, whitespace after values is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEX_DIGITS: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One entry: `line` is the number (from 1) of the natural line on which it begins."""
+    """One entry. `line`: the number (from 1) of the natural line on which it begins."""
 
     key: str
     value: str
@@ -31,7 +31,7 @@ class Property:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """All keys and values; of a key that is there twice, the last.
+    """All keys and values; of a duplicate key, the last value.
 
     Raises UnreadableError for a malformed `\\uXXXX`, the only thing that Java refuses.
     """
@@ -39,7 +39,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def iter_properties(data: bytes) -> Iterator[Property]:
-    """The entries in their order, overridden ones too; raises UnreadableError as `parse_properties`."""
+    """The entries in file order, including overridden ones; raises UnreadableError like `parse_properties`."""
     for line, text in _logical_lines(data.decode("latin-1")):
         key_end, value_start = _split(text)
         try:
@@ -51,18 +51,17 @@ def iter_properties(data: bytes) -> Iterator[Property]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with continuations joined, without comments and blank lines, each with the number of its first line.
 
-    Mirrors `Properties.LineReader`, oddities included: a continued line that is still empty may be followed by a
-    comment or blank lines, and a backslash at the end of the file makes an entry even if nothing else is in it,
-    unless `\\r\\n` follows.
+    Mirrors `Properties.LineReader` including its quirks: a continued line that is still empty may be followed by a
+    comment or blank lines, and a lone backslash at the end of the file makes an entry, unless `\\r\\n` follows.
     """
-    parts = _LINE_END.split(text)  # natural lines at the even places, what ends them at the odd ones
+    parts = _LINE_END.split(text)  # natural lines at even positions, their line ends at odd ones
     ends = [*parts[1::2], ""]
     line = ""
-    begun = 1
+    first = 1
     for number, (natural, end) in enumerate(zip(parts[::2], ends, strict=True), 1):
         natural = natural.lstrip(_BLANKS)
         if not line:
-            begun = number
+            first = number
             if not natural or natural[0] in "#!":
                 continue
         continued = (len(natural) - len(natural.rstrip("\\"))) % 2 == 1
@@ -70,7 +69,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         at_end = end == "" or (end != "\r\n" and number == len(ends) - 1 and not parts[-1])
         if continued and not at_end:
             continue
-        yield begun, line
+        yield first, line
         line = ""
 
 
@@ -103,7 +102,7 @@ def _unescape(text: str) -> str:
     while position < len(text):
         character = text[position]
         position += 1
-        # A lone backslash at the end cannot be: `_logical_lines` took it, and `_split` keeps escapes whole.
+        # There is no lone backslash at the end: `_logical_lines` removed it, and `_split` does not split escapes.
         if character != "\\" or position == len(text):
             out.append(character)
             continue

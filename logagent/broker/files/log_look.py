@@ -1,8 +1,8 @@
-"""Where the log of a partition dir ends on disk, and in which leader epochs: from its last segment and its checkpoint.
+"""Where the log of a partition dir ends on disk, and its leader epochs: from its last segment and its checkpoint.
 
-Kafka knows this of what it loaded (`UnifiedLog.logEndOffset`, `LeaderEpochFileCache`); for a directory that no broker
-serves under its name the files have to tell. What they cannot tell for sure is left open, never guessed: a torn tail, a
-last batch with a wrong checksum, records of the old formats, epochs that contradict the records.
+Kafka knows this for the logs it has loaded (`UnifiedLog.logEndOffset`, `LeaderEpochFileCache`); for a directory that no
+broker serves under its name, we determine it from the files. Anything uncertain is left unknown, never guessed: a torn
+tail, a last batch with a wrong checksum, records of the old formats, epochs that contradict the records.
 """
 
 from __future__ import annotations
@@ -32,20 +32,25 @@ _WINDOW = 1 << 16
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
-def look_at_log(dir_fd: int) -> LogLook:
-    """The log in the open partition dir `dir_fd`. Raises OSError for what only a failing disk answers."""
+def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
+    """The log in the open partition dir `dir_fd`. `whole`: where every segment ends, not just the last one, so that
+    `gaps` is known. Raises OSError only if the disk fails."""
     bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
     if not bases:
         return LogLook(None, None, problem="it has no segment")
     start = int(bases[0])
+    size = 0
     try:
+        for base in bases:
+            size += os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False).st_size
         epochs = _epochs(dir_fd)
         end = _end_of(dir_fd, bases[-1])
-    except (UnreadableError, _Undecided, FileNotFoundError, PermissionError) as error:
-        return LogLook(start, None, problem=str(error))
+        ends = [(_end_of(dir_fd, base).offset, int(after)) for base, after in itertools.pairwise(bases) if whole]
+    except (UnreadableError, _UnknownEnd, FileNotFoundError, PermissionError) as error:
+        return LogLook(start, None, problem=str(error), last_segment=int(bases[-1]))
     if end.offset == start:
         return LogLook(start, start, tuple(e for e in epochs if e[1] <= start))
-    # An epoch that begins at the end has no records.
+    # An epoch that begins at the end has no records yet.
     epochs = tuple(e for e in epochs if e[1] < end.offset)
     if not epochs:
         return LogLook(start, end.offset, problem=f"its {LEADER_EPOCH_CHECKPOINT} is missing or empty")
@@ -54,16 +59,17 @@ def look_at_log(dir_fd: int) -> LogLook:
             f"its last record is of leader epoch {end.epoch}, its {LEADER_EPOCH_CHECKPOINT} ends with {epochs[-1][0]}"
         )
         return LogLook(start, end.offset, problem=said)
-    return LogLook(start, end.offset, epochs)
+    gaps = tuple((end_there, after) for end_there, after in ends if end_there < after)
+    return LogLook(start, end.offset, epochs, log_bytes=size, gaps=gaps)
 
 
-class _Undecided(Exception):
-    """The end cannot be told; the message says why."""
+class _UnknownEnd(Exception):
+    """The end is unknown; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The offset after the last record, and that record's leader epoch (None for a segment without one)."""
+    """The offset after the last record, and that record's leader epoch (None for an empty segment)."""
 
     offset: int
     epoch: int | None
@@ -79,7 +85,7 @@ def parse_leader_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
             raise ValueError(f"unrecognized version {lines[0]}")
         found = tuple((int(epoch), int(start)) for epoch, start in (line.split() for line in lines[2:]))
         if len(found) != parse_int(lines[1]):
-            raise ValueError(f"{lines[1]} entries are announced, {len(found)} are there")
+            raise ValueError(f"{lines[1]} entries announced, {len(found)} found")
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in itertools.pairwise(found)):
             raise ValueError("the entries do not ascend")
     except (ValueError, IndexError) as error:
@@ -102,19 +108,19 @@ def _end_of(dir_fd: int, base: str) -> _End:
         hint = _last_indexed(dir_fd, base, size)
         try:
             position = _last_batch(fd, hint, size, int(base))
-        except _Undecided:
+        except _UnknownEnd:
             if hint == 0:
                 raise
-            # The index led astray.
+            # The index was misleading: start from the beginning.
             position = _last_batch(fd, 0, size, int(base))
         batch = RecordBatch(_read(fd, position, size - position))
     if not batch.validate_crc():
-        raise _Undecided(f"the last batch of {base}{LOG} has a wrong checksum")
+        raise _UnknownEnd(f"the last batch of {base}{LOG} has a wrong checksum")
     return _End(batch.next_offset, batch.leader_epoch)
 
 
 def _last_indexed(dir_fd: int, base: str, size: int) -> int:
-    """A position in the `.log` that is the start of a batch near its end, if the index is to be believed; else 0."""
+    """Where, according to the index, a batch near the end of the `.log` begins; 0 if the index does not say."""
     entry = ENTRY_BYTES[OFFSET_INDEX]
     try:
         with opened_regular(base + OFFSET_INDEX, INDEX, dir_fd=dir_fd) as fd:
@@ -128,8 +134,8 @@ def _last_indexed(dir_fd: int, base: str, size: int) -> int:
 
 
 def _last_batch(fd: int, position: int, size: int, base: int) -> int:
-    """Where the last batch begins, going from batch to batch from `position` on; raises _Undecided unless the last one
-    ends exactly at `size`."""
+    """Where the last batch begins, found by walking the batches from `position`; raises _Undecided unless it ends
+    exactly at `size`."""
     window, window_at = b"", position
     previous, expected = position, base
     while position < size:
@@ -137,14 +143,14 @@ def _last_batch(fd: int, position: int, size: int, base: int) -> int:
             window, window_at = os.pread(fd, _WINDOW, position), position
         at = position - window_at
         if len(window) - at < _HEADER_BYTES:
-            raise _Undecided(f"it ends in a torn batch (at byte {position} of {size})")
+            raise _UnknownEnd(f"it ends in a torn batch (at byte {position} of {size})")
         first, length, _, magic = _HEAD.unpack_from(window, at)
         (delta,) = _LAST_OFFSET_DELTA.unpack_from(window, at + _DELTA_AT)
         end = position + _LENGTH_FROM + length
         if magic != 2:
-            raise _Undecided(f"it has no batch of format 2 at byte {position} of {size}")
+            raise _UnknownEnd(f"it has no batch of format 2 at byte {position} of {size}")
         if first < expected or delta < 0 or length < _HEADER_BYTES - _LENGTH_FROM or end > size:
-            raise _Undecided(f"it ends in a torn batch (at byte {position} of {size})")
+            raise _UnknownEnd(f"it ends in a torn batch (at byte {position} of {size})")
         expected = first + delta + 1
         previous, position = position, end
     return previous
@@ -155,5 +161,5 @@ def _read(fd: int, position: int, count: int) -> bytes:
     while len(data) < count and (piece := os.pread(fd, count - len(data), position + len(data))):
         data += piece
     if len(data) < count:
-        raise _Undecided("it became shorter while it was read")
+        raise _UnknownEnd("it became shorter while it was read")
     return bytes(data)

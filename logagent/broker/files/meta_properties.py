@@ -11,7 +11,7 @@ from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import UnreadableError
 from logagent.files import limits
 from logagent.files.safe_open import read_regular
-from logagent.model.assignments.cluster import MetaSeen
+from logagent.model.assignments.cluster import MetaLook
 from logagent.model.naming.java_numbers import parse_int
 from logagent.model.naming.topic_ids import canonical
 
@@ -23,11 +23,11 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What the file says. Version 1 always has cluster and node id; in version 0 either may be missing (None).
+    """The content of the file. Version 1 always has cluster and node id; in version 0 either may be missing (None).
 
-    `node_id` is `broker.id` in version 0 and `node.id` in version 1; -1 is possible and means none was given.
-    `directory_id` is canonical text, None before 3.7. An empty file reads as version 0 with nothing in it: Kafka
-    accepts that, and whoever needs a cluster id must look whether there is one.
+    `node_id` is `broker.id` in version 0 and `node.id` in version 1; it may be -1, which means that none was given.
+    `directory_id` is canonical text, None before 3.7. An empty file is read as version 0 without entries: Kafka accepts
+    that, so callers that need a cluster id must check that there is one.
     """
 
     version: int
@@ -37,7 +37,7 @@ class MetaProperties:
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Read the file's bytes; raises UnreadableError, with Kafka's message, exactly where a 3.9.1 broker refuses."""
+    """Parse the file's bytes; raises UnreadableError, with Kafka's message, exactly if a 3.9.1 broker refuses them."""
     try:
         props = parse_properties(data)
         version = _version(props.get("version", "0"))
@@ -59,10 +59,10 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
 
 
 def read_meta_properties(dir_fd: int, *, follow: bool = False) -> MetaProperties | None:
-    """The `meta.properties` of an open log dir; None where there is none. The one reader of this file.
+    """The `meta.properties` of an open log dir; None if there is none. All reads of this file go through here.
 
-    `follow`: through a symlink, as the broker reads it; we believe none where we act on what it says.
-    Raises UnreadableError where a broker refuses the file, OSError as the disk raises it.
+    `follow`: follow a symlink, as the broker does; never set when we act on the content.
+    Raises UnreadableError if a broker would refuse the file, OSError from the disk.
     """
     try:
         data = read_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd, follow=follow)
@@ -71,19 +71,19 @@ def read_meta_properties(dir_fd: int, *, follow: bool = False) -> MetaProperties
     return parse_meta_properties(data)
 
 
-def look_at_meta(dir_fd: int) -> MetaSeen:
-    """The `meta.properties` of an open log dir. Raises OSError as a failing disk raises it, for nothing else."""
+def look_at_meta(dir_fd: int) -> MetaLook:
+    """The `meta.properties` of an open log dir. Raises OSError only if the disk fails."""
     try:
         meta = read_meta_properties(dir_fd)
     except UnreadableError as error:
-        return MetaSeen(error=str(error))
+        return MetaLook(error=str(error))
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM):
-            return MetaSeen(error=error.strerror)
+            return MetaLook(error=error.strerror)
         raise
     if meta is None:
-        return MetaSeen(missing=True)
-    return MetaSeen(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
+        return MetaLook(missing=True)
+    return MetaLook(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
 
 
 def _version(text: str) -> int:

@@ -1,4 +1,4 @@
-"""`partition.metadata` in a partition dir: the topic id its records belong to (Kafka's `PartitionMetadataFile`)."""
+"""`partition.metadata` in a partition dir: the topic id of its records (Kafka's `PartitionMetadataFile`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from logagent.model.naming.topic_ids import ZERO_ID, canonical
 
 PARTITION_METADATA: Final = "partition.metadata"
 
-# What every broker since 2.8 writes; anything else takes the long way.
+# The form that every broker since 2.8 writes; anything else goes through the full parser.
 _AS_WRITTEN: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{21}[AQgw])\n?")
 _COLON: Final = re.compile(r":[ \t\n\v\f\r]+")
 
 
 def read_topic_id(dir_fd: int) -> str | None:
-    """The topic id in the open partition dir `dir_fd`, read now; None where the file is missing.
+    """Read the topic id in the open partition dir `dir_fd`; None if the file is missing.
 
-    Raises `UnreadableError` where it cannot be trusted, `OSError` where it cannot be read.
+    Raises `UnreadableError` if it cannot be trusted, `OSError` if it cannot be read.
     """
     try:
         return parse_partition_metadata(read_regular(PARTITION_METADATA, limits.PARTITION_METADATA, dir_fd=dir_fd))
@@ -32,9 +32,9 @@ def read_topic_id(dir_fd: int) -> str | None:
 def parse_partition_metadata(data: bytes) -> str:
     """The topic id as canonical text.
 
-    Raises UnreadableError where a 3.9.1 broker refuses the file, the zero id included; a broker takes the log dir
-    offline for most of these. Only the first two lines count, whatever their keys are called, as in Kafka.
-    Deviation: bytes that are not UTF-8 are refused anywhere; Kafka sees them in the first 8192 bytes only.
+    Raises UnreadableError if a 3.9.1 broker would refuse the file, including for the zero id; for most of these a
+    broker takes the log dir offline. As in Kafka, only the first two lines count, whatever their keys are.
+    Deviation: bytes that are not UTF-8 are refused anywhere; Kafka notices them only in the first 8192 bytes.
     """
     match = _AS_WRITTEN.fullmatch(data)
     topic_id = match[1].decode("ascii") if match is not None else _read(data)
@@ -44,12 +44,12 @@ def parse_partition_metadata(data: bytes) -> str:
 
 
 def _read(data: bytes) -> str:
-    # bytes.splitlines ends lines at \n, \r and \r\n only, as Java's readLine does; str.splitlines knows more.
+    # bytes.splitlines splits only at \n, \r and \r\n, like Java's readLine; str.splitlines splits at more characters.
     lines = data.splitlines()
     try:
         data.decode()
         if len(lines) < 2:
-            raise UnreadableError(f"{PARTITION_METADATA}: {len(lines)} of its two lines are there")
+            raise UnreadableError(f"{PARTITION_METADATA}: {len(lines)} of its two lines found")
         version = parse_int(_value(lines[0]))
         if version < 0:
             raise UnreadableError(f"{PARTITION_METADATA}: unrecognized version {version}")
@@ -61,7 +61,7 @@ def _read(data: bytes) -> str:
 
 
 def _value(line: bytes) -> str:
-    """The second of exactly two parts; Java's `split` drops empty parts at the end."""
+    """The second of exactly two parts; like Java's `split`, empty parts at the end are dropped."""
     parts = _COLON.split(line.decode())
     while parts and not parts[-1]:
         parts.pop()

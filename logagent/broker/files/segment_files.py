@@ -1,4 +1,4 @@
-"""The files of one partition dir, segment by segment, as `LogSegment` names them: sizes, and how their indexes end."""
+"""The segment files of one partition dir, as `LogSegment` names them: sizes, and whether their indexes are sound."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 # Bytes of one entry: `OffsetIndex.ENTRY_SIZE`, `TimeIndex.ENTRY_SIZE`.
 ENTRY_BYTES: Final = {OFFSET_INDEX: 8, TIME_INDEX: 12}
-# Without its `.log` each of these is what a removal left behind (Kafka and we remove the `.log` first).
+# If one of these has no `.log`, a removal left it behind (Kafka and we remove the `.log` first).
 _BELONGS_TO_A_LOG: Final = (OFFSET_INDEX, TIME_INDEX, ".txnindex")
 _DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class IndexLook:
-    """One index file. `sound`: its length is a multiple of its entry, and its last entry is not all zeros.
+    """One index file. `sound`: its length is a multiple of its entry size, and its last entry is not all zeros.
 
-    Kafka preallocates an index (10 MiB) and cuts it when it closes it properly, so zeros at the end are the mark of one
-    that was never closed.
+    Kafka preallocates an index (10 MiB) and trims it when closing it properly, so zeros at the end show that it was not
+    closed.
     """
 
     bytes: int
@@ -35,7 +35,7 @@ class IndexLook:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLook:
-    """A segment by its base offset (20 digits); None where an index is missing."""
+    """A segment, by its base offset (20 digits). A missing index is None."""
 
     base: str
     log_bytes: int
@@ -45,21 +45,21 @@ class SegmentLook:
 
 @dataclass(frozen=True, slots=True)
 class SegmentsLook:
-    """The segments of a directory in order, and the index files whose `.log` is gone."""
+    """The segments of a directory in order, and the index files whose `.log` is missing."""
 
     segments: tuple[SegmentLook, ...]
     without_log: tuple[str, ...] = ()
 
 
 def is_segment_file(name: str, suffix: str) -> bool:
-    """Whether `name` is 20 ASCII digits and `suffix`."""
+    """Whether `name` is 20 ASCII digits followed by `suffix`."""
     return name[_DIGITS:] == suffix and name[:_DIGITS].isdigit() and name.isascii()
 
 
 def look_at_segments(dir_fd: int) -> SegmentsLook:
-    """Read what the open partition dir `dir_fd` holds.
+    """Inspect the segments in the open partition dir `dir_fd`.
 
-    An index that is not a regular file is not sound. Raises OSError as the disk does.
+    An index that is not a regular file is not sound. Raises OSError from the disk.
     """
     names = set(os.listdir(dir_fd))
     bases = sorted(name[:_DIGITS] for name in names if is_segment_file(name, LOG))

@@ -1,13 +1,12 @@
-"""What `server.properties` says about log dirs and deletion, as the broker understands it (`KafkaConfig`, 3.9.1).
+"""The settings for log dirs and deletion in `server.properties`, as the broker interprets them (`KafkaConfig`, 3.9.1).
 
-Only the file is read. A broker started with `--override key=value` has other values, and so has one whose dynamic
-configuration changes them (`log.segment.delete.delay.ms`): neither can be seen here.
+Only the file is read. `--override key=value` on the broker's command line and dynamic configuration
+(`log.segment.delete.delay.ms`) can change values; neither is visible here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from typing import Final, TypeVar
@@ -25,26 +24,24 @@ DEFAULT_QUORUM_FETCH_TIMEOUT_MS: Final = 2_000
 PROCESS_ROLES: Final = ("broker", "controller")
 
 _NO_LOG_DIR = "At least one log directory must be defined via log.dirs or log.dir."
-_COMMA: Final = re.compile(r"[ \t\n\v\f\r]*,[ \t\n\v\f\r]*")
+_BLANKS: Final = " \t\n\v\f\r"
 # String.trim: everything up to U+0020, and nothing above it.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
-# ConfigTransformer's pattern: ${provider:key} or ${provider:path:key}.
-_VARIABLE: Final = re.compile(r"\$\{([^}]*?):(?:[^}]*?:)?[^}]*?\}")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProperties:
-    """The keys that matter to us, and `props` with all of them as Java holds them.
+    """The keys that matter to us, and all keys as Java reads them (`props`).
 
-    `log_dirs`: in Kafka's order, as written: neither made absolute nor freed of duplicates. 3.9 drops empty items
-    and then refuses to start if two items are one directory; 4.3 refuses empty items and drops items that are
-    spelled alike. We read as 3.9 does and leave both findings to `check`. A relative path is relative to the
-    broker's working directory, which this file does not tell.
-    `metadata_log_dir`: where `__cluster_metadata-0` lies (`metadata.log.dir`, else the first log dir).
-    `node_id`: `node.id` or `broker.id`; None where absent or negative (then a ZooKeeper-mode broker draws its own).
-    `quorum_voters`: ids in `controller.quorum.voters`, each once; empty also where the quorum is dynamic.
+    `log_dirs`: in Kafka's order, as written, neither made absolute nor deduplicated. 3.9 drops empty items and then
+    refuses to start if two items are the same directory; 4.3 refuses empty items and drops items that are spelled the
+    same. We read as 3.9 does and leave both findings to `check`. A relative path is relative to the broker's working
+    directory, which this file does not contain.
+    `metadata_log_dir`: where `__cluster_metadata-0` is (`metadata.log.dir`, else the first log dir).
+    `node_id`: `node.id` or `broker.id`; None if absent or negative (a ZooKeeper-mode broker then generates one).
+    `quorum_voters`: the ids in `controller.quorum.voters` without duplicates; also empty if the quorum is dynamic.
     `file_delete_delay_ms`: `log.segment.delete.delay.ms`, milliseconds.
     `quorum_fetch_timeout_ms`: `controller.quorum.fetch.timeout.ms`.
     """
@@ -59,9 +56,14 @@ class ServerProperties:
     props: dict[str, str]
     quorum_fetch_timeout_ms: int = DEFAULT_QUORUM_FETCH_TIMEOUT_MS
 
+    @property
+    def cleanup_policy(self) -> str:
+        """`log.cleanup.policy`: that of topics that have none of their own."""
+        return self.props.get("log.cleanup.policy", "delete")
+
 
 def read_server_properties(path: str | PathLike[str]) -> ServerProperties:
-    """`parse_server_properties` of a file, which may be a symlink; ConfigError also where it cannot be read."""
+    """`parse_server_properties` of a file, which may be a symlink; ConfigError also if it cannot be read."""
     try:
         data = read_regular(path, PROPERTIES, follow=True)
     except (OSError, UnreadableError) as error:
@@ -75,11 +77,11 @@ def read_server_properties(path: str | PathLike[str]) -> ServerProperties:
 
 
 def parse_server_properties(text: bytes, path: str = "server.properties") -> ServerProperties:
-    """Read a `server.properties`; raises ConfigError with every problem at once, each as "path:line: key: what".
+    """Parse a `server.properties`; raises ConfigError with all problems at once, each as "path:line: key: what".
 
-    `log.dirs` is used if it is there at all: set but empty, it does not fall back to `log.dir` (the broker refuses
-    to start). A value that a config provider would fill in (`${file:…}` with `config.providers`) is a problem: its
-    text is not what the broker uses.
+    `log.dirs` is used whenever it is present: if it is empty, it does not fall back to `log.dir` (the broker refuses to
+    start). A value that a config provider fills in (`${file:…}` with `config.providers`) is a problem: the broker uses
+    another value than this text.
     """
     try:
         entries = {entry.key: entry for entry in iter_properties(text)}
@@ -110,7 +112,7 @@ def parse_server_properties(text: bytes, path: str = "server.properties") -> Ser
 
 
 class _Reader:
-    """Values by key, trimmed as `ConfigDef.parseType` trims them; collects what is wrong."""
+    """Values by key, trimmed as `ConfigDef.parseType` does; collects problems."""
 
     def __init__(self, path: str, entries: dict[str, Property]) -> None:
         self.path = path
@@ -123,13 +125,13 @@ class _Reader:
         return key in self.entries
 
     def get(self, key: str, default: T, convert: Callable[[str], T]) -> T:
-        """The converted value of `key`, or `default` where it is absent or wrong (then a problem is noted)."""
+        """The converted value of `key`, or `default` if it is absent or invalid (then a problem is noted)."""
         entry = self.entries.get(key)
         if entry is None:
             return default
-        for variable in _VARIABLE.finditer(entry.value):
-            if variable[1] in self._providers:
-                self.note(key, f"{variable[0]} is filled in by a config provider, which logagent does not ask")
+        for provider, variable in _variables(entry.value):
+            if provider in self._providers:
+                self.note(key, f"{variable} is filled in by a config provider, which logagent does not resolve")
                 return default
         try:
             return convert(entry.value.strip(_TRIMMED))
@@ -140,7 +142,7 @@ class _Reader:
     def note(self, key: str, what: str) -> None:
         entry = self.entries.get(key)
         place = f"{self.path}:{entry.line}" if entry else self.path
-        # A line that a backslash joined with the next one may hold the broker's passwords.
+        # A value that a backslash joined with the next line may contain the broker's passwords.
         self.problems.append(f"{place}: {key}: {without_secret(what)}")
 
 
@@ -165,9 +167,24 @@ def _node_id(reader: _Reader, *, in_kraft_mode: bool) -> int | None:
     return None if found is None or found < 0 else found
 
 
+def _variables(value: str) -> Iterator[tuple[str, str]]:
+    """Provider and text of each `${provider:key}` or `${provider:path:key}`, as ConfigTransformer's pattern finds them
+    (which takes the square of the length of `${${${…`)."""
+    for part in value.split("}")[:-1]:
+        rest = part.partition("${")[2]
+        provider, colon, _ = rest.partition(":")
+        if colon:
+            yield provider, f"${{{rest}}}"
+
+
+def _split(text: str) -> list[str]:
+    """At commas, with the blanks around them."""
+    return [item.strip(_BLANKS) for item in text.split(",")]
+
+
 def _csv(text: str) -> list[str]:
     """`CoreUtils.parseCsvList`: empty items are dropped."""
-    return [item for item in _COMMA.split(text.strip(_TRIMMED)) if item]
+    return [item for item in _split(text.strip(_TRIMMED)) if item]
 
 
 def _paths(text: str) -> list[str]:
@@ -212,7 +229,7 @@ def _boolean(text: str) -> bool:
 
 
 def _roles(text: str) -> list[str]:
-    roles = _COMMA.split(text) if text else []
+    roles = _split(text) if text else []
     for role in roles:
         if role not in PROCESS_ROLES:
             raise ValueError(f"{role!r} is not one of {', '.join(PROCESS_ROLES)}")
@@ -224,7 +241,7 @@ def _roles(text: str) -> list[str]:
 def _voters(text: str) -> list[int]:
     """The ids of `{id}@{host}:{port}` entries (`QuorumConfig.parseVoterConnections`)."""
     ids: dict[int, None] = {}
-    for voter in _COMMA.split(text) if text else []:
+    for voter in _split(text) if text else []:
         number, at, address = voter.partition("@")
         if not at or ":" not in address:
             raise ValueError(f"{voter!r} is not of the form id@host:port")

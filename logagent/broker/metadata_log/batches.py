@@ -1,15 +1,16 @@
-"""Record batches of one metadata segment or snapshot, read in pieces and checked before anything is believed.
+"""Record batches of one metadata segment or snapshot, read in pieces and verified before they are used.
 
-Kafka's CRC-32C covers a batch from its attributes on; base offset, length, leader epoch and magic lie outside it.
-They are held by other means: offsets of a raft log have no gaps, so every base offset is known beforehand; a wrong
-length moves the end of the checked bytes; epochs never fall; the magic is 2.
+Kafka's CRC-32C covers a batch from its attributes on, not its base offset, length, leader epoch and magic. These are
+verified by other means: offsets in a raft log have no gaps, so every base offset is known beforehand; a wrong length
+moves the end of the checked bytes; epochs never decrease; the magic is 2.
 
-The file is read with `pread` in windows, never mapped: a broker may truncate it, and a mapping would then kill us.
+The file is read with `pread` in windows, never mapped: a broker may truncate it, and with a mapping that would kill us.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,14 +18,14 @@ from logagent.broker.metadata_log.record_batch import RecordBatch, RecordDefect
 from logagent.errors import UnreadableError
 
 WINDOW = 1 << 20
-LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+LOG_OVERHEAD = 12  # base offset and length, which the length field does not include
 HEADER_SIZE = 61
 MAX_BATCH = 64 << 20  # KafkaRaftClient writes batches of at most 8 MiB
 MAGIC = 2
 
 
 class BatchDefect(Exception):
-    """At `position` there is no whole, correct batch."""
+    """There is no complete, correct batch at `position`."""
 
     def __init__(self, position: int, says: str) -> None:
         super().__init__(says)
@@ -32,7 +33,7 @@ class BatchDefect(Exception):
 
 
 class Batch(NamedTuple):
-    """A batch whose header fits its place. The CRC is checked where `records` is called, not before."""
+    """A batch whose header fits its position. The CRC is not checked until `records` is called."""
 
     base_offset: int
     next_offset: int
@@ -45,8 +46,9 @@ class Batch(NamedTuple):
     def records(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
         """(offset, key, value) of each record.
 
-        Raises `BatchDefect` before the first one if the CRC is wrong. What does not fit behind a right CRC was
-        written that way: that is no torn tail but `UnreadableError`, because some records may be out already.
+        Raises `BatchDefect` before the first record if the CRC is wrong. If the CRC is right but the content is
+        inconsistent, it was written that way and is not a torn tail: this raises `UnreadableError`, possibly after some
+        records were yielded.
         """
         if not self.raw.validate_crc():
             raise BatchDefect(self.position, "its checksum is wrong")
@@ -59,7 +61,7 @@ class Batch(NamedTuple):
         try:
             for offset, key, value in self.raw.records():
                 if offset != expected:
-                    raise UnreadableError(f"{where} has offset {offset} in place of {expected}")
+                    raise UnreadableError(f"{where} has offset {offset} instead of {expected}")
                 yield expected, key, value
                 expected += 1
         except RecordDefect as error:
@@ -69,7 +71,7 @@ class Batch(NamedTuple):
 class BatchFile:
     """The batches of one open file, in order.
 
-    `size` is fixed when the file is opened: what a live broker appends later is left for the next reading.
+    `size` is fixed when the file is opened: what a live broker appends later is not read.
     """
 
     def __init__(self, fd: int, name: str) -> None:
@@ -80,7 +82,7 @@ class BatchFile:
         self._window = b""
 
     def bytes_at(self, position: int, length: int) -> bytes:
-        """Bytes of the file; `UnreadableError` if it has become shorter than it was when opened."""
+        """Bytes of the file; raises `FileShrank` if it has become shorter since it was opened."""
         offset = position - self._start
         if offset < 0 or offset + length > len(self._window):
             self._start = position
@@ -100,7 +102,7 @@ class BatchFile:
         return b"".join(pieces)
 
     def offset_at(self, position: int) -> int | None:
-        """Base offset of the batch at `position`; None unless a whole, correct one stands there."""
+        """The base offset of the batch at `position`; None unless there is a complete, correct one."""
         left = self.size - position
         if not position >= 0 or left < HEADER_SIZE:
             return None
@@ -111,9 +113,9 @@ class BatchFile:
         return batch.base_offset if batch.magic == MAGIC and batch.validate_crc() else None
 
     def batches(self, first_offset: int, min_epoch: int, position: int = 0) -> Iterator[Batch]:
-        """Every batch from `position` on, where the one with `first_offset` must stand.
+        """Every batch from `position` on, where the one with `first_offset` must be.
 
-        Raises `BatchDefect` at the first place that holds no whole batch that continues the one before.
+        Raises `BatchDefect` at the first position without a complete batch that continues the previous one.
         """
         expected, epoch = first_offset, min_epoch
         while position < self.size:
@@ -135,7 +137,7 @@ class BatchFile:
             expected, epoch = batch.next_offset, batch.epoch
 
     def _header(self, position: int, expected: int, epoch: int) -> int:
-        """Whole length of the batch at `position`, whose header must fit its place."""
+        """The total length of the batch at `position`, whose header must fit its position."""
         left = self.size - position
         if left < HEADER_SIZE:
             raise BatchDefect(position, f"only {left} bytes are left")
@@ -154,26 +156,38 @@ class BatchFile:
         return length
 
     def batch_after(self, position: int, offset: int) -> int | None:
-        """Position of a whole, correct batch with a later offset than `offset` behind `position`; None for none.
+        """The position of a complete, correct batch after `position` with an offset above `offset`; None if there is
+        none.
 
-        This tells a torn tail (nothing sensible follows) from damage in the middle, after which a broker's own
-        records go on: those may not be left out silently.
+        This distinguishes a torn tail (nothing valid follows) from damage in the middle: valid records after it must
+        not be ignored silently.
         """
         left = self.size - position
         if left > MAX_BATCH:
             raise UnreadableError(f"{self.name}: {left} bytes after byte {position} hold no readable batch")
         tail = self.bytes_at(position, left)
-        at = tail.find(MAGIC, 17)
-        while at != -1:
-            start = at - 16
+        looked = 0
+        for found in _like_a_header(offset, left).finditer(tail, 17):
+            start = found.start() - 16
             base_offset = int.from_bytes(tail[start : start + 8], "big", signed=True)
             length = int.from_bytes(tail[start + 8 : start + 12], "big", signed=True) + LOG_OVERHEAD
-            plausible = offset < base_offset <= offset + left and HEADER_SIZE <= length <= left - start
-            if plausible and RecordBatch(tail[start : start + length]).validate_crc():
+            if not (offset < base_offset <= offset + left and HEADER_SIZE <= length <= left - start):
+                continue
+            looked += length
+            if looked > MAX_BATCH:
+                raise UnreadableError(f"{self.name}: too much after byte {position} looks like a batch")
+            if RecordBatch(tail[start : start + length]).validate_crc():
                 return position + start
-            at = tail.find(MAGIC, at + 1)
         return None
 
 
+def _like_a_header(offset: int, left: int) -> re.Pattern[bytes]:
+    """Matches the magic byte of anything that looks like the header of a batch within the next `left` offsets; only
+    these candidates are examined. (The search starts from the magic because that byte is rare.)"""
+    high = {n.to_bytes(5, "big") for n in range(offset >> 24, ((offset + left) >> 24) + 1)}
+    offsets, magic = b"|".join(re.escape(prefix) for prefix in sorted(high)), re.escape(bytes([MAGIC]))
+    return re.compile(magic + b"(?<=(?:" + offsets + b").{3}[\\x00-\\x04].{7}" + magic + b")", re.DOTALL)
+
+
 class FileShrank(UnreadableError):
-    """The broker changed a file while we read it: the reading starts over."""
+    """The broker truncated a file while we read it: reading starts over."""

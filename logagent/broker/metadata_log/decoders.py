@@ -1,11 +1,11 @@
-"""Decoders of single metadata records by api key; see `metadata_records` for the frame and the rules."""
+"""Decoders for metadata records by api key; see `metadata_records` for the frame and the rules."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
 
-from logagent.broker.metadata_log.records import (
+from logagent.broker.metadata_log.metadata_records import (
     FRAME_VERSION,
     AbortTransaction,
     BeginTransaction,
@@ -205,10 +205,10 @@ DECODERS: dict[int, tuple[str, int, Callable[[Reader, int], MetadataRecord]]] = 
 
 
 def decode_record(value: bytes) -> MetadataRecord | None:
-    """One record's value; None for an api key that does not concern partitions.
+    """Decode one record's value; None for an api key that does not concern partitions.
 
-    Raises `UnreadableError` for an unknown frame, a higher version of a known key than Kafka 4.3 writes, unknown
-    tagged fields, and bytes that are missing or left over.
+    Raises `UnreadableError` for an unknown frame version, a higher version of a known key than Kafka 4.3 writes,
+    unknown tagged fields, and missing or left-over bytes.
     """
     reader = Reader(value)
     frame = reader.unsigned_varint()

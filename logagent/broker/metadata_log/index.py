@@ -1,7 +1,7 @@
-"""Where in a long segment to begin: the `.index` file beside it, as a hint that is never believed unchecked.
+"""Where to begin in a long segment: a hint from the `.index` file beside it, which the caller verifies.
 
-An idle cluster writes two NoOp batches a second; a segment then holds a week of them before the snapshot that makes
-them useless. Walking over a million batch headers takes seconds, looking one up in the index microseconds.
+An idle cluster writes two NoOp batches per second; a segment may then contain a week of them before the snapshot that
+makes them obsolete. Walking a million batch headers takes seconds, an index lookup microseconds.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _ENTRY = struct.Struct(">ii")
 
 
 def position_before(dir_fd: int, base_offset: int, offset: int) -> int:
-    """A byte position of the segment at which an append with records below `offset` began; 0 where none is known.
+    """The byte position in the segment where an append with records below `offset` began; 0 if none is known.
 
     Mirrors `OffsetIndex.lookup`: entries of (offset of the last record of an append − base offset, position of that
-    append), ascending, in a file that is filled up with zeros while the segment is active. A wrong or missing
-    index gives 0 or a position at which no batch stands: the caller checks that, and begins at 0 then.
+    append), ascending, in a file that is padded with zeros while the segment is active. A wrong or missing index gives
+    0 or a position without a batch: the caller checks that, and then begins at 0.
     """
     try:
         with opened_regular(f"{base_offset:020}.index", INDEX, dir_fd=dir_fd) as fd:
@@ -38,7 +38,7 @@ def _lookup(fd: int, relative: int) -> int:
         if len(raw) < _ENTRY.size:
             return 0
         entry_offset, position = _ENTRY.unpack(raw)
-        # Zeros fill the file up behind the last entry; only the very first entry may have an offset of 0.
+        # Zeros pad the file after the last entry; only the very first entry may have an offset of 0.
         if (entry_offset == 0 and middle > 0) or entry_offset >= relative:
             high = middle
         else:

@@ -1,9 +1,9 @@
-"""The assignments in the KRaft metadata log on this host's own disk, without any network.
+"""The assignments in the KRaft metadata log on this host's own disk, without using the network.
 
-`read_metadata_log` replays the newest complete snapshot and the log after it, as `MetadataLoader` of a starting
-broker does. It guarantees: the image is the state after some whole prefix of batches of that log, or
-`UnreadableError`; never something in between, however the files were cut or damaged. Which of its removals are
-known to be committed is part of the image (`AssignmentImage.uncommitted`).
+`read_metadata_log` replays the newest complete snapshot and the log after it, like `MetadataLoader` in a starting
+broker. However the files were truncated or damaged, the result is the state after a prefix of the log that consists of
+complete batches, or an `UnreadableError`; never anything in between. The image says which of its removals are not known
+to be committed (`AssignmentImage.uncommitted`).
 """
 
 from __future__ import annotations
@@ -33,22 +33,29 @@ _PRODUCER_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """What the log says. `delete_delays` has dynamic `log.segment.delete.delay.ms` by node id, "" for all.
+    """The content of the log. `delete_delays`: dynamic `log.segment.delete.delay.ms` by node id, "" for all nodes.
+    `cleanup_policies`: `cleanup.policy` by topic, where it is set; `default_policies`: `log.cleanup.policy` by node id.
 
-    `torn_bytes` at the end of the log were no whole batch and were left out; `snapshot` is the file that the
-    reading began with, None where it began with the log.
+    `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored. `snapshot`: the file that
+    reading began with, None if it began with the log.
     """
 
     assignments: AssignmentImage
     delete_delays: dict[str, int]
+    cleanup_policies: dict[str, str]
+    default_policies: dict[str, str]
     snapshot: str | None
     voters: int | None
     committed_offset: int
     torn_bytes: int = 0
 
     def delete_delay_ms(self, node_id: int) -> int | None:
-        """The dynamic setting of this node, else of all nodes; None where none is set dynamically."""
+        """The dynamic setting of this node, else that of all nodes; None if neither is set."""
         return self.delete_delays.get(str(node_id), self.delete_delays.get(""))
+
+    def default_policy(self, node_id: int) -> str | None:
+        """The dynamic `log.cleanup.policy` of this node, else that of all nodes; None if neither is set."""
+        return self.default_policies.get(str(node_id), self.default_policies.get(""))
 
 
 def read_metadata_log(
@@ -62,12 +69,12 @@ def read_metadata_log(
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
-    `cluster_id` is the one of the `meta.properties` beside it, since the log itself has none; `now_ms` is the time
-    at which the caller began, and must not lie after the first look at the log; `configured_voters` is the number
-    of entries in `controller.quorum.voters`, `fetch_timeout_ms` is `controller.quorum.fetch.timeout.ms`.
+    `cluster_id` is that of the `meta.properties` beside it, since the log itself has none; `now_ms` is a time before
+    the first look at the log; `configured_voters` is the number of entries in `controller.quorum.voters`,
+    `fetch_timeout_ms` is `controller.quorum.fetch.timeout.ms`.
 
-    Works beside a live broker: files that vanish, shrink or are replaced during the reading start it over.
-    Raises `UnreadableError` with the place and what is wrong there; `OSError` only for errors of the disk.
+    Works beside a live broker: if files vanish, shrink or are replaced meanwhile, reading starts over.
+    Raises `UnreadableError` with the place and what is wrong there; `OSError` only for disk errors.
     """
     with _opened(directory) as dir_fd:
         label = directory if isinstance(directory, str) else os.readlink(f"/proc/self/fd/{dir_fd}")
@@ -81,8 +88,8 @@ def read_metadata_log(
                 if sorted(os.listdir(dir_fd)) != names:
                     continue
                 raise UnreadableError(f"{label}: {error}", hint=error.hint) from error
-            # A follower that truncates what the quorum did not keep gets a new epoch with it; then old and new
-            # records may have been read side by side.
+            # When a follower truncates records that the quorum did not keep, its epoch changes too; then we may have
+            # read a mixture of old and new records.
             if _marks(dir_fd) == before:
                 asked = _Asked(label, node_id, cluster_id, now_ms, configured_voters, fetch_timeout_ms)
                 return _image(state, parse_quorum_state(before[1]), asked)
@@ -102,7 +109,7 @@ def _opened(directory: str | int) -> Iterator[int]:
 
 
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
-    """Contents of `leader-epoch-checkpoint` and `quorum-state`; None for a file that is not there."""
+    """The contents of `leader-epoch-checkpoint` and `quorum-state`; None for a missing file."""
     found: list[bytes | None] = []
     for name, limit in (("leader-epoch-checkpoint", LEADER_EPOCHS), ("quorum-state", QUORUM_STATE)):
         try:
@@ -130,7 +137,7 @@ def _read_once(dir_fd: int, names: list[str]) -> LogState:
     if start is None and segments:
         why = f" ({'; '.join(refused)})" if refused else ""
         raise UnreadableError(
-            f"the log begins at offset {segments[0]} and no complete snapshot reaches up to there{why}"
+            f"the log begins at offset {segments[0]} and no complete snapshot covers the records before it{why}"
         )
     if start is None and state.snapshot is None:
         raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
@@ -138,14 +145,14 @@ def _read_once(dir_fd: int, names: list[str]) -> LogState:
     read_segments(dir_fd, state, needed)
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
     if longest > state.end and not state.torn_bytes:
-        # A producer snapshot is named after the end of the log at that time: more was here once.
+        # A producer snapshot is named after the end of the log at that time, so the log was longer once.
         state.torn_bytes = 1
     return state
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the caller of `read_metadata_log` said."""
+    """The arguments of `read_metadata_log`."""
 
     label: str
     node_id: int | None
@@ -189,4 +196,14 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
         uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
         origin=label,
     )
-    return MetadataImage(image, state.replay.delete_delays, state.snapshot, voters, committed, state.torn_bytes)
+    replay = state.replay
+    return MetadataImage(
+        assignments=image,
+        delete_delays=replay.delete_delays,
+        cleanup_policies=replay.cleanup_policies,
+        default_policies=replay.default_policies,
+        snapshot=state.snapshot,
+        voters=voters,
+        committed_offset=committed,
+        torn_bytes=state.torn_bytes,
+    )

@@ -1,21 +1,21 @@
-"""What is known of the KRaft quorum beside the metadata log: `quorum-state` and the control records.
+"""Information about the KRaft quorum: `quorum-state` and the control records of the metadata log.
 
-Needed for one question only: which records are committed (`logagent.model.assignments.commitment`).
-Whatever cannot be read therefore means "not known", which holds verdicts back, and is no error of its own.
+It is only needed to decide which records are committed (`logagent.model.assignments.commitment`). So an unreadable
+`quorum-state` is not an error; it means "not known", which holds back verdicts.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import IntEnum
 
-from logagent.broker.metadata_log.records import Reader
+from logagent.broker.metadata_log.metadata_records import Reader
 from logagent.errors import UnreadableError
+from logagent.files.foreign_json import parse_json
 
 
 class ControlType(IntEnum):
-    """Kafka's `ControlRecordType`, as far as a metadata log has them."""
+    """The members of Kafka's `ControlRecordType` that occur in metadata logs."""
 
     LEADER_CHANGE = 2
     SNAPSHOT_HEADER = 3
@@ -26,19 +26,19 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """`quorum-state` of this node (`FileQuorumStateStore`); None where the file does not say."""
+    """`quorum-state` of this node (`FileQuorumStateStore`); None for what the file does not say."""
 
     leader_id: int | None = None
     voters: int | None = None
 
 
 def parse_quorum_state(text: bytes | None) -> QuorumState:
-    """Versions 0 and 1 of the file; version 1 (dynamic quorums) has no voters. Anything else says nothing."""
+    """Parse versions 0 and 1 of the file; version 1 (dynamic quorums) has no voters. Anything else is ignored."""
     if text is None:
         return QuorumState()
     try:
-        state = json.loads(text)
-    except (ValueError, RecursionError):
+        state = parse_json(text)
+    except ValueError:
         return QuorumState()
     if not isinstance(state, dict) or state.get("data_version") not in (0, 1):
         return QuorumState()
@@ -50,14 +50,14 @@ def parse_quorum_state(text: bytes | None) -> QuorumState:
 
 
 def control_type(key: bytes | None) -> int:
-    """Type of a control record by its key (version, type); `UnreadableError` if it is no such key."""
+    """The type of a control record from its key (version, type); `UnreadableError` if the key is malformed."""
     if key is None or len(key) != 4:
         raise UnreadableError("a control record has no proper key")
     return int.from_bytes(key[2:], "big", signed=True)
 
 
 def snapshot_time_ms(value: bytes | None) -> int:
-    """`LastContainedLogTimestamp` of a snapshot header: the time of the newest record that it covers."""
+    """`LastContainedLogTimestamp` of a snapshot header: the time of the newest record that the snapshot covers."""
     if value is None:
         raise UnreadableError("the header of a snapshot is empty")
     reader = Reader(value)
@@ -86,7 +86,7 @@ def voters_of_leader_change(value: bytes | None) -> int:
 
 @dataclass(slots=True)
 class VoterCount:
-    """Number of voters, by the order of what is to be believed (newest `KRaftVoters` first)."""
+    """The number of voters from several sources, the newest `KRaftVoters` record being the most reliable."""
 
     voters_record: int | None = None
     leader_change: int | None = None

@@ -1,4 +1,4 @@
-"""Reading snapshots and segments of a metadata log into one state, batch by batch."""
+"""Reads snapshots and segments of a metadata log into one state, batch by batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from logagent.model.assignments.commitment import BatchTimes
 
 @dataclass(slots=True)
 class LogState:
-    """What one reading has gathered."""
+    """The state gathered while reading a metadata log."""
 
     replay: Replay = field(default_factory=Replay)
     voters: VoterCount = field(default_factory=VoterCount)
@@ -30,7 +30,7 @@ class LogState:
     torn_bytes: int = 0
 
     def apply(self, batch: Batch) -> None:
-        """Apply a batch of the log, or the part of it behind the snapshot."""
+        """Apply a batch of the log, or the part of it after the snapshot."""
         for offset, key, value in batch.records():
             if offset < self.snapshot_end:
                 continue
@@ -70,12 +70,12 @@ def read_snapshot(dir_fd: int, name: str) -> LogState:
             if state.at_ms is None:
                 raise UnreadableError("it does not begin with its header")
     if not footer:
-        raise UnreadableError("it has no footer: it was not written to its end")
+        raise UnreadableError("it has no footer: it was not written completely")
     if state.replay.open_transaction:
         raise UnreadableError("it ends within a transaction")
     state.replay.removals.clear()
     if state.replay.resigns_since is not None:
-        state.replay.resigns_since = 0  # offsets inside a snapshot are its own; it is older than all that follows
+        state.replay.resigns_since = 0  # a snapshot has its own offsets, and is older than everything after it
     return state
 
 
@@ -102,7 +102,7 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
 
 
 def _beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
-    """Offset and byte of a batch of this segment that does not lie behind `offset`, as near to it as is known."""
+    """Offset and byte position of a batch in this segment, at or before `offset` and as close to it as is known."""
     position = position_before(dir_fd, base, offset) if file.size > WINDOW else 0
     found = file.offset_at(position) if position else None
     return (found, position) if found is not None and base < found <= offset else (base, 0)

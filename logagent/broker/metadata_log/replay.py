@@ -1,8 +1,8 @@
 """Replays metadata records into topics, brokers and settings; mirrors `ReplicationControlManager.replay` and
-`ClusterControlManager.replay` for what concerns the place of partitions.
+`ClusterControlManager.replay` for what determines where partitions are.
 
-A record that does not fit the state before it (a change of an unknown topic, a name taken twice) is refused: the
-log then is not what a controller wrote, or was not read from where we thought.
+A record that does not fit the previous state (a change of an unknown topic, a duplicate name) is refused: then a
+controller did not write this log, or we are not reading it from where we think.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logagent.broker.metadata_log.decoders import decode_record
-from logagent.broker.metadata_log.records import (
+from logagent.broker.metadata_log.metadata_records import (
     AbortTransaction,
     BeginTransaction,
     BrokerRegistrationChange,
@@ -32,10 +32,13 @@ from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
-_BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default of all brokers
+CLEANUP_POLICY = "cleanup.policy"
+_DEFAULT_POLICY = "log.cleanup.policy"
+_TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
+_BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default for all brokers
 _TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
 _ZK_MIGRATING = frozenset({1, 2})  # 3.4 and 3.5 swapped what the two numbers mean; neither is done
-# Different assignments that are remembered, to be shared; a cluster in which each has its own would pay for it.
+# How many distinct assignments are remembered for sharing; limits the cost if every partition's assignment differs.
 _MOST_SHARED = 20_000
 
 
@@ -44,14 +47,17 @@ class Replay:
     """The state after the records applied so far.
 
     `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
-    which that happened: the end of the transaction where there was one. `resigns_since` is the offset from which
-    `metadata.version` is one whose leaders resign without a majority.
+    which that happened; in a transaction, to the offset of its end. `resigns_since` is the offset from which
+    `metadata.version` is one whose leaders resign without a majority. `cleanup_policies`: `cleanup.policy` by topic,
+    where it is set; `default_policies`: `log.cleanup.policy` by node id, "" for all nodes.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     delete_delays: dict[str, int] = field(default_factory=dict)
+    cleanup_policies: dict[str, str] = field(default_factory=dict)
+    default_policies: dict[str, str] = field(default_factory=dict)
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
     metadata_version: int | None = None
     resigns_since: int | None = None
@@ -83,7 +89,7 @@ class Replay:
             self._transaction = []
             return
         if self._transaction is None:
-            raise UnreadableError(f"offset {offset} ends a transaction that was not begun")
+            raise UnreadableError(f"offset {offset} ends a transaction that was not started")
         held, self._transaction = self._transaction, None
         if isinstance(record, EndTransaction):
             for one in held:
@@ -130,6 +136,7 @@ class Replay:
         if topic is None:
             raise UnreadableError(f"offset {offset} removes the unknown topic {record.topic_id}")
         del self.ids[topic.name]
+        self.cleanup_policies.pop(topic.name, None)  # `ConfigurationControlManager.deleteTopicConfigs`
         self.removals[record.topic_id] = offset
 
     def _broker(self, record: MetadataRecord) -> None:
@@ -151,8 +158,14 @@ class Replay:
                 pass
 
     def _config(self, record: ConfigRecord) -> None:
-        if record.resource_type != _BROKER_RESOURCE or record.name != DELETE_DELAY:
-            return
+        if (record.resource_type, record.name) == (_TOPIC_RESOURCE, CLEANUP_POLICY):
+            _set(self.cleanup_policies, record)
+        elif (record.resource_type, record.name) == (_BROKER_RESOURCE, _DEFAULT_POLICY):
+            _set(self.default_policies, record)
+        elif (record.resource_type, record.name) == (_BROKER_RESOURCE, DELETE_DELAY):
+            self._delete_delay(record)
+
+    def _delete_delay(self, record: ConfigRecord) -> None:
         if record.value is None:
             self.delete_delays.pop(record.resource_name, None)
             return
@@ -167,7 +180,7 @@ class Replay:
             raise UnreadableError(f"offset {offset} adds a partition to the unknown topic {record.topic_id}")
         if record.partition < 0:
             raise UnreadableError(f"offset {offset} adds partition {record.partition} to {topic.name}")
-        new = self._thrifty(
+        new = self._interned(
             PartitionAssignment(
                 record.replicas, record.isr, record.adding, record.removing, record.directories, record.leader
             )
@@ -184,7 +197,7 @@ class Replay:
         replicas = old.replicas if record.replicas is None else record.replicas
         directories = old.directories if record.directories is None else record.directories
         if record.directories is None and replicas != old.replicas:
-            directories = ()  # they run parallel to the replicas: of the old ones they say nothing here
+            directories = ()  # they are parallel to the replicas, so the old ones no longer apply
         new = PartitionAssignment(
             replicas=replicas,
             isr=old.isr if record.isr is None else record.isr,
@@ -193,7 +206,7 @@ class Replay:
             directories=directories,
             leader=old.leader if record.leader == -2 else record.leader,
         )
-        self._replace(offset, topic, record.partition, old, self._thrifty(new))
+        self._replace(offset, topic, record.partition, old, self._interned(new))
 
     def _replace(
         self, offset: int, topic: Topic, partition: int, old: PartitionAssignment | None, new: PartitionAssignment
@@ -203,13 +216,13 @@ class Replay:
             assert topic.topic_id is not None
             self.removals[topic.topic_id, partition] = offset
 
-    def _thrifty(self, partition: PartitionAssignment) -> PartitionAssignment:
-        """The same assignment, shared with partitions that have the same, or made of tuples that are shared: a cluster
-        has few different ones."""
+    def _interned(self, partition: PartitionAssignment) -> PartitionAssignment:
+        """An equal assignment that is shared between partitions, or one made of shared tuples: a cluster has few
+        distinct ones."""
         known = self._assignments.get(partition)
         if known is not None:
             return known
-        thrifty = PartitionAssignment(
+        interned = PartitionAssignment(
             self._shared(partition.replicas),
             self._shared(partition.isr),
             self._shared(partition.adding),
@@ -218,8 +231,15 @@ class Replay:
             partition.leader,
         )
         if len(self._assignments) < _MOST_SHARED:
-            self._assignments[thrifty] = thrifty
-        return thrifty
+            self._assignments[interned] = interned
+        return interned
 
     def _shared(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         return self._nodes.setdefault(nodes, nodes)
+
+
+def _set(configs: dict[str, str], record: ConfigRecord) -> None:
+    if record.value is None:
+        configs.pop(record.resource_name, None)
+    else:
+        configs[record.resource_name] = record.value

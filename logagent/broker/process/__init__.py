@@ -1,1 +1,1 @@
-"""What a broker's process tells: its `.lock`, its command line, its version."""
+"""What can be learned from a broker's process: its `.lock`, its command line, its version."""

@@ -8,22 +8,22 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# The second is the one of Confluent's packages up to 5.x.
+# The second is used by Confluent's packages up to 5.x.
 MAIN_CLASSES = frozenset({"kafka.Kafka", "io.confluent.support.metrics.SupportedKafka"})
 START_SCRIPTS = frozenset({"kafka-server-start.sh", "kafka-server-start"})
 
 _CLASS_PATH = ("-cp", "-classpath", "--class-path")
 _SHELLS = frozenset({"sh", "bash", "dash"})
-# What systemd permits before the path of a command.
+# The prefixes that systemd permits before the path of a command.
 _PREFIXES = "@-:+!|"
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A broker's command line. `config`: its server.properties as it stands there (it may be relative to the working
-    directory). `overrides`: what `--override` sets over the file. `class_path`: entries of a Java command line.
-    `script`: the start script of a command line that names one."""
+    """A broker's command line. `config`: its server.properties as written there (may be relative to the working
+    directory). `overrides`: the settings from `--override`. `class_path`: the entries, if this is a Java command line.
+    `script`: the start script, if the command line calls one."""
 
     config: str
     overrides: Mapping[str, str]
@@ -32,7 +32,7 @@ class Launch:
 
 
 def launch_of_java(words: Sequence[str]) -> Launch | None:
-    """The broker that runs with this command line (`/proc/PID/cmdline`); None where it is no Kafka broker."""
+    """The broker that runs with this command line (`/proc/PID/cmdline`); None if it is not a Kafka broker."""
     start = next((n for n, word in enumerate(words) if word in MAIN_CLASSES), None)
     if start is None or start == 0:
         return None
@@ -42,7 +42,7 @@ def launch_of_java(words: Sequence[str]) -> Launch | None:
 
 
 def launch_of_script(command: str, environment: Mapping[str, str]) -> Launch | None:
-    """The broker that `ExecStart=command` of a unit would start; None where it calls no start script of Kafka's."""
+    """The broker that `ExecStart=command` of a unit would start; None if it does not call Kafka's start script."""
     words = _words(command, environment)
     start = next((n for n, word in enumerate(words) if os.path.basename(word) in START_SCRIPTS), None)
     if start is None:
@@ -53,7 +53,7 @@ def launch_of_script(command: str, environment: Mapping[str, str]) -> Launch | N
 
 
 def _words(command: str, environment: Mapping[str, str]) -> list[str]:
-    """The words of a command line as systemd splits it; what a shell is told to run is split once more."""
+    """The words of a command line as systemd splits it; for `sh -c COMMAND`, those of COMMAND."""
     try:
         words = shlex.split(command.lstrip(_PREFIXES))
         if len(words) > 2 and os.path.basename(words[0]) in _SHELLS and "c" in words[1].lstrip("-"):
@@ -64,7 +64,7 @@ def _words(command: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _configuration(arguments: Sequence[str]) -> str | None:
-    """The first argument that is a file. The start script takes options of its own before it (`-daemon`, `-name X`)."""
+    """The first argument that is a file. The start script has options that come before it (`-daemon`, `-name X`)."""
     skip = False
     for word in arguments:
         if skip:

@@ -1,14 +1,15 @@
-"""The broker's `.lock`: looked at, never touched.
+"""The broker's `.lock`: we look at it but never touch it.
 
-Kafka takes `.lock` in every log dir with `FileChannel.tryLock` (`LogManager.lockLogDirs`, `FileLock.java`): a POSIX
-record lock, exclusive, on the whole file. We never create, lock or unlink that file: our own lock would make a
+Kafka locks `.lock` in every log dir with `FileChannel.tryLock` (`LogManager.lockLogDirs`, `FileLock.java`): an
+exclusive POSIX record lock on the whole file. We never create, lock or unlink that file: our own lock would make a
 broker's start fail, and a broker that opened the file just before we unlinked it would lock a dead inode and be
-invisible from then on. So we ask who would stand in our way (`F_OFD_GETLK`, else `F_GETLK`) and keep asking while we
-work. This replaces the lock that another Kafka tool would take: a deviation with that reason.
+invisible from then on. Instead we query which lock conflicts with ours (`F_OFD_GETLK`, else `F_GETLK`), and repeat that
+while we work. Anyone who may read the file can lock it too, but only shared; the two are distinguished, or any local
+user could pose as a broker. For these reasons we deviate from other Kafka tools, which take the lock.
 
-What remains: a process that is stopped (SIGSTOP, a paused VM, a thread that waits for Python's global lock) between a
-look and the call after it, for longer than a broker needs from its lock to its first listing (18.5 ms was the
-shortest seen). A program that removes while other threads of it run should lower `sys.setswitchinterval`.
+A remaining risk: our process is stopped (SIGSTOP, a paused VM, a thread waiting for Python's global lock) between a
+look and the following call for longer than a broker needs from its lock to its first listing (the shortest observed
+was 18.5 ms). A program that removes files while it runs other threads should lower `sys.setswitchinterval`.
 """
 
 from __future__ import annotations
@@ -26,25 +27,28 @@ from typing import NoReturn, Protocol
 from logagent.errors import BrokerHoldsLogDir
 
 LOCK_FILE = ".lock"
-# A look is good for this long, counted from its start; one that took longer itself says nothing about now.
+# A look is valid for this long from its start; one that itself took longer says nothing about the present.
 LOOK_VALID_SECONDS = 0.002
-# So many slow looks in a row and the machine is too busy to act safely on it.
+# After this many slow looks in a row the host is too busy to act safely.
 MAX_SLOW_LOOKS = 25
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-# struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid, and the padding that C adds.
+# struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid, and C's padding.
 _FLOCK = struct.Struct("hhqqi4x")
-_QUESTION = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_ANY_LOCK = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_EXCLUSIVE_LOCK = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LockLook:
-    """What one look at `.lock` saw.
+    """The result of one look at `.lock`.
 
-    held: somebody has a record lock on it that conflicts with an exclusive one (told by the lock's type: over PID
-    namespaces, and for locks of an open file description, there is no usable PID). pid: the holder's, where the kernel
-    names one. present: the file is there, which alone proves nothing: Kafka unlinks it at a clean stop and leaves it
-    behind when killed. readable: False if it could not be told; then `errno` says why (None: it is not a regular file).
+    held: somebody has an exclusive lock on it, as a broker does and as only users with write access can. This is judged
+    by the lock's type: across PID namespaces, and for locks of an open file description, there is no usable PID.
+    shared: somebody has a shared lock on it, as any user with read access can; it is not a broker's, but no broker can
+    start meanwhile. pid: the holder's, if the kernel reports one. present: the file exists, which alone proves nothing:
+    Kafka unlinks it at a clean stop and leaves it behind when killed. readable: False if the lock could not be
+    determined; then `errno` says why (None: it is not a regular file).
     """
 
     held: bool
@@ -52,6 +56,7 @@ class LockLook:
     present: bool
     readable: bool
     errno: int | None = None
+    shared: bool = False
 
 
 _ABSENT = LockLook(held=False, pid=None, present=False, readable=True)
@@ -59,29 +64,34 @@ _FREE = LockLook(held=False, pid=None, present=True, readable=True)
 
 
 def look(dir_fd: int) -> LockLook:
-    """Open `.lock` below `dir_fd` anew (its inode changes over restarts) and ask who has it locked.
+    """Open `.lock` in `dir_fd` (again on every call: its inode changes across restarts) and query its lock.
 
-    Raises nothing: what cannot be told comes back as `readable=False`.
+    Does not raise: if the lock cannot be determined, `readable` is False.
     """
     try:
         fd = os.open(LOCK_FILE, _OPEN_FLAGS, dir_fd=dir_fd)
     except FileNotFoundError:
         return _ABSENT
     except OSError as error:
-        # A socket gives ENXIO like a dead disk does, so what stands there decides what the error means.
+        # A socket gives ENXIO just as a dead disk does, so the kind of file decides what the error means.
         why = error.errno if _may_be_a_file(dir_fd) else None
         return LockLook(held=False, pid=None, present=True, readable=False, errno=why)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return LockLook(held=False, pid=None, present=True, readable=False)
-        kind, _, _, _, pid = _FLOCK.unpack(_ask(fd))
+        kind, _, _, _, pid = _FLOCK.unpack(_ask(fd, _ANY_LOCK))
+        shared = kind == fcntl.F_RDLCK
+        if shared:  # there could still be an exclusive lock on another part of the file
+            found = _FLOCK.unpack(_ask(fd, _EXCLUSIVE_LOCK))
+            kind, pid = (found[0], found[4]) if found[0] != fcntl.F_UNLCK else (fcntl.F_UNLCK, pid)
     except OSError as error:
         return LockLook(held=False, pid=None, present=True, readable=False, errno=error.errno)
     finally:
         os.close(fd)
-    if kind == fcntl.F_UNLCK:
+    if kind == fcntl.F_UNLCK and not shared:
         return _FREE
-    return LockLook(held=True, pid=pid if pid > 0 else None, present=True, readable=True)
+    named = pid if pid > 0 else None
+    return LockLook(held=kind != fcntl.F_UNLCK, pid=named, present=True, readable=True, shared=shared)
 
 
 def _may_be_a_file(dir_fd: int) -> bool:
@@ -91,18 +101,18 @@ def _may_be_a_file(dir_fd: int) -> bool:
         return True
 
 
-def _ask(fd: int) -> bytes:
+def _ask(fd: int, question: bytes) -> bytes:
     try:
-        return fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _QUESTION)
+        return fcntl.fcntl(fd, fcntl.F_OFD_GETLK, question)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        # Kernels before 3.15 and some network file systems know only the older question.
-        return fcntl.fcntl(fd, fcntl.F_GETLK, _QUESTION)
+        # Kernels before 3.15 and some network file systems support only the older query.
+        return fcntl.fcntl(fd, fcntl.F_GETLK, question)
 
 
 class Watch(Protocol):
-    """What every rename, unlink, truncate and rmdir asks immediately before it happens."""
+    """Checked immediately before every rename, unlink, truncate and rmdir."""
 
     def before(self) -> None: ...
 
@@ -110,7 +120,7 @@ class Watch(Protocol):
 
 
 class _Looker:
-    """Looks again when the last look is too old; what counts as "may go on" is the subclass's."""
+    """Looks again when the last look is too old; the subclass decides whether work may continue."""
 
     __slots__ = ("_dir_fd", "_log_dir", "_monotonic", "_valid_until")
 
@@ -130,7 +140,7 @@ class _Looker:
         self._look()
 
     def expire(self) -> None:
-        """Forget the last look: the next `before()` looks, whatever the clock says."""
+        """Forget the last look: the next `before()` looks again in any case."""
         self._valid_until = float("-inf")
 
     def _look(self) -> None:
@@ -144,7 +154,7 @@ class _Looker:
                 return
         raise BrokerHoldsLogDir(
             f"{MAX_SLOW_LOOKS} looks at {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
-            " it cannot be told in time whether a broker starts",
+            " cannot tell in time whether a broker is starting",
             log_dir=self._log_dir,
             hint="try again when the host is less busy",
         )
@@ -154,49 +164,49 @@ class _Looker:
 
     def _unreadable(self, seen: LockLook) -> NoReturn:
         if seen.errno is not None and seen.errno not in (errno.EACCES, errno.EPERM):
-            # The disk, not the file: the wrapper around the action decides whether the log dir is offline.
+            # The disk has failed, not the file: the wrapper around the action decides whether the log dir is offline.
             raise OSError(seen.errno, os.strerror(seen.errno), f"{self._log_dir}/{LOCK_FILE}")
         why = os.strerror(seen.errno) if seen.errno is not None else "it is not a regular file"
         raise BrokerHoldsLogDir(
-            f"{self._log_dir}/{LOCK_FILE} cannot be read ({why}): it cannot be told whether a broker holds the log dir",
+            f"{self._log_dir}/{LOCK_FILE} cannot be read ({why}): cannot tell whether a broker holds the log dir",
             log_dir=self._log_dir,
-            hint="run as the broker's user, and look at what stands at that path",
+            hint="run as the broker's user, and check what is at that path",
         )
 
 
 class Interlock(_Looker):
-    """Lets work on a log dir go on only while **nobody** holds it (behaviour, guard `lock`).
+    """Permits work on a log dir only while **nobody** holds it (behaviour, guard `lock`).
 
-    One object per worker and batch: `before()` immediately before every rename, unlink, truncate and rmdir;
-    `after_rename()` right after each rename; `expire()` after every sleep. All waiting comes before a look, never
-    after one. Not safe for use by two threads at once.
+    Use one object per worker and batch: call `before()` immediately before every rename, unlink, truncate and rmdir,
+    `after_rename()` right after each rename, and `expire()` after every sleep. Always wait before a look, never after
+    one. Not thread-safe.
     """
 
     __slots__ = ()
 
     def after_rename(self) -> None:
-        """Look once more, whatever the clock says. Raises `BrokerHoldsLogDir`: stop here, the rename is done."""
+        """Look again in any case. `BrokerHoldsLogDir` means: the rename is done, but stop here."""
         self._look()
 
     def _judge(self, seen: LockLook) -> None:
         if seen.held:
-            who = f"process {seen.pid}" if seen.pid else "a process that cannot be named from here"
+            who = f"process {seen.pid}" if seen.pid else "a process that cannot be identified from here"
             raise BrokerHoldsLogDir(
                 f"{who} holds the lock of {self._log_dir}",
                 log_dir=self._log_dir,
                 pid=seen.pid,
-                hint="stop the broker first; what is marked already, the broker takes over itself",
+                hint="stop the broker first; the broker itself removes what is already marked",
             )
         if not seen.readable:
             self._unreadable(seen)
 
 
 class HolderWatch(_Looker):
-    """Lets work on a `-stray` dir go on only while **the same** broker keeps holding the log dir.
+    """Permits work on a `-stray` dir only while **the same** broker holds the log dir.
 
-    The exception of guard `in-use`: strays of a serving broker are removed under it. The moment that broker stops, the
-    next one may be loading those very directories, so the work stops too. `pid` is the holder that was seen serving
-    (None where the kernel does not name it). The restart of a JVM takes far longer than the 2 ms between looks.
+    For the exception in guard `in-use`: strays of a serving broker are removed while it runs. Once that broker stops,
+    the next one may be loading these very directories, so the work stops too. `pid` is the holder that was seen serving
+    (None if the kernel does not report it). A JVM takes far longer to restart than the 2 ms between looks.
     """
 
     __slots__ = ("_pid",)
@@ -211,8 +221,14 @@ class HolderWatch(_Looker):
         if not seen.readable:
             self._unreadable(seen)
         if not seen.held or seen.pid is None or seen.pid != self._pid:
-            # A holder without a number (another PID namespace) could be a new one: never taken for the same.
-            who = "nobody" if not seen.held else f"process {seen.pid}" if seen.pid else "a process without a name here"
+            # A holder without a PID (in another PID namespace) could be a new broker: never treat it as the same.
+            who = (
+                "nobody"
+                if not seen.held
+                else f"process {seen.pid}"
+                if seen.pid
+                else "a process that cannot be identified from here"
+            )
             raise BrokerHoldsLogDir(
                 f"the broker (process {self._pid}) that held {self._log_dir} no longer does: now {who} holds it",
                 log_dir=self._log_dir,

@@ -1,4 +1,4 @@
-"""Which version of Kafka a broker is: from its jars, or at least from the cluster's `metadata.version`."""
+"""Which version of Kafka a broker runs: from its jars, or a lower bound from the cluster's `metadata.version`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from logagent.broker.process.launch import launch_of_java
 from logagent.errors import UnreadableError
 from logagent.files.limits import SCRIPT
 from logagent.files.safe_open import read_regular
+from logagent.model.health.kafka_version import apache_version
 
 _JAR = re.compile(
     r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-clients|-storage)-(\d+)\.(\d+)\.(\d+)(?:[-.][\w.]+)?\.jar$"
 )
 
-# metadata.version feature levels (`MetadataVersion.java`): from this level on at least that release.
+# metadata.version feature levels (`MetadataVersion.java`): this level or a higher one needs at least that release.
 _LEVELS = (
     (25, (4, 0, 0)),
     (21, (3, 9, 0)),
@@ -27,39 +28,30 @@ _LEVELS = (
     (1, (3, 0, 0)),
 )
 
-# The jars of brokers only: clients come with many programs.
+# Jars that only brokers have: the clients' jar comes with many programs.
 _BROKER_JAR = re.compile(r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-storage)-")
 
-# Where the jars lie, relative to the directory of a server.properties (the last two: Confluent's archive, whose
-# configuration is etc/kafka), and relative to that of a start script (Apache's archive, Confluent's packages).
+# Where the jars are, relative to the directory of server.properties (the last two: Confluent's archive, whose
+# configuration is in etc/kafka), and relative to that of a start script (Apache's archive, Confluent's packages).
 _BESIDE = ("../libs", "../../libs", "libs", "../../share/java/kafka", "../../../share/java/kafka")
 _BY_SCRIPT = ("../libs", "../share/java/kafka")
 
-# A start script in /usr/bin may only call the installation's own.
-_CALLED = re.compile(rb"(/[\w./+-]+/kafka-server-start(?:\.sh)?)\b")
+# A start script in /usr/bin may just call the installation's own script.
+_CALLED = re.compile(rb"(?<![\w./+-])(/[\w./+-]+/kafka-server-start(?:\.sh)?)\b")
 
 
 def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
-    """The one version that Kafka's own jars among `names` (paths or file names) agree on, else None. The client's jar
-    alone is no broker."""
+    """The version that all of Kafka's own jars among `names` (paths or file names) agree on, else None. The clients'
+    jar alone does not count."""
     jars = [(name, m) for name in names if (m := _JAR.search(name))]
     found = {apache_version(int(m[1]), int(m[2]), int(m[3])) for _, m in jars}
     return next(iter(found)) if len(found) == 1 and any(_BROKER_JAR.search(name) for name, _ in jars) else None
 
 
-def apache_version(major: int, minor: int, patch: int) -> tuple[int, int, int]:
-    """Confluent numbers its builds from 5.0 on: 7.6.x is Apache 3.6, of which the oldest patch is assumed."""
-    if major < 5:
-        return major, minor, patch
-    if major == 5:
-        return 2, minor, 0
-    return (2, 6 + minor, 0) if major == 6 else (major - 4, minor, 0)
-
-
 def version_beside(config: str | None) -> tuple[int, int, int] | None:
-    """The version of the installation that `server.properties` belongs to by its place.
+    """The version of the installation that `server.properties` belongs to, judging by its path.
 
-    A Kafka elsewhere on the host proves nothing: it may be unpacked for the next upgrade, or be another broker's.
+    A Kafka elsewhere on the host proves nothing: it may be unpacked for the next upgrade, or belong to another broker.
     """
     if config is None:
         return None
@@ -68,8 +60,8 @@ def version_beside(config: str | None) -> tuple[int, int, int] | None:
 
 
 def version_of_process(pid: int, proc: str = "/proc") -> tuple[int, int, int] | None:
-    """The version of a running broker: of the jars that it has open, else (where those cannot be read) of the jars that
-    its command line names; None where neither tells."""
+    """The version of a running broker: from the jars that it has open, else (if those cannot be read) from the jars on
+    its command line; None if neither shows it."""
     return _version_of_open_files(f"{proc}/{pid}/fd") or _version_of_command(f"{proc}/{pid}/cmdline")
 
 
@@ -96,16 +88,16 @@ def _version_of_command(cmdline: str) -> tuple[int, int, int] | None:
 
 
 def version_of_class_path(entries: Iterable[str]) -> tuple[int, int, int] | None:
-    """The version of the jars that a running broker's command line names (everybody may read it).
+    """The version of the jars on a running broker's command line (which everybody may read).
 
-    `DIRECTORY/*` is left out: what lies there now need not be what the broker loaded.
+    `DIRECTORY/*` is ignored: what is there now need not be what the broker loaded.
     """
     return version_of_jars(entry for entry in entries if entry.endswith(".jar"))
 
 
 def version_of_script(script: str) -> tuple[int, int, int] | None:
-    """The version that a start script (`kafka-server-start.sh`) would start: the jars of its own installation, or of
-    the installation whose script it calls."""
+    """The version that a start script (`kafka-server-start.sh`) would start: that of the jars in its own installation,
+    or in the one whose script it calls."""
     for path in (script, *_called_by(script)):
         here = os.path.dirname(os.path.realpath(path))
         found = next((v for place in _BY_SCRIPT if (v := _version_in(os.path.join(here, place))) is not None), None)
@@ -124,7 +116,7 @@ def _called_by(script: str) -> list[str]:
 
 
 def at_least(metadata_version: int | None) -> tuple[int, int, int] | None:
-    """The oldest release that every broker of a cluster with this `metadata.version` feature level can be."""
+    """The oldest release that a broker in a cluster with this `metadata.version` feature level can run."""
     if metadata_version is None:
         return None
     return next((release for level, release in _LEVELS if metadata_version >= level), None)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from logagent.cli.options import Call, common
+from logagent.cli.host_session import read_assignments, session_of
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, human_ms, table
-from logagent.cli.session import read_assignments, session_of
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.times import rfc3339
@@ -22,9 +22,10 @@ def assignments() -> None:
 
 @assignments.command()
 @click.argument("file", metavar="FILE|-")
+@reads_assignments
 @common
 def export(call: Call, file: str) -> None:
-    """Write the assignments to FILE or stdout, for a host that cannot read them itself (--assignments FILE)."""
+    """Write the assignments to FILE or stdout, for a host that cannot read them itself (there: --assignments FILE)."""
     from logagent.broker.exported.file import document_pieces, write_assignments
 
     image, now = _image(call)
@@ -34,7 +35,7 @@ def export(call: Call, file: str) -> None:
         sys.stdout.buffer.flush()
         return
     if Path(file).is_dir():
-        raise UsageError(f"{file} is a directory", hint="give the name of a file")
+        raise UsageError(f"{file} is a directory", hint="give a file name")
     try:
         write_assignments(file, image)
     except OSError as e:
@@ -45,9 +46,10 @@ def export(call: Call, file: str) -> None:
 
 
 @assignments.command()
+@reads_assignments
 @common
 def show(call: Call) -> None:
-    """Show where the assignments come from, how old they are and how much they cover."""
+    """Show where the assignments come from, how old they are and how many topics and partitions they cover."""
     image, now = _image(call)
     if call.json:
         import json

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import click
 
-from logagent.agent.check.check import CheckReport, run_check
+from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.session.session import Session
-from logagent.agent.session.target import parse_version
-from logagent.cli.documents import check_document
-from logagent.cli.options import Call, common
+from logagent.cli.finding_documents import check_document
+from logagent.cli.host_session import Progress, session_of, unusable_assignments_file
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
-from logagent.cli.session import Progress, asked_for_in_vain, session_of
-from logagent.errors import ConfigError, Exit, UsageError
+from logagent.errors import Exit, UsageError
 from logagent.host.linux.access import User, user_named
 from logagent.model.finding import Finding, Severity, any_fatal
-from logagent.model.health.kafka_version import version_text
+from logagent.model.health.kafka_version import parse_version, version_text
 from logagent.model.records import Health
 from logagent.model.times import rfc3339
 
@@ -25,6 +24,7 @@ _COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity
 @click.option("--kafka-version", metavar="V", help="Check for this release (before an upgrade or a downgrade).")
 @click.option("--broker-user", metavar="USER", help="Check owners and modes for this user (name or uid).")
 @click.option("--quick", is_flag=True, help="Do not inspect the partition directories.")
+@reads_assignments
 @common
 def check(call: Call, kafka_version: str | None, broker_user: str | None, quick: bool) -> None:
     """Show what would keep this broker from starting or cost it a log dir, and the state of its log dirs.
@@ -57,18 +57,19 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
 
 
 def _version(text: str | None) -> tuple[int, ...] | None:
-    try:
-        return parse_version(text) if text is not None else None
-    except ConfigError as e:
-        raise UsageError(f"--kafka-version: {text!r} is not an Apache Kafka version", hint=e.hint) from e
+    version = parse_version(text) if text is not None else None
+    if text is not None and version is None:
+        hint = "for example 3.9.1 (Confluent's version numbers are known too)"
+        raise UsageError(f"--kafka-version: {text!r} is not an Apache Kafka version", hint=hint)
+    return version
 
 
 def _read_assignments(session: Session, call: Call) -> None:
-    """Without them a few findings are less exact, which is not worth a message."""
+    """Read the assignments. Without them a few findings are less exact, which is not worth a message."""
     session.read_assignments()
-    in_vain = asked_for_in_vain(session, call)
-    if in_vain is not None:
-        raise in_vain
+    unusable = unusable_assignments_file(session, call)
+    if unusable is not None:
+        raise unusable
     for problem in session.assignments.problems:
         call.detail(f"assignments: {problem}")
 

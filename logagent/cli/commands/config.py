@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import click
 
-from logagent.agent.session.target import Target, resolve_target
-from logagent.cli.options import Call, common
+from logagent.agent.target import Target, resolve_target
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
-from logagent.config import as_document, load_what_holds
+from logagent.config import as_document, load_valid_part
 from logagent.errors import ConfigError
 
 
@@ -19,9 +19,10 @@ def config() -> None:
 
 
 @config.command()
+@reads_assignments
 @common
 def check(call: Call) -> None:
-    """Check logagent.toml, the environment and server.properties; lists every error at once (exit status 78)."""
+    """Check logagent.toml, the environment and server.properties; list every error at once (exit status 78)."""
     target = _target(call)
     loaded = call.loaded_settings
     document = {
@@ -40,11 +41,11 @@ def check(call: Call) -> None:
 
 
 def _target(call: Call) -> Target:
-    """The broker. Raises ConfigError with the problems of our configuration and of the broker's, both at once."""
+    """The broker. Raises ConfigError with the problems of our configuration and of the broker's together."""
     try:
         settings, wrong = call.settings(), None
     except ConfigError as e:
-        settings, wrong = load_what_holds(call.config_file)[0].settings, e
+        settings, wrong = load_valid_part(call.config_file)[0].settings, e
         if call.kafka_config is not None:
             settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
     try:
@@ -59,6 +60,7 @@ def _target(call: Call) -> Target:
 
 
 @config.command()
+@reads_assignments
 @common
 def show(call: Call) -> None:
     """Show every setting in effect: durations in milliseconds, sizes in bytes."""

@@ -1,4 +1,4 @@
-"""`logagent delete`: LogManager.asyncDelete by hand, for a broker that is stopped."""
+"""`logagent delete`: LogManager.asyncDelete by hand, for a stopped broker."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 
 import click
 
-from logagent.agent.session.plan_delete import async_delete
+from logagent.agent.planning.plan_delete import async_delete
 from logagent.agent.session.session import Session
-from logagent.agent.session.target import resolve_target
-from logagent.cli.options import Call, common
-from logagent.cli.plans import run_plan
+from logagent.agent.target import resolve_target
+from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
-from logagent.host.inventory.topics import topics_in
+from logagent.host.inventory.topics_on_disk import topics_in
 from logagent.host.linux.child import work_in_child
 from logagent.model.facts import Facts
-from logagent.model.naming import names
+from logagent.model.naming import dir_names
 from logagent.model.planning.plan import Flags, Plan
-from logagent.model.planning.proposals import compile_topics, matching
+from logagent.model.planning.selection import compile_topics, matching
 from logagent.model.records import Kind, TopicPartition
 
 MATCHING_SECONDS = 5.0
@@ -31,8 +31,9 @@ MATCHING_SECONDS = 5.0
 @click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
 @click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")
 @click.option("--even-last-copy", is_flag=True, help="Even if no other live copy is known.")
-@click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
+@click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
+@reads_assignments
 @common
 def delete(
     call: Call,
@@ -48,7 +49,7 @@ def delete(
 ) -> None:
     """Mark partitions for deletion (rename to -delete). `cleanup` removes them after file.delete.delay.ms."""
     if (topic is None) == (not partitions):
-        raise UsageError("name what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
+        raise UsageError("say what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
     topics = _topics(call, topic) if topic is not None else None
     wanted = frozenset(_partition(text) for text in partitions)
     flags = Flags(allow_assigned, even_last_copy, include_internal, by_topic=topic is not None)
@@ -66,8 +67,8 @@ def delete(
 
 
 def _topics(call: Call, expression: str) -> frozenset[str]:
-    """The topics here that the expression matches: before the executor lock is taken, and by a child, because an
-    expression that backtracks ends when it likes."""
+    """The topics here that the expression matches. Evaluated in a child before the executor lock is taken, because an
+    expression that backtracks may take forever."""
     pattern = _regex(expression)
     known = topics_in(resolve_target(call.settings(), call.log_dirs).log_dirs)
     try:
@@ -75,7 +76,7 @@ def _topics(call: Call, expression: str) -> frozenset[str]:
     except TimeoutError as e:
         raise UsageError(
             f"--topic {expression!r} was not matched against {len(known)} topics within {MATCHING_SECONDS:g} s",
-            hint="write it without repetitions inside repetitions, such as (a+)+",
+            hint="write it without nested repetitions such as (a+)+",
         ) from e
 
 
@@ -87,8 +88,8 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 def _partition(text: str) -> TopicPartition:
-    parsed = names.classify(text)
+    parsed = dir_names.classify(text)
     if "/" in text or parsed.kind is not Kind.CURRENT or parsed.topic is None or parsed.partition is None:
         why = "that is a path" if "/" in text else parsed.error or f"that is a {parsed.kind.value} dir"
-        raise UsageError(f"--partition {text!r} is not TOPIC-PARTITION: {why}", hint="write it such as orders-0")
+        raise UsageError(f"--partition {text!r} is not TOPIC-PARTITION: {why}", hint="for example orders-0")
     return TopicPartition(parsed.topic, parsed.partition)

@@ -16,7 +16,8 @@ import click
 @click.option("--keep/--no-keep", default=True, help="Keep the directory afterwards (the default), or remove it.")
 @click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR).")
 def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
-    """Run scan, plan, delete, restore, queue and removal on a temporary host, and show what each changes on disk.
+    """Run scan, plan, delete, restore, queue and removal on a temporary host, and show what each changes on disk; then
+    one request that the agents of three hosts carry out.
 
     The host is the disk of a real Kafka 3.9.1 broker that comes with this package. Everything printed was done by the
     real commands and checked: the exit status is 0 only if every step did what it should. It needs no broker, no root
@@ -43,7 +44,10 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     seconds = time.monotonic() - began
     click.echo(f"\n{stage.checks} checks in {seconds:.1f} s, {len(stage.failures)} failed.")
     if keep:
-        click.echo(f"Look around in {folder}: log dirs d1 and d2, the journal in state/. Remove it when you are done.")
+        click.echo(
+            f"Look around in {folder}: log dirs d1 and d2, the journal in state/, more hosts in fleet/."
+            " Remove it when you are done."
+        )
     if stage.failures:
         for failure in stage.failures:
             click.echo(f"failed: {failure}", err=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import click
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.doctor.doctor import Question, examine
-from logagent.cli.documents import doctor_document, doctor_word
-from logagent.cli.options import Call, common
+from logagent.agent.doctor.examine import Question, examine
+from logagent.cli.finding_documents import doctor_document, doctor_word
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
-from logagent.config import load_what_holds
+from logagent.config import load_valid_part
 from logagent.errors import ConfigError, Exit
-from logagent.host.state.state_dir import default_state_dir
 from logagent.model.doctor.diagnose import diagnose, exit_config
 from logagent.model.finding import Change, Finding, Severity, any_fatal
 from logagent.model.times import rfc3339
@@ -25,6 +23,7 @@ _COUNTED = ((Severity.FATAL, "not working"), (Severity.WARNING, "to improve"), (
 
 @click.command()
 @click.option("--user", metavar="USER", help="Check the rights of this user (name or uid; root only).")
+@reads_assignments
 @common
 def doctor(call: Call, user: str | None) -> None:
     """Check everything logagent needs on this host: what works, what does not, and what to change.
@@ -57,7 +56,7 @@ def doctor(call: Call, user: str | None) -> None:
         wrong=wrong,
         config_file=call.config_file,
         log_dirs=call.log_dirs,
-        state_dir=call.state_dir if call.state_dir is not None else default_state_dir(os.environ),
+        state_dir=call.state_dir,
         user=user,
     )
     clock = SystemClock()
@@ -74,21 +73,21 @@ def doctor(call: Call, user: str | None) -> None:
 
 
 def _settings(call: Call) -> tuple[Settings, ConfigError | None]:
-    """The settings, or the valid part of them and what is wrong: doctor checks the rest all the same."""
+    """The settings, or their valid part and the errors: doctor checks the rest all the same."""
     try:
         return call.settings(), None
     except ConfigError as e:
-        settings = _what_holds(call)
+        settings = _valid_settings(call)
         if call.kafka_config is not None:
             settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
         return settings, e
 
 
-def _what_holds(call: Call) -> Settings:
+def _valid_settings(call: Call) -> Settings:
     if call.loaded_settings is not None:
         return call.loaded_settings.settings
     try:
-        return load_what_holds(call.config_file)[0].settings
+        return load_valid_part(call.config_file)[0].settings
     except ConfigError:
         return Settings()
 

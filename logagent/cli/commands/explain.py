@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from logagent.cli.documents import explain_document
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, dump_line, short_name, table
 from logagent.errors import UsageError
-from logagent.model.naming.names import current_name
+from logagent.model.naming.dir_names import classify, current_name
 from logagent.model.records import Kind
 
 if TYPE_CHECKING:
@@ -57,13 +55,33 @@ def explain(call: Call, names: tuple[str, ...], nul: bool, jsonl: bool) -> None:
         _show(found, color=call.color)
 
 
+def explain_document(name: str) -> ExplainDoc:
+    """`logagent.explain/1`: what Kafka makes of a directory name (`names.classify`). Never raises.
+
+    `remote-log-index-cache` is valid although Kafka's parser would refuse it: the broker skips that directory. `valid`:
+    whether a broker starts if a log dir contains a directory of this name; `error` says why not.
+    """
+    parsed = classify(name)
+    return {
+        "schema": "logagent.explain/1",
+        "name": name,
+        "kind": parsed.kind,
+        "topic": parsed.topic,
+        "partition": parsed.partition,
+        "uuid": parsed.uuid,
+        "topic_truncated": parsed.truncated,
+        "valid": parsed.kind is not Kind.INVALID,
+        "error": parsed.error,
+    }
+
+
 def _last_part(path: str) -> str:
     """As `java.io.File.getName`: names are often pasted, or expanded by a shell, with their log dir."""
     return path.rstrip("/").rpartition("/")[2]
 
 
 def _stdin_names(end: bytes) -> Iterator[str]:
-    """Names from stdin as they come, never all in memory; bytes that are not UTF-8 are kept."""
+    """Names from stdin as they arrive, never all in memory; bytes that are not UTF-8 are kept."""
     stdin = cast("BufferedReader", sys.stdin.buffer)
     rest = b""
     while chunk := stdin.read1(_CHUNK):
@@ -74,6 +92,8 @@ def _stdin_names(end: bytes) -> Iterator[str]:
 
 
 def _dump_array(found: Iterable[ExplainDoc]) -> None:
+    import json
+
     out = sys.stdout
     out.write("[")
     for number, explanation in enumerate(found):
@@ -97,7 +117,7 @@ def _show(found: Iterable[ExplainDoc], *, color: bool) -> None:
 
 
 def _note(explanation: ExplainDoc) -> str:
-    """What a person should know besides the parts."""
+    """Remarks for a person, besides the parts."""
     if explanation["error"] is not None:
         return f"a broker does not start with it: {explanation['error'].partition(': ')[2]}"
     kind = explanation["kind"]

@@ -3,59 +3,28 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
-from logagent.cli.render import dump, human_bytes, visible
+from logagent.cli.fleet_job import has_little_to_ingest, has_little_to_report, run_job, show_summary, tell
+from logagent.cli.fleet_options import (
+    age_of,
+    date_of,
+    keys_of,
+    names_of,
+    nodes_of,
+    number_of,
+    options_of,
+    spark_options,
+)
+from logagent.cli.render import dump
 from logagent.errors import ConfigError, LogAgentError, UsageError
-from logagent.fleet.options import OPTIONS, parse_age, parse_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from logagent.fleet.tables.store import Store
-
-LARGEST_ON_DISK = 5000
-"""Directories up to which the demo makes real disks."""
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _spark_options(command: Command) -> Command:
-    options = [
-        click.option("--master", metavar="URL", help="Spark master (default: local[*], or what spark-submit set)."),
-        click.option("--conf", "conf", multiple=True, metavar="K=V", help="Spark setting (repeatable)."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-        click.option(
-            "-v", "--verbose", is_flag=True, help="Report every step on stderr, and Spark's own error messages."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _options(name: str) -> Callable[[Command], Command]:
-    """The options that `submit.py` has too, and those of Spark."""
-
-    def add(command: Command) -> Command:
-        command = _spark_options(command)
-        for o in reversed(OPTIONS[name]):
-            # A default of None would be one: click takes a required option with a default for given.
-            default: dict[str, Any] = {} if o.default is None else {"default": o.default, "show_default": True}
-            kind = {"is_flag": True} if o.is_flag else {"metavar": o.metavar, **default}
-            command = click.option(o.flag, o.name, help=o.help, required=o.required, **kind)(command)
-        return command
-
-    return add
+from logagent.fleet.extra import need_pyspark
 
 
 @click.group()
@@ -67,33 +36,41 @@ def fleet() -> None:
 
 
 @fleet.command()
-@click.option("--store", required=True, metavar="PATH", help="A directory that every host mounts.")
+@click.option(
+    "--store",
+    required=True,
+    metavar="STORE",
+    help="A directory that every host mounts, or s3://, gs:// or az://BUCKET/PREFIX.",
+)
 def init(store: str) -> None:
-    """Mark a directory as a fleet store: agents publish to nothing else, least of all to an empty mount point.
+    """Mark a directory, or a prefix of an object store, as a fleet store: agents publish to nothing else.
 
-    Its mode decides who shares it: every folder in it gets the same bits (2770 with a common group, or 1777).
+    The mode of a directory decides who shares it: every folder in it gets the same bits (2770 with a common group, or
+    1777).
     """
-    from logagent.store.tree import init_store
+    from logagent.store.shared import init_store
 
     try:
         made = init_store(store)
     except OSError as error:
-        raise LogAgentError(f"{store} cannot be made a fleet store: {error.strerror or error}") from error
+        said = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
+        hint = "mount or create the directory first" if isinstance(error, FileNotFoundError) else None
+        raise LogAgentError(said, hint=hint) from error
     click.echo(f"{store} is a fleet store" if made else f"{store} is a fleet store already")
 
 
 @fleet.command()
-@_options("ingest")
+@options_of("ingest")
 def ingest(store: str, day: str | None, keep_landing: str | None, assignments_from: str | None, **spark: Any) -> None:
     """Check and compact what the agents published: landing to typed Parquet.
 
     Ingesting a date again gives the same rows. Files that do not match their manifest are set aside with the reason.
     """
-    wanted = None if day is None else _date(day)
-    keep = None if keep_landing is None else _age("--keep-landing", keep_landing)
-    pinned = None if assignments_from is None else _nodes(assignments_from)
+    wanted = None if day is None else date_of(day)
+    keep = None if keep_landing is None else age_of("--keep-landing", keep_landing)
+    pinned = None if assignments_from is None else nodes_of(assignments_from)
     from_now = datetime.now(UTC)
-    with _job(store, spark, _rows_to_ingest(store)) as (opened, say):
+    with run_job(store, spark, small=has_little_to_ingest(store)) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say, pinned=pinned)
@@ -119,35 +96,46 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
 
 
 @fleet.command()
-@_options("report")
+@options_of("report")
+@click.option("--brief", is_flag=True, help="Print the first screen as ten lines, for a mail or a chat.")
 def report(
     store: str,
     out: str,
+    brief: bool,
     day: str | None,
     max_snapshot_age: str,
     with_partitions: bool,
     commit: str | None,
+    cluster_names: str | None,
+    order_keys: str | None,
     **spark: Any,
 ) -> None:
     """Report on the fleet: usage, orphans, missing replicas, leftovers, health, growth, one page.
 
     Writes index.html, report.json, and per table CSV and Parquet into DIR/<run>/; DIR/latest names the last whole one.
-    A host or cluster about which too little is known is listed as unknown, and no conclusions are drawn from its
+    A host or cluster about which too little is known is listed as unknown; nothing is concluded from its
     silence.
     """
-    wanted = None if day is None else _date(day)
-    max_age = _age("--max-snapshot-age", max_snapshot_age)
-    number = None if commit is None else _number("--commit", commit)
-    with _job(store, spark, _rows_to_report(store)) as (opened, say):
+    wanted = None if day is None else date_of(day)
+    max_age = age_of("--max-snapshot-age", max_snapshot_age)
+    number = None if commit is None else number_of("--commit", commit)
+    names = {} if cluster_names is None else names_of(cluster_names)
+    keys = _order_keys() if order_keys is None else keys_of(order_keys)
+    with run_job(store, spark, small=has_little_to_report(store)) as (opened, say):
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 
-        content = run(Job(opened, out, datetime.now(UTC), wanted, max_age, say, with_partitions, number))
+        asked = (wanted, max_age, say, with_partitions, number, keys, names)
+        content = run(Job(opened, out, datetime.now(UTC), *asked))
         place = f"{opened.files.qualify(out)}/{content['run_id']}"
     if spark["as_json"]:
         dump(content)
+    elif brief:
+        from logagent.fleet.page.brief import brief as lines
+
+        click.echo(f"{lines(content)}{place}/index.html")
     else:
-        _summary(content, place)
+        show_summary(content, place)
 
 
 @fleet.command()
@@ -157,17 +145,19 @@ def report(
 @click.option("--clusters", default=3, show_default=True, type=click.IntRange(1), help="Kafka clusters.")
 @click.option("--hosts", default=24, show_default=True, type=click.IntRange(1), help="Hosts in all.")
 @click.option("--partitions", default=2400, show_default=True, type=click.IntRange(1), help="Partition dirs in all.")
-@click.option("--days", default=3, show_default=True, type=click.IntRange(1), help="Dates with snapshots.")
+@click.option("--days", default=8, show_default=True, type=click.IntRange(1), help="Dates with snapshots.")
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same fleet.")
 @click.option("--workers", default=os.cpu_count() or 1, type=click.IntRange(1), help="Processes to use.")
-@click.option("--disks/--no-disks", default=None, help="Create real disks and scan them (default: up to 5000 dirs).")
+@click.option(
+    "--disks/--no-disks", default=False, help="Create real disks and scan them (small ones; some 1,000 dirs)."
+)
 @click.option("--only-make", is_flag=True, help="Create the fleet and its truth.json; do not ingest or report.")
-@_spark_options
-def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, days: int, **options: Any) -> None:
-    """Create a fleet with planted problems, ingest it, report on it, and print where the page is.
+@spark_options
+def demo(wanted: str | None, disks: bool, only_make: bool, workers: int, days: int, **options: Any) -> None:
+    """Create a fleet with planted problems, ingest it, report on it, and print the path of the page.
 
-    Small fleets are disks in Kafka's own format (see disks/), and what is published is what `logagent scan` says of
-    them.
+    The snapshots are made up and describe terabytes; ingest and report are the real ones. With --disks the hosts are
+    disks in Kafka's own format (see disks/), and what `logagent scan` finds on them is published.
     Any size: --hosts 10000 --partitions 40000000. What was planted is written to truth.json.
     """
     if options["hosts"] < options["clusters"]:
@@ -175,36 +165,39 @@ def demo(wanted: str | None, disks: bool | None, only_make: bool, workers: int, 
     spark = {name: options.pop(name) for name in ("master", "conf", "as_json", "verbose")}
     from logagent.broker.exported.file import write_assignments
     from logagent.fleet.demo.generate import generate
+    from logagent.fleet.demo.lifelike import CLUSTERS
     from logagent.fleet.demo.planted import Fleet
 
     began = time.monotonic()
     folder = _empty_folder(wanted)
     now = datetime.now(UTC).replace(microsecond=0)
-    real = options["partitions"] <= LARGEST_ON_DISK if disks is None else disks
-    generate(folder, Fleet(at=now, days=days, **options), workers=workers, disks=write_assignments if real else None)
-    _say(f"created {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
+    wanted_fleet = Fleet(at=now, days=days, lifelike=not disks, **options)
+    truths = generate(folder, wanted_fleet, workers=workers, disks=write_assignments if disks else None)
+    names = {truth.cluster_id: name for truth, name in zip(truths, CLUSTERS, strict=False)}
+    tell(f"created {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
     if only_make:
         return
-    with _job(str(folder), spark, options["partitions"]) as (opened, say):
+    with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 
         ingest_dates(opened, None, say=say)
-        content = run(Job(opened, f"{folder}/report", now, say=say))
+        content = run(Job(opened, f"{folder}/report", now, say=say, names=names))
     if spark["as_json"]:
         dump(content)
     else:
-        _summary(content, f"{folder}/report/{content['run_id']}")
+        show_summary(content, f"{folder}/report/{content['run_id']}")
 
 
 @fleet.command()
 def warm() -> None:
     """Make Spark start faster on this machine, for this user: dump the classes it loads into an archive (AppCDS).
 
-    It runs a small demo once. Without it everything works the same, and starts some seconds later.
+    It runs a small demo once; the archive has some 200 MB. The second ingest, report or demo of a user makes one by
+    itself. Without it everything works the same, but starts some seconds later.
     """
-    _need_pyspark()
+    need_pyspark()
     from logagent.fleet.warm import warm as dump_classes
 
     click.echo(f"sessions of this user start from {dump_classes()}")
@@ -214,7 +207,7 @@ def warm() -> None:
 @click.argument("folder", metavar="DIR")
 def archive(folder: str) -> None:
     """Write the files that plain spark-submit needs (standalone, YARN, Kubernetes) to DIR, and print the commands."""
-    _need_pyspark()
+    need_pyspark()
     from logagent.fleet.submit import write_archive
 
     packed, main_file = write_archive(Path(folder))
@@ -222,78 +215,14 @@ def archive(folder: str) -> None:
     click.echo(f"spark-submit --master URL --py-files {packed} {main_file} report --store STORE --out DIR")
 
 
-def _need_pyspark() -> None:
+def _order_keys() -> tuple[str, ...]:
+    """`orders.keys` of this host's configuration; empty if there is none."""
+    from logagent.config import load_valid_part
+
     try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "pyspark is not installed", hint="pip install 'logagent[fleet]' (and Java 17 or later)"
-        ) from error
-
-
-@contextmanager
-def _job(store: str, options: dict[str, Any], rows: int | None = None) -> Iterator[tuple[Store, Callable[[str], None]]]:
-    """A session and an opened store; Spark's errors become ours. The session is stopped if it was made here."""
-    conf = _conf(options["conf"])
-    _need_pyspark()
-    from logagent.fleet.session import build_session, explained, running
-    from logagent.fleet.tables.store import Store as Opened
-
-    ours = not running()
-    shown = options["verbose"] or sys.stderr.isatty()
-    spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), rows=rows)
-    try:
-        with explained("the fleet job failed", verbose=options["verbose"]):
-            yield Opened.open(spark, store), (_say if shown else _silent)
-    finally:
-        if ours:
-            spark.stop()
-
-
-def _rows_to_ingest(store: str) -> int | None:
-    from logagent.fleet.launch import rows_to_ingest
-
-    return None if "://" in store else rows_to_ingest(store.removeprefix("file:"))
-
-
-def _rows_to_report(store: str) -> int | None:
-    from logagent.fleet.launch import rows_to_report
-
-    return None if "://" in store else rows_to_report(store.removeprefix("file:"))
-
-
-def _conf(pairs: tuple[str, ...]) -> dict[str, str]:
-    wrong = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
-    if wrong:
-        raise ConfigError("invalid --conf", problems=tuple(f"--conf {pair}: not K=V" for pair in wrong))
-    return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
-
-
-def _date(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"--date: {text!r} is not a date", hint="write it as YYYY-MM-DD") from error
-
-
-def _nodes(text: str) -> frozenset[int]:
-    try:
-        return parse_nodes(text)
-    except ValueError as error:
-        raise UsageError(f"--assignments-from: {text!r} is not a list of node ids", hint="write it as 1,2,3") from error
-
-
-def _number(option: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{option}: {text!r} is not a number", hint="report.json of a report names its commit")
-    return int(text)
-
-
-def _age(option: str, text: str) -> timedelta:
-    try:
-        return parse_age(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from error
+        return load_valid_part()[0].settings.orders.keys
+    except ConfigError:
+        return ()
 
 
 def _empty_folder(wanted: str | None) -> Path:
@@ -304,25 +233,3 @@ def _empty_folder(wanted: str | None) -> Path:
         raise UsageError(f"{folder} is not empty", hint="use a new or empty directory")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _say(message: str) -> None:
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    click.echo(visible(message)[:width], err=True)
-
-
-def _silent(message: str) -> None:
-    del message
-
-
-def _summary(content: dict[str, Any], place: str) -> None:
-    """What a person wants to know first, and where the rest is."""
-    sums, hosts = content["totals"], content["hosts"]
-    click.echo(f"{content['date']}: {hosts['reporting']} hosts reporting, {hosts['unknown_total']} unknown")
-    click.echo(f"  used by logs      {human_bytes(sums['bytes'])} ({human_bytes(sums['allocated'])} allocated)")
-    click.echo(f"  orphans           {sums['orphans']} ({human_bytes(sums['orphan_bytes'])})")
-    for name in ("missing_replicas", "duplicates", "leftovers"):
-        click.echo(f"  {name.replace('_', ' '):<17} {sums[name]}")
-    for warning in content["warnings"]:
-        click.echo(f"warning: {visible(warning)}", err=True)
-    click.echo(f"page: {place}/index.html")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import click
 
-from logagent.cli.documents import history_row
 from logagent.cli.options import Call, common
+from logagent.cli.plan_documents import history_row
 from logagent.cli.render import dump, dump_line, human_bytes, human_time, table
 from logagent.errors import UsageError
 from logagent.host.state.journal import Journal
-from logagent.host.state.state_dir import default_state_dir
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -32,7 +30,7 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
             since_ms = now - parse_duration(since)
         except ValueError as e:
             raise UsageError(f"--since: {e}", hint="logagent history --since 24h") from e
-    directory = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
+    directory = call.state_dir
     with Journal.open_read_only(directory) as journal:
         if undoable:
             _show_undoable(journal, directory)

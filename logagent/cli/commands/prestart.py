@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -11,17 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logagent.agent.session.plan_prestart import BudgetSpent, looking_at_most, plan_prestart
+from logagent.agent.planning.plan_prestart import BudgetSpent, looking_at_most, plan_prestart
+from logagent.agent.rescue.rescue_looks import free_room
 from logagent.agent.session.session import Session
-from logagent.cli.documents import finding_row
-from logagent.cli.options import Call, common
-from logagent.cli.plans import Done, carry_out, set_status, show_plan
+from logagent.cli.finding_documents import finding_row
+from logagent.cli.host_session import read_assignments, session_of
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump
-from logagent.cli.session import read_assignments, session_of
+from logagent.cli.run_plan import Done, carry_out, set_status, show_plan
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.host.linux.child import work_in_child
-from logagent.host.state.state_dir import default_state_dir
 from logagent.model.facts import Facts
+from logagent.model.planning.room import needed_to_start
 from logagent.model.records import Outcome, PartitionDir
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
@@ -29,26 +29,37 @@ from logagent.settings import parse_duration
 if TYPE_CHECKING:
     from logagent.documents.check import FindingDoc
 
-# How long to wait for another logagent to finish acting: a broker is waiting behind us.
+# How long to wait for another logagent to finish acting: a broker is waiting for us.
 EXECUTOR_WAIT_SECONDS = 1.0
-# What the work leaves of the budget to end in an orderly way, at most.
+MOST_BUDGET_SECONDS = 3600.0
+# At most this much of the budget is reserved for ending in an orderly way.
 _TELLING_SECONDS = 0.2
 
 
 @click.command()
-@click.option("--budget", default="2s", show_default=True, metavar="TIME", help="Delay the start by this at most.")
+@click.option(
+    "--budget", default="2s", show_default=True, metavar="TIME", help="Delay the broker's start by at most this long."
+)
 @click.option("--strict", is_flag=True, help="Exit 6, which prevents the start, if the broker would fail to start.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be renamed.")
+@reads_assignments
 @common
 def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
-    """Set due orphans aside and mark strays past their retention, right before the broker starts. It only renames.
+    """Set due orphans aside and mark strays past their retention, right before the broker starts.
 
-    The work is done by a child process, which is given up at the end of the budget whatever it waits for.
+    It only renames; on a log dir too full for a start it also removes what is due, until there is room.
+
+    A child process does the work; it is abandoned when the budget is spent, whatever it is waiting for.
     """
     try:
         allowed = parse_duration(budget) / 1000
     except ValueError as e:
         raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
+    if allowed > MOST_BUDGET_SECONDS:
+        raise UsageError(
+            f"--budget {budget}: the broker would wait that long; the maximum is an hour",
+            hint="logagent prestart --budget 2s",
+        )
     started = time.monotonic()
     step = _Step()
     try:
@@ -82,12 +93,12 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
 
 
 def _ours(allowed: float) -> float:
-    """The part of the budget for the work itself, so that it mostly ends by itself and can say how far it came."""
+    """The part of the budget for the work itself, so that it usually ends by itself and can report how far it got."""
     return allowed - min(_TELLING_SECONDS, allowed / 10)
 
 
 class _Step:
-    """What the child is doing, for whoever gives it up: memory that both see."""
+    """What the child is doing, in memory shared with the parent that may have to abandon it."""
 
     _BYTES = 512
 
@@ -104,7 +115,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Found:
-    """What came of one prestart. skipped: why it ended early."""
+    """The result of one prestart. skipped: why it ended early."""
 
     status: Exit
     skipped: str | None = None
@@ -114,7 +125,7 @@ class _Found:
 
 
 class _Run:
-    """One prestart, in the child: disks, journal and configuration are touched by nobody else."""
+    """One prestart, in the child: the parent touches neither disks nor journal nor configuration."""
 
     def __init__(self, call: Call, deadline: float, step: _Step) -> None:
         self.call = call
@@ -141,7 +152,7 @@ class _Run:
         with session_of(self.call, act=not dry_run, to_plan=True, wait_seconds=wait) as session:
             with looking_at_most(self._left()):
                 self._step.note("looking at assignments and log dirs; nothing was renamed")
-                read_assignments(session, self.call)
+                self._read_assignments(session)
                 session.take_inventory()
                 facts = session.facts()
                 plan = plan_prestart(session, facts)
@@ -156,23 +167,44 @@ class _Run:
                 stop=lambda: self._left() <= 0,
                 look=lambda dirs: self._look_in_time(session, dirs, facts),
             )
+            self._tell_room(session)
             if not dry_run:
                 self._obey(session, {(p.dir.log_dir, p.dir.name) for p in self.found.done.plan.actions})
         set_status(self.call, self.found.done.plan, self.found.done.execution)
 
+    def _read_assignments(self, session: Session) -> None:
+        """An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker starts
+        all the same: `ExecStartPre=-`)."""
+        try:
+            read_assignments(session, self.call)
+        except LogAgentError as e:
+            if self.call.assignments is not None:
+                self.call.record_status(e.exit_status)
+            raise
+
+    def _tell_room(self, session: Session) -> None:
+        for path, (free, inodes) in free_room(session).items():
+            need, need_inodes = needed_to_start(d for d in session.dirs if d.log_dir == path)
+            if free < need or inodes < need_inodes:
+                says = f"{path} has {free} bytes and {inodes} inodes free; starting may need {need} and {need_inodes}"
+                self.found.notes.append(f"{says} (logagent rescue shows what can be freed)")
+
     def _obey(self, session: Session, renamed: Collection[tuple[str, str]]) -> None:
-        """Orders of the fleet: those that can be read in half of what is left, else those that the daemon saw."""
+        """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon
+        saw."""
         from logagent.agent.orders.box import bounded, box_of
 
         settings = self.call.settings()
         if not settings.orders.accept or self._left() <= 0:
             return
         self._step.note("reading the orders of the fleet; the renames of this host's own plan are done")
-        box = box_of(settings, self.call.state_dir or default_state_dir(os.environ), session.clock, session)
+        box = box_of(settings, self.call.state_dir, session.clock, session)
         if box is None:
             return
         if bounded(box.receive, self._left() / 2) is None and not box.recall():
-            self.found.notes.append("the store was not read in time and no order was seen lately; none was obeyed")
+            self.found.notes.append(
+                "the store was not read in time and no order was seen recently; no order was carried out"
+            )
             return
         session.dirs = [d for d in session.dirs if (d.log_dir, d.name) not in renamed]
         with looking_at_most(self._left()):
@@ -185,16 +217,16 @@ class _Run:
                 self.found.notes.append(f"{count} directories were renamed by order {obeyed.order.order_id}")
 
     def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
-        """Looking again before the act counts too. Where it takes too long nothing is done with what it gives: the
+        """The second look before acting counts against the budget too. If it takes too long its result is not used: the
         budget is spent, and `stop` says so."""
         try:
             with looking_at_most(self._left()):
-                return session.facts(dirs)
+                return session.facts_to_act(dirs)
         except BudgetSpent:
             return last
 
     def _check(self, session: Session) -> None:
-        from logagent.agent.check.check import run_check
+        from logagent.agent.check.run_check import run_check
 
         report = run_check(session, timeout=max(0.1, self._left()), deep=False, about_to_start=True)
         self.found.findings = [finding_row(f) for f in report.findings]

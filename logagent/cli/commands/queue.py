@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import click
 
-from logagent.cli.documents import queue_document
+from logagent.cli.host_session import note_health, session_of
 from logagent.cli.options import Call, common
+from logagent.cli.plan_documents import queue_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
-from logagent.cli.session import note_health, session_of
-from logagent.model.naming.names import DELETE_SUFFIX
+from logagent.model.naming.dir_names import DELETE_SUFFIX
 
 
 @click.command()
 @common
 def queue(call: Call) -> None:
-    """Show what is marked for deletion and when it is due (file.delete.delay.ms after it was marked)."""
+    """Show what is marked for deletion and when it is due: file.delete.delay.ms after it was marked; what the broker
+    marked, cleanup.leftover_grace later."""
     with session_of(call) as session:
         session.read_delete_delay()
         session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))

@@ -1,4 +1,4 @@
-"""`logagent restore`: back from -stray, and from -delete as long as it exists."""
+"""`logagent restore`: undo -stray, and -delete as long as the directory exists."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import click
 
-from logagent.agent.session.plan_restore import plan_restore
+from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.session import Session
-from logagent.cli.options import Call, common
-from logagent.cli.plans import run_plan
+from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
-from logagent.model.naming.names import classify
+from logagent.model.naming.dir_names import classify
 from logagent.model.naming.topic_names import validate_topic
-from logagent.model.planning.owner import Asked
+from logagent.model.planning.owner import RestoreOptions
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Kind, PartitionDir
 
@@ -24,11 +24,12 @@ from logagent.model.records import Kind, PartitionDir
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
 @click.option("--topic-name", metavar="TOPIC", help="The full topic of a truncated name, where it is not known.")
-@click.option("--replace", is_flag=True, help="Change places with the directory that has the name now.")
+@click.option("--replace", is_flag=True, help="Swap with the directory that has the name now.")
 @click.option("--even-last-copy", is_flag=True, help="With --replace: even if that is the last live copy.")
-@click.option("--leader-will-truncate", is_flag=True, help="Even if the leader has less, and truncates it to that.")
-@click.option("--execute", is_flag=True, help="Carry the plan out; without this it is only shown.")
+@click.option("--leader-will-truncate", is_flag=True, help="Even if the leader has fewer records and truncates it.")
+@click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
+@reads_assignments
 @common
 def restore(
     call: Call,
@@ -43,7 +44,7 @@ def restore(
 ) -> None:
     """Rename marked and stray directories (NAME as `scan` shows it) back to their full names."""
     if not names and plan_id is None:
-        raise UsageError("name what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
+        raise UsageError("say what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
     if topic_name is not None and (len(names) != 1 or plan_id is not None):
         raise UsageError("--topic-name goes with exactly one NAME", hint="logagent restore --help")
     if topic_name is not None:
@@ -52,7 +53,7 @@ def restore(
         except ValueError as e:
             raise UsageError(f"--topic-name: {e}", hint="name the topic as Kafka knows it, in full") from e
 
-    asked = Asked(replace, even_last_copy, leader_will_truncate, topic_name)
+    options = RestoreOptions(replace, even_last_copy, leader_will_truncate, topic_name)
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()
@@ -65,14 +66,14 @@ def restore(
             if not found:
                 raise UsageError(f"no directory {name} in the log dirs", hint="logagent scan lists them")
             chosen |= {(d.log_dir, d.name): d for d in found}
-        return plan_restore(session, facts, chosen.values(), asked, approve=approve)
+        return plan_restore(session, facts, chosen.values(), options, approve=approve)
 
     run_plan(call, make_plan, execute=execute)
 
 
 def _named(name: str, dirs: Sequence[PartitionDir]) -> list[PartitionDir]:
-    """The directories of this name or path. One that was marked may be set aside by now, on its way back, under the
-    same UUID: a restore was cut short."""
+    """The directories of this name or path. A marked directory may be a stray by now, with the same UUID, if a restore
+    was cut short."""
     found = [d for d in dirs if name in (d.name, f"{d.log_dir}/{d.name}")]
     parsed = classify(os.path.basename(name))
     if found or parsed.kind is not Kind.DELETE or parsed.uuid is None:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.target import resolve_target
-from logagent.cli.options import Call, common
+from logagent.agent.target import resolve_target
+from logagent.cli.host_session import unusable_file
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.config import load as load_settings
 from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child
 from logagent.host.linux.malloc import share_one_arena
-from logagent.host.state.state_dir import ExecutorLock, default_state_dir, prepare_state_dir
+from logagent.host.state.executor_lock import ExecutorLock
+from logagent.host.state.state_dir import prepare_state_dir
 
 if TYPE_CHECKING:
     from logagent.agent.daemon.run_config import RunConfig
@@ -29,28 +31,29 @@ DAEMON_LOCK = "daemon.lock"
 @click.command()
 @click.option("--once", is_flag=True, help="Do what is due now, then exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of the log lines.")
+@reads_assignments
 @common
 def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     """Watch the log dirs, remove what is due from the delete queue, clean up every cleanup.interval.
 
     Log lines go to stderr. SIGTERM stops it at the next file, SIGHUP reloads the configuration.
     """
-    from logagent.agent.daemon.process import Running
+    from logagent.agent.daemon.running import Running
 
     share_one_arena()
     # The configuration is about to be read: a reload this early has nothing to do, and must not kill the daemon.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     clock = SystemClock()
     config = load(call)
-    state_dir = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
+    state_dir = call.state_dir
     there = answering(config)
-    prepare_state_dir(state_dir, there[0] if there else None, there)
+    prepare_state_dir(state_dir, there)
     with ExecutorLock(
         state_dir, "logagent run", wait_seconds=0, monotonic=clock.monotonic, sleep=clock.sleep, name=DAEMON_LOCK
     ):
         running = Running(
             config,
-            load=lambda: load(call, anew=True),
+            load=lambda: load(call, reread=True),
             state_dir=state_dir,
             clock=clock,
             out=sys.stderr,
@@ -61,13 +64,19 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     if status is Exit.HALTED:
         raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline can make it wait")
     call.record_status(status)
+    cleanup = running.daemon.last.get("cleanup")
+    if once and cleanup is not None and not cleanup.assignments.usable:
+        # A daemon waits for a file that does not exist yet; this is a single command, which did nothing without it.
+        unusable = unusable_file(call, [cleanup.assignments.problem or ""])
+        if unusable is not None:
+            raise unusable
 
 
 def answering(config: RunConfig) -> list[str]:
-    """The log dirs that can be looked at now: a disk that hangs already must not keep the daemon from its start.
+    """The log dirs that can be looked at now: a disk that already hangs must not keep the daemon from starting.
 
-    Each is looked at by a child. A thread would do, but for a start as root: `setresuid` waits until every thread has
-    heard of it, and one that sits in a call to a dead disk never does.
+    Each is looked at by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
+    thread stuck in a call to a dead disk never answers.
     """
     children = {path: Child(lambda path=path: b"1" if os.path.isdir(path) else b"") for path in config.target.log_dirs}  # type: ignore[misc]
     deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
@@ -79,11 +88,11 @@ def answering(config: RunConfig) -> list[str]:
     return there
 
 
-def load(call: Call, *, anew: bool = False) -> RunConfig:
-    """What to run with. Raises ConfigError. `anew`: from the files as they are now."""
+def load(call: Call, *, reread: bool = False) -> RunConfig:
+    """The configuration to run with. Raises ConfigError. `reread`: from the files as they are now."""
     from logagent.agent.daemon.run_config import RunConfig
 
-    call.loaded_settings = None if anew else load_settings(call.config_file)
+    call.loaded_settings = None if reread else load_settings(call.config_file)
     settings = call.settings()
     loaded = call.loaded_settings
     return RunConfig(settings, resolve_target(settings, call.log_dirs), loaded.file if loaded is not None else None)

@@ -10,18 +10,19 @@ from typing import Any
 
 import click
 
-from logagent.agent.session.rows import dir_rows, scan_head
-from logagent.cli.options import Call, common
+from logagent.agent.session.scan_rows import dir_rows, scan_head
+from logagent.cli.host_session import note_health, read_assignments, session_of, take_inventory
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump_line, human_bytes, table
-from logagent.cli.session import note_health, read_assignments, session_of, take_inventory
 
-# Enough for a person; --all, --json and --jsonl give every row.
+# Enough for a person; --all, --json and --jsonl show every row.
 SHOWN = 40
 
 
 @click.command()
 @click.option("--jsonl", is_flag=True, help="One JSON object per line: the head, then one per directory.")
 @click.option("--all", "show_all", is_flag=True, help="Show every directory, not only the largest.")
+@reads_assignments
 @common
 def scan(call: Call, jsonl: bool, show_all: bool) -> None:
     """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see."""

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from logagent.agent.setup.look import drop_in_there, look
+from logagent.agent.setup.look import existing_drop_in, look
 from logagent.agent.setup.write import verify, write
 from logagent.cli.render import visible
 from logagent.errors import UsageError
@@ -17,19 +17,19 @@ from logagent.host.state.as_root import make_as_root
 @click.argument("name", required=False)
 @click.option("--execute", is_flag=True, help="Write the drop-in (only shown otherwise).")
 def setup(name: str | None, execute: bool) -> None:
-    """Show, or write, the drop-in that tells logagent.service whom to run as and where it may write.
+    """Show, or write, the drop-in that sets which user logagent.service runs as and where it may write.
 
-    With NAME it is for logagent@NAME.service and /etc/logagent/NAME.toml, one of several brokers on a host.
+    With NAME, the drop-in is for logagent@NAME.service and /etc/logagent/NAME.toml: one of several brokers on a host.
 
     The broker is the one of kafka.config, else the only one that a unit starts or that is configured in a usual place.
-    The user is that of the broker's unit, else the owner of the log dirs, never root. Believed are only files that root
+    The user is that of the broker's unit, else the owner of the log dirs, never root. Only files are trusted that root
     (of server.properties: root or the owner of the log dirs) owns, in directories that nobody else can write; running
     processes are not. Needs root. Run it again when log.dirs or the user has changed: logagent doctor says so.
 
     \b
     Exit status:
       0   shown, or written and verified by systemd-analyze
-      1   something was not believed, or could not be written
+      1   something was not trusted, or could not be written
       2   wrong usage, or not root
       78  the configuration is wrong, or it is not clear which broker is meant
     """
@@ -41,16 +41,16 @@ def setup(name: str | None, execute: bool) -> None:
     click.echo(f"# {made.place}")
     click.echo("\n".join(visible(line) for line in made.text.splitlines()))
     unasked = verify(made)
-    _say("systemd-analyze verify has nothing against it" if unasked is None else f"not verified: {unasked}")
-    same = drop_in_there(made.place) == made.text
+    _say("systemd-analyze verify has no complaints" if unasked is None else f"not verified: {unasked}")
+    same = existing_drop_in(made.place) == made.text
     restart = f"systemctl daemon-reload && systemctl restart {made.service}"
     if not execute:
-        _say("it stands there already" if same else "nothing was written yet; --execute writes it")
+        _say("it is already in place" if same else "nothing was written yet; --execute writes it")
         return
     write(made)
     # The broker's user may need its journal before the service has ever started (`logagent prestart`).
     make_as_root(made.state_dir, (made.uid, made.gid))
-    _say(f"it stood there already; if the service has not read it: {restart}" if same else f"written; now: {restart}")
+    _say(f"it was already in place; if the service has not read it: {restart}" if same else f"written; now: {restart}")
 
 
 def _say(message: str) -> None:

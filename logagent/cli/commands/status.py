@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime
 from typing import Any
 
 import click
 
-from logagent.agent.daemon.status_socket import ask_status
+from logagent.agent.status.status_socket import ask_status
 from logagent.cli.options import Call, common
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit, ServiceUnreachable
-from logagent.host.state.state_dir import default_state_dir
 
 
 @click.command()
@@ -23,7 +21,7 @@ def status(call: Call) -> None:
 
     A daemon that does not answer within five seconds counts as unreachable.
     """
-    directory = call.state_dir if call.state_dir is not None else default_state_dir(os.environ)
+    directory = call.state_dir
     document = _known_form(ask_status(directory), directory)
     if any(d["health"] == "offline" for d in document["log_dirs"]):
         call.record_status(Exit.OFFLINE)
@@ -34,18 +32,19 @@ def status(call: Call) -> None:
 
 
 def _known_form(document: dict[str, Any], directory: str) -> dict[str, Any]:
-    """The document, if it is one: whoever owns the state dir can make anything answer. Raises ServiceUnreachable."""
+    """The document, if it is valid: the owner of the state dir can make anything answer. Raises ServiceUnreachable."""
     from pydantic import TypeAdapter, ValidationError
 
     from logagent.documents.status import StatusDoc
 
     try:
-        # A broker's command line may have bytes that are not UTF-8: lone surrogates, which no validator takes.
+        # A broker's command line may contain bytes that are not UTF-8: lone surrogates, which no validator accepts.
         TypeAdapter(StatusDoc).validate_json(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     except ValidationError as e:
         wrong = ".".join(map(str, e.errors()[0]["loc"]))
         raise ServiceUnreachable(
-            f"what answers in {directory} is not a daemon of this version: wrong in its answer: {wrong or 'all of it'}",
+            f"what answers in {directory} is not a daemon of this version: invalid in its answer: "
+            f"{wrong or 'all of it'}",
             hint="restart the daemon after an upgrade; journalctl -u logagent shows its state",
         ) from e
     return document
@@ -97,6 +96,10 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
         said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
         lines.append(f"assignments: {said}")
+    for path in s["open_exchanges"]:
+        lines.append(
+            f"restore --replace was cut short: {path} is the directory it displaced (logagent check says more)"
+        )
     approval = next((c["needs_approval"] for c in s["cycles"] if c["job"] == "cleanup" and c["needs_approval"]), None)
     if approval:
         lines.append(f"a plan needs approval: logagent cleanup --execute --approve {approval}")

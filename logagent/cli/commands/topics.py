@@ -1,21 +1,17 @@
-"""`logagent topics`: deletions across the fleet, seen through on every host (Kafka's TopicDeletionManager)."""
+"""`logagent topics`: deletions across the fleet, carried out on every host (Kafka's TopicDeletionManager)."""
 
 from __future__ import annotations
 
-import re
 import secrets
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from logagent.cli.deletions.values import seconds, size, topic_regex
 from logagent.cli.options import Call, common
-from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
-from logagent.model.planning.proposals import compile_topics
-from logagent.settings import parse_duration, parse_size
+from logagent.errors import LogAgentError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROUND_SECONDS = 5.0
@@ -24,9 +20,9 @@ REASONS = ("topic-absent", "topic-recreated", "not-a-replica")
 
 @click.group()
 def topics() -> None:
-    """Delete topics and leftover directories on every host of the fleet, and see it through.
+    """Delete topics and leftover directories on every host of the fleet, until every copy is gone.
 
-    The plan is shown first; nothing happens without --execute. Agents obey where orders.accept = true.
+    The plan is shown first; nothing happens without --execute. Agents carry it out where orders.accept = true.
     """
 
 
@@ -40,14 +36,14 @@ def _acting(command: F) -> F:
     for option in reversed(
         [
             click.option("--include-internal", is_flag=True, help="Topics whose names begin with '_' too."),
-            click.option("--execute", is_flag=True, help="Ask for it; without this it is only a plan."),
-            click.option("--approve", metavar="PLAN_ID", help="Allow exactly this plan (within 24 h)."),
+            click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
+            click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan (within 24 h)."),
             click.option(
                 "--timeout",
                 default="1m",
                 show_default=True,
                 metavar="TIME",
-                help="See it through for so long; 0 answers at once: asked, not done.",
+                help="Wait this long for it to finish; 0 returns as soon as it is requested.",
             ),
         ]
     ):
@@ -63,21 +59,22 @@ def _acting(command: F) -> F:
 def delete(
     call: Call, topic: str, include_internal: bool, execute: bool, approve: str | None, timeout: str, **place: Any
 ) -> None:
-    """Delete living topics, by topic id, and see every replica off its disk."""
-    from logagent.cli.deletions.asking import ask, living_topics, open_requests
+    """Delete existing topics, by topic id, and remove every replica from its disk."""
+    from logagent.cli.deletions.asking import ask, lately, open_requests, topics_of_cluster
     from logagent.cli.deletions.opening import Place
     from logagent.controller.deletion_plan import plan_topics
 
     opened = Place(call, **place)
-    pattern, allowed = _regex(topic), _seconds(timeout)
+    pattern, allowed = topic_regex(topic), seconds(timeout)
     rounds = opened.rounds(signing=execute)
     rounds.look()
     plan = plan_topics(
         pattern,
-        living_topics(opened, rounds),
+        topics_of_cluster(opened, rounds),
         rounds.setting.control.cluster_id,
         include_internal=include_internal,
         open_requests=open_requests(rounds),
+        lately=lately(rounds),
         named=topic,
     )
     ask(call, opened, plan, execute=execute, approve=approve, timeout=allowed)
@@ -87,7 +84,13 @@ def delete(
 @click.option("--report", required=True, metavar="DIR", help="A fleet report, or what `fleet report --out` was given.")
 @click.option("--topic", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Only this host or node id (repeatable).")
-@click.option("--reason", "reasons", multiple=True, type=click.Choice(REASONS), help="Only these orphans (repeatable).")
+@click.option(
+    "--reason",
+    "reasons",
+    multiple=True,
+    type=click.Choice(REASONS),
+    help="Only orphans for this reason (repeatable).",
+)
 @click.option("--larger", metavar="SIZE", help="Only directories of at least this size (1GiB).")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(["orphan", "stray"]), help="Only this kind.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Exactly these rows (the page copies them).")
@@ -112,7 +115,7 @@ def purge(
     **place: Any,
 ) -> None:
     """Set aside orphans of a fleet report, and remove strays, on the hosts that have them."""
-    from logagent.cli.deletions.asking import ask, open_requests
+    from logagent.cli.deletions.asking import ask, ask_nothing, lately, open_requests
     from logagent.cli.deletions.opening import Place
     from logagent.cli.deletions.report import Choice, choose, only_cluster
     from logagent.controller.deletion_plan import Dropped, plan_directories
@@ -120,13 +123,14 @@ def purge(
 
     words = [word for text in ids for word in text.split(",") if word]
     choice = Choice(
-        _regex(topic) if topic is not None else None, place["cluster_id"], hosts, reasons,
-        _size(larger), kinds or ("orphan", "stray"), tuple(words),
+        topic_regex(topic) if topic is not None else None, place["cluster_id"], hosts, reasons,
+        size(larger), kinds or ("orphan", "stray"), tuple(words),
     )  # fmt: skip
-    allowed = _seconds(timeout)
+    allowed = seconds(timeout)
     chosen = choose(Path(report), choice)
     if not chosen.directories and not chosen.unusable:
-        call.say("no row of the report was chosen; nothing to do")
+        call.say("no row of the report was selected")
+        ask_nothing(call, place["cluster_id"])
         return
     place["cluster_id"] = only_cluster(chosen)
     opened = Place(call, **place)
@@ -135,9 +139,10 @@ def purge(
     plan = plan_directories(
         chosen.directories,
         rounds.setting.control.cluster_id,
-        copies_in(rounds.rows({d.topic_id for d in chosen.directories})),
+        copies_in(rounds.brokers.rows({d.topic_id for d in chosen.directories})),
         dirs_on_host=chosen.dirs_on_host,
         open_requests=open_requests(rounds),
+        lately=lately(rounds),
         include_internal=include_internal,
         no_retention=no_retention,
         unusable=tuple(Dropped(what, why) for what, why in chosen.unusable),
@@ -147,31 +152,16 @@ def purge(
 
 @topics.command()
 @click.argument("topic", required=False)
-@click.option("--watch", is_flag=True, help="Look again every few seconds until nothing is open (Ctrl-C ends it).")
-@click.option("--interval", default="5s", show_default=True, metavar="TIME", help="How often --watch looks.")
+@click.option("--watch", is_flag=True, help="Refresh every few seconds until nothing is open (Ctrl-C stops).")
+@click.option("--interval", default="5s", show_default=True, metavar="TIME", help="How often --watch refreshes.")
 @_places
 @common
 def status(call: Call, topic: str | None, watch: bool, interval: str, **place: Any) -> None:
-    """Show requests, replicas by state, the hosts that are missing and why, and the bytes that came back."""
+    """Show requests, replicas by state, the hosts still missing and why, and the bytes freed."""
     from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.progress import progress_document, show_progress
-    from logagent.cli.render import dump
+    from logagent.cli.deletions.progress import follow
 
-    opened = Place(call, **place)
-    pause = max(_seconds(interval), 0.5)
-    while True:
-        rounds = opened.rounds(signing=False)
-        rounds.look()
-        document = progress_document(rounds, topic)
-        if call.json:
-            dump(document)
-        else:
-            if watch and call.color:
-                click.clear()
-            show_progress(call, document)
-        if not watch or not any(r["state"] in ("open", "on-hold") for r in document["requests"]):
-            return
-        time.sleep(pause)
+    follow(call, Place(call, **place), topic, watch=watch, pause=max(seconds(interval), 0.5))
 
 
 @topics.command()
@@ -179,7 +169,7 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
 @_places
 @common
 def cancel(call: Call, request_id: str, **place: Any) -> None:
-    """End a request. What was done stays done; it says what `restore` gives back."""
+    """Cancel a request. What was done stays done; the output says what `restore` can bring back."""
     from logagent.cli.deletions.asking import close
 
     close(call, request_id, "cancelled", place)
@@ -190,65 +180,42 @@ def cancel(call: Call, request_id: str, **place: Any) -> None:
 @_places
 @common
 def resume(call: Call, request_id: str, **place: Any) -> None:
-    """Let a request go on that has expired, or that a store put back to an older state holds up."""
+    """Resume a request that has expired, or that is held up because the store was restored to an older state."""
     from logagent.cli.deletions.asking import close
 
     close(call, request_id, "resumed", place)
 
 
 @topics.command()
-@click.option("--once", is_flag=True, help="One round, whatever is left.")
-@click.option("--interval", metavar="TIME", help="For ever, with a round every TIME.")
+@click.option("--once", is_flag=True, help="Do one round and exit.")
+@click.option("--interval", metavar="TIME", help="Run until stopped, with a round every TIME.")
 @_places
 @common
 def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
-    """See open requests through: rounds until nothing is left."""
+    """Carry out open requests: rounds until nothing is left."""
     from logagent.cli.deletions.opening import Place
-    from logagent.store.epochs import EpochLost
+    from logagent.cli.deletions.round_loop import run_rounds
 
     if once and interval is not None:
-        raise UsageError("--once and --interval exclude each other")
+        raise UsageError("--once and --interval are mutually exclusive")
     opened = Place(call, **place)
-    pause = _seconds(interval) if interval is not None else ROUND_SECONDS
-    rounds = opened.rounds(signing=True)
-    rounds.start()
-    while True:
-        try:
-            rounds.round()
-        except ServiceUnreachable as error:
-            if once or interval is None:
-                raise
-            call.say(f"topics: {error}; the next round tries again")
-        except EpochLost as error:
-            if interval is None:
-                raise
-            call.say(f"topics: {error}; taking over again in {interval}")
-            time.sleep(pause)
-            rounds = opened.rounds(signing=True)
-            rounds.start()
-            continue
-        left = len(rounds.context.topics_to_be_deleted)
-        call.detail(f"topics: epoch {rounds.epoch}, {left} topics left")
-        if once or (interval is None and not left):
-            break
-        time.sleep(pause)
-    if rounds.context.topics_to_be_deleted:
-        call.record_status(Exit.REFUSED)
+    pause = seconds(interval) if interval is not None else ROUND_SECONDS
+    run_rounds(call, opened, once=once, interval=interval, pause=pause)
 
 
 @topics.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--key-id", metavar="ID", help="How the key is called in orders.keys (default: a random one).")
+@click.option("--key-id", metavar="ID", help="The key's id in orders.keys (default: a random one).")
 @common
 def keygen(call: Call, file: Path, key_id: str | None) -> None:
-    """Make a key that signs orders: the private half goes to FILE (0600), the public line to stdout."""
+    """Create a key that signs orders: the private half goes to FILE (0600), the public line to stdout."""
     from logagent.cli.render import dump
     from logagent.store.signing import generate
 
     try:
         key = generate(key_id or f"ops-{secrets.token_hex(4)}", file)
     except FileExistsError:
-        raise UsageError(f"{file} exists already; a key is never overwritten") from None
+        raise UsageError(f"{file} exists already; keys are never overwritten") from None
     except OSError as error:
         raise LogAgentError(f"{file} cannot be written: {error.strerror or error}") from error
     if call.json:
@@ -262,27 +229,4 @@ def keygen(call: Call, file: Path, key_id: str | None) -> None:
         )
     else:
         click.echo(key.public())
-        call.say("put this line into orders.keys of every agent, and set orders.accept = true there")
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return compile_topics(text)
-    except re.error as error:
-        raise UsageError(f"--topic {text!r} is not a regular expression: {error}") from error
-
-
-def _seconds(text: str) -> float:
-    if text.strip() == "0":
-        return 0.0
-    try:
-        return timedelta(milliseconds=parse_duration(text)).total_seconds()
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _size(text: str | None) -> int:
-    try:
-        return 0 if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(f"--larger: {error}") from error
+        call.say("add this line to orders.keys of every agent, and set orders.accept = true there")

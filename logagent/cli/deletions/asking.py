@@ -1,4 +1,4 @@
-"""From a plan to a request, and from there to its end or the end of the patience."""
+"""Turns a plan into a request, and follows it until it is done or times out."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, cast
 
-from logagent.cli.deletions.opening import Place, now, who
+from logagent.cli.deletions.opening import Place, now, requested, who
 from logagent.cli.deletions.progress import progress_document, show_progress
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
 from logagent.controller.controller_context import ReplicaState
-from logagent.controller.deletion_plan import DeletionPlan, LivingTopic
+from logagent.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
 from logagent.controller.exchange import LIFETIME
-from logagent.controller.rounds import DeletionRounds, Outcome
+from logagent.controller.rounds import DeletionRounds
+from logagent.controller.store_client import Outcome
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, UsageError
-from logagent.store.deletion import Request, RequestedPartition, RequestedTopic
+from logagent.store.deletion import Request
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import decode, encode, instant, write_request
 
@@ -32,8 +33,13 @@ def open_requests(rounds: DeletionRounds) -> list[Request]:
     return [r for r in requests if rounds.state_of(r.request_id) in ("open", "on-hold")]
 
 
-def living_topics(place: Place, rounds: DeletionRounds) -> list[LivingTopic]:
-    """Every topic that the cluster shows, with its replicas now and (where snapshots say it) its bytes."""
+def lately(rounds: DeletionRounds) -> list[Request]:
+    """Requests of the last day that needed no approval."""
+    return asked_lately(rounds.requests.requests.values(), rounds.setting.clock())
+
+
+def topics_of_cluster(place: Place, rounds: DeletionRounds) -> list[ExistingTopic]:
+    """Every topic that the cluster lists, with its current replicas and (if snapshots have them) its bytes."""
     from logagent.broker.admin.reader import AdminReader
 
     servers, config = place._connection()
@@ -41,25 +47,17 @@ def living_topics(place: Place, rounds: DeletionRounds) -> list[LivingTopic]:
         image = reader.image(int(now().timestamp() * 1000))
     if image.cluster_id != rounds.setting.control.cluster_id:
         raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {rounds.setting.control.cluster_id}")
-    living = []
-    for name, topic in image.by_name.items():
-        if topic.topic_id is None:
-            continue  # before 2.8: never deleted by name
-        partitions = tuple(
-            RequestedPartition(number, tuple(sorted({*p.replicas, *p.adding, *p.removing})))
-            for number, p in sorted(topic.partitions.items())
-        )
-        living.append(LivingTopic(RequestedTopic(name, topic.topic_id, partitions)))
+    living = [ExistingTopic(requested(topic)) for topic in image.by_name.values()]
     sizes: dict[str, int] = {}
-    for rows in rounds.rows({t.requested.topic_id for t in living}).values():
+    for rows in rounds.brokers.rows({t.requested.topic_id for t in living} - {""}).values():
         for row in rows:
             if row.get("row") == "dir":
                 sizes[row["topic_id"]] = sizes.get(row["topic_id"], 0) + int(row.get("bytes") or 0)
-    return [LivingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
+    return [ExistingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
 
 
 def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve: str | None, timeout: float) -> None:
-    """Show the plan; with `execute` (and the approval it wants) make the request and see it through."""
+    """Show the plan; with `execute` (and any approval it needs) make the request and carry it out."""
     at = now()
     plan_id = approve if approve is not None and plan.is_approved(approve, at) is None else plan.plan_id(at)
     refused = plan.is_approved(approve, at) if plan.approval or approve is not None else None
@@ -81,7 +79,7 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     request = _make_request(place, plan, plan_id, at, approved=approve is not None)
     document["request_id"] = request.request_id
     rounds = place.rounds(signing=True)
-    left = _see_through(call, rounds, request.request_id, timeout)
+    left = _run_until_done(call, rounds, request.request_id, timeout)
     progress = document["progress"] = progress_document(rounds)
     if left and timeout > 0:
         call.record_status(Exit.REFUSED)
@@ -92,9 +90,15 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     show_progress(call, progress)
     if left:
         call.say(
-            f"asked, not done: request {request.request_id}; logagent topics run sees it through,"
-            " logagent topics status --watch shows it"
+            f"requested, not done yet: request {request.request_id}; logagent topics run carries it out,"
+            " logagent topics status --watch shows progress"
         )
+
+
+def ask_nothing(call: Call, cluster_id: str | None) -> None:
+    """Show an empty plan. Without a row of a report there may be no cluster to name."""
+    at, plan = now(), DeletionPlan("directories", cluster_id or "")
+    _show_plan(call, plan_document(plan, plan.plan_id(at), at, None, execute=False))
 
 
 def _make_request(place: Place, plan: DeletionPlan, plan_id: str, at: datetime, *, approved: bool) -> Request:
@@ -114,15 +118,15 @@ def _make_request(place: Place, plan: DeletionPlan, plan_id: str, at: datetime, 
         plan.topics,
         plan.directories,
     )
-    # What every reader will ask is asked here first: a report can hold anything.
+    # Validate first what every reader will validate: a report can contain anything.
     decode(Request, encode(request))
     if not write_request(rounds.setting.control, request, rounds.setting.key):
-        raise LogAgentError(f"request {request.request_id} is there already", hint="ask again")
+        raise LogAgentError(f"request {request.request_id} exists already", hint="try again")
     return request
 
 
-def _see_through(call: Call, rounds: DeletionRounds, request_id: str, timeout: float) -> bool:
-    """Rounds until the request is done or the time is over (at least one); whether something is left."""
+def _run_until_done(call: Call, rounds: DeletionRounds, request_id: str, timeout: float) -> bool:
+    """Run rounds (at least one) until the request is done or the time is over; whether something is left."""
     deadline = time.monotonic() + timeout
     try:
         rounds.start()
@@ -136,7 +140,7 @@ def _see_through(call: Call, rounds: DeletionRounds, request_id: str, timeout: f
                 return True
             time.sleep(ROUND_SECONDS)
     except EpochLost as error:
-        call.say(f"topics: {error}: that controller sees the request through")
+        call.say(f"topics: {error}: that controller carries out the request")
         return True
 
 
@@ -168,7 +172,7 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     if call.json:
         dump(document)
         return
-    asked = "asked for" if document["mode"] == "execute" else "nothing was asked for"
+    asked = "asked for" if document["mode"] == "execute" else "nothing was requested"
     title = f"Plan {document['plan_id']} ({asked})"
     if document["topics"]:
         rows = [[t["topic"], t["topic_id"], str(t["partitions"]), str(t["replicas"])] for t in document["topics"]]
@@ -190,7 +194,7 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     if document["approval"]["refused"] is not None:
         call.say(f"{document['approval']['refused']}; read the plan, then: --execute --approve {document['plan_id']}")
     elif document["mode"] == "dry-run":
-        call.say("add --execute to ask for it")
+        call.say("add --execute to request it")
 
 
 def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, Any]) -> None:
@@ -216,5 +220,5 @@ def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, A
             nodes = ", ".join(str(node) for node in sorted({r.node_id for r in done}))
             call.say(
                 f"{len(done)} replicas were set aside or removed before; on nodes {nodes}"
-                " `logagent restore` gives back what is still there"
+                " `logagent restore` brings back what still exists"
             )

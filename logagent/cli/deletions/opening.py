@@ -14,22 +14,27 @@ import click
 
 from logagent.cli.options import Call
 from logagent.controller.deletion_client import TopicOutcome
-from logagent.controller.rounds import DeletionRounds, Setting
-from logagent.errors import ConfigError
+from logagent.controller.rounds import DeletionRounds
+from logagent.controller.setting import Setting
+from logagent.errors import ConfigError, UnreadableError
+from logagent.model.assignments.image import Topic
 from logagent.store.control import Control
+from logagent.store.deletion import RequestedPartition, RequestedTopic
+from logagent.store.shared import check_store, is_uri
 from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key
-from logagent.store.tree import check_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 KEY_VARIABLE = "LOGAGENT_ORDERS_KEY_FILE"
 
 
 def place_options(command: F) -> F:
-    """Where the deletions of a cluster are kept, and how the cluster is reached."""
+    """The options that say where a cluster's deletions are kept and how the cluster is reached."""
     for option in reversed(
         [
             click.option("--store", metavar="DIR", help="The fleet store (default: publish.store)."),
-            click.option("--cluster", "cluster_id", metavar="ID", help="The cluster's id (default: asked of it)."),
+            click.option(
+                "--cluster", "cluster_id", metavar="ID", help="The cluster's id (default: the cluster is asked)."
+            ),
             click.option("--bootstrap-server", metavar="HOST:PORT", help="Default: kafka.bootstrap_servers."),
             click.option("--key", "key_file", metavar="FILE", help=f"The private key (default: ${KEY_VARIABLE})."),
         ]
@@ -40,7 +45,7 @@ def place_options(command: F) -> F:
 
 @dataclass(slots=True)
 class Place:
-    """What the options of `place_options` come to. What a command does not need is not asked for."""
+    """The values of the options of `place_options`. A command requires only those it needs."""
 
     call: Call
     store: str | None
@@ -49,13 +54,14 @@ class Place:
     key_file: str | None
 
     def control(self) -> Control:
-        """The control folder. Raises ConfigError where store or cluster are not known."""
+        """The control folder. Raises ConfigError if store or cluster is not known."""
         store = self.store or self.call.settings().publish.store
         if store is None:
             raise ConfigError("no fleet store is named", hint="set publish.store, or add --store DIR")
         check_store(store)
-        self._check_create_if_absent(store)
-        return Control(Path(store), self.cluster())
+        if not is_uri(store):
+            self._check_create_if_absent(store)
+        return Control(store, self.cluster())
 
     def _check_create_if_absent(self, store: str) -> None:
         from logagent.host.linux.mounts import mount_of, mounts
@@ -64,8 +70,8 @@ class Place:
         kind = found.kind if found is not None else ""
         if kind.startswith("fuse") and not self.call.settings().store.trust_exclusive_create:
             raise ConfigError(
-                f"the store {store} is a FUSE mount ({kind}), which may create a file that is there already",
-                hint="if it is known to, set store.trust_exclusive_create = true",
+                f"the store {store} is a FUSE mount ({kind}), which may create a file that exists already",
+                hint="if it is known not to, set store.trust_exclusive_create = true",
             )
 
     def cluster(self) -> str:
@@ -97,27 +103,27 @@ class Place:
         return Admin(self)
 
     def key(self) -> PrivateKey:
-        """The key that signs. Raises ConfigError."""
+        """The signing key. Raises ConfigError."""
         name = self.key_file or os.environ.get(KEY_VARIABLE)
         if name is None:
             raise ConfigError(
-                "no private key is named", hint=f"--key FILE or {KEY_VARIABLE}; make one with logagent topics keygen"
+                "no private key is named", hint=f"--key FILE or {KEY_VARIABLE}; create one with logagent topics keygen"
             )
         return load_private_key(Path(name))
 
     def keys(self, own: PrivateKey | None = None) -> tuple[PublicKey, ...]:
-        """The public keys that count here: `orders.keys`, and the own one's."""
+        """The public keys accepted here: `orders.keys`, and our own."""
         texts = list(self.call.settings().orders.keys)
         if own is not None:
             texts.append(own.public())
         elif self.key_file is not None or KEY_VARIABLE in os.environ:
             texts.append(self.key().public())
         if not texts:
-            raise ConfigError("no key of orders is known", hint="set orders.keys, or name the private key with --key")
+            raise ConfigError("no order key is known", hint="set orders.keys, or name the private key with --key")
         return tuple(public_key(text) for text in dict.fromkeys(texts))
 
     def rounds(self, *, signing: bool) -> DeletionRounds:
-        """A controller; without `signing` one that only looks."""
+        """A controller; without `signing` it only looks."""
         settings = self.call.settings()
         key = self.key() if signing else PrivateKey("none", b"\0" * 32)
         silent = settings.orders.silent_after
@@ -138,13 +144,28 @@ class Place:
 
 @dataclass(slots=True)
 class Admin:
-    """The cluster, for the controller: a connection per question, as what it knows of brokers does not heal."""
+    """The cluster, for the controller: one connection per question, because a client's list of brokers does not
+    recover."""
 
     place: Place
 
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         answers = self._deletions().delete(list(topics))
-        return {topic_id: TopicOutcome(answer.said, answer.why) for topic_id, answer in answers.items()}
+        return {i: TopicOutcome(a.outcome, a.why, a.live_brokers) for i, a in answers.items()}
+
+    def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
+        from logagent.broker.admin.reader import AdminReader
+        from logagent.broker.admin.topic_deletion import with_retries
+
+        servers, config = self.place._connection()
+
+        def ask() -> dict[str, Topic]:
+            with AdminReader(servers, config) as reader:
+                if reader.cluster_id() != self.place.cluster():
+                    raise UnreadableError(f"the cluster at {servers} is not {self.place.cluster()}")
+                return reader.topics_now(topics)
+
+        return {topic_id: requested(topic) for topic_id, topic in with_retries(ask).items()}
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
         moving: frozenset[str] = self._deletions().reassigning(topics)
@@ -156,6 +177,15 @@ class Admin:
 
         servers, config = self.place._connection()
         return TopicDeletions(lambda: AdminClient(servers, config), self.place.cluster())
+
+
+def requested(topic: Topic) -> RequestedTopic:
+    """A topic of the cluster with every replica, including those that it has only during a reassignment."""
+    partitions = tuple(
+        RequestedPartition(number, tuple(sorted({*p.replicas, *p.adding, *p.removing})))
+        for number, p in sorted(topic.partitions.items())
+    )
+    return RequestedTopic(topic.name, topic.topic_id or "", partitions)
 
 
 def now() -> datetime:

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
 
+import click
+
+from logagent.cli.deletions.opening import Place
 from logagent.cli.options import Call
-from logagent.cli.render import human_bytes, table
+from logagent.cli.render import dump, human_bytes, table
 from logagent.controller.controller_context import Replica, ReplicaProgress, ReplicaState, Topic, TopicProgress
 from logagent.controller.rounds import DeletionRounds
 from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
+from logagent.errors import ServiceUnreachable
 from logagent.store.deletion import Request
 from logagent.store.orders import instant
 
 
+def follow(call: Call, place: Place, topic: str | None, *, watch: bool, pause: float) -> None:
+    """Show it once, or, to `watch` it, every `pause` seconds until nothing is open. What passes does not end it."""
+    shown = False
+    while True:
+        try:
+            rounds = place.rounds(signing=False)
+            rounds.look()
+            document = progress_document(rounds, topic)
+        except ServiceUnreachable as error:
+            if not shown:
+                raise
+            call.say(f"topics: {error}; trying again")
+            time.sleep(pause)
+            continue
+        if call.json:
+            dump(document)
+        else:
+            if watch and call.color:
+                click.clear()
+            show_progress(call, document)
+        shown = watch
+        sys.stdout.flush()  # whoever reads a pipe sees each look when it was made
+        if not watch or not any(r["state"] in ("open", "on-hold") for r in document["requests"]):
+            return
+        time.sleep(pause)
+
+
 def progress_document(rounds: DeletionRounds, topic: str | None = None) -> TopicsDoc:
-    """Everything that was asked for, with the replicas that are not done; `topic`: of this name only."""
+    """All requests, with the replicas that are not done; `topic`: only for this name."""
     highest = rounds.highest_epoch()
     asked = sorted(rounds.requests.requests.values(), key=lambda r: (r.at, r.request_id))
     requests = [row for request in asked if (row := _request(rounds, request, topic)) is not None]
@@ -83,7 +116,7 @@ def _replica(replica: Replica, progress: ReplicaProgress) -> MissingReplica:
 
 
 def show_progress(call: Call, document: TopicsDoc) -> None:
-    """The same for a person: a line a topic, then what is missing."""
+    """The same for a person: one line per topic, then what is missing."""
     rows, missing = [], []
     for r in document["requests"]:
         if not r["topics"]:
@@ -97,7 +130,7 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
                 missing.append([f"{t['topic']}-{m['partition']}", str(m["node_id"]), where, m["state"],
                                 m["why"] or "", m["since"]])  # fmt: skip
     if not rows:
-        call.say("no deletion was ever asked for" if not document["requests"] else "nothing is open")
+        call.say("no deletion has been requested yet" if not document["requests"] else "nothing is open")
         return
     columns = [("request", "left"), ("kind", "left"), ("state", "left"), ("topic", "left"), ("replicas", "text"),
                ("set aside", "right"), ("back", "right"), ("since", "left")]  # fmt: skip

@@ -6,12 +6,16 @@ import csv
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from logagent.errors import UnreadableError, UsageError
-from logagent.model.naming.names import classify
+from logagent.errors import LogAgentError, UnreadableError, UsageError
+from logagent.files.limits import MARKER, REPORT_TABLE
+from logagent.files.safe_open import open_regular, read_regular
+from logagent.model.naming.dir_names import classify
 from logagent.store.deletion import RequestedDirectory
 
 MAX_ROWS = 10_000_000
@@ -19,7 +23,7 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def directory_id_of(row: Mapping[str, str]) -> str:
-    """The stable id of a report's row: what `--id` takes. The report's own where it has one."""
+    """The stable id of a report's row, as `--id` takes it: the report's own if it has one."""
     if row.get("id"):
         return row["id"]
     parts = [row.get(name) or "" for name in ("cluster_id", "node_id", "log_dir", "name", "topic_id")]
@@ -28,7 +32,7 @@ def directory_id_of(row: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rows: every condition that is given must hold."""
+    """Which rows to take: every given condition must hold."""
 
     topic: re.Pattern[str] | None = None
     cluster: str | None = None
@@ -52,7 +56,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Chosen:
-    """What a choice took of a report; `unusable` says what cannot be asked for, and why."""
+    """The rows chosen from a report; `unusable` lists those that cannot be requested, and why."""
 
     directories: list[RequestedDirectory] = field(default_factory=list)
     clusters: set[str] = field(default_factory=set)
@@ -62,20 +66,22 @@ class Chosen:
 
 
 def choose(report: Path, choice: Choice) -> Chosen:
-    """Read a report's `orphans` and `leftovers`. Raises UsageError where `report` is none, UnreadableError for a table
-    that is not what it should be (never taken as an empty one)."""
+    """Read a report's `orphans` and `leftovers`. Raises UsageError if `report` is not a report, UnreadableError for an
+    invalid table (which never counts as empty)."""
     folder = _folder(report)
     chosen = Chosen()
     kinds: tuple[tuple[str, Literal["orphan", "stray"]], ...] = (("orphans", "orphan"), ("leftovers", "stray"))
     for table, kind in kinds:
-        for row in _rows(folder / f"{table}.csv"):
-            if table == "leftovers" and row.get("kind") != "stray":
-                continue
-            if choice.takes(row, kind):
-                _take(row, kind, chosen)
-    for row in _rows(folder / "usage_hosts.csv"):
-        if row["cluster_id"] in chosen.clusters:
-            chosen.dirs_on_host[int(row["node_id"])] = int(row["dirs"] or 0)
+        with _sound(folder / f"{table}.csv") as rows:
+            for row in rows:
+                if table == "leftovers" and row.get("kind") != "stray":
+                    continue
+                if choice.takes(row, kind):
+                    _take(row, kind, chosen)
+    with _sound(folder / "usage_hosts.csv") as rows:
+        for row in rows:
+            if row["cluster_id"] in chosen.clusters:
+                chosen.dirs_on_host[int(row["node_id"])] = int(row["dirs"] or 0)
     missing = set(choice.ids) - chosen.found_ids
     chosen.unusable += [
         (f"--id {one}", "the report has no such row, or another option excludes it") for one in sorted(missing)
@@ -84,10 +90,12 @@ def choose(report: Path, choice: Choice) -> Chosen:
 
 
 def only_cluster(chosen: Chosen) -> str:
-    """The one cluster that the chosen rows belong to. Raises UsageError where there are several."""
+    """The one cluster that the selected rows belong to. Raises UsageError if there are several."""
     if len(chosen.clusters) > 1:
         names = ", ".join(sorted(chosen.clusters))
-        raise UsageError(f"the chosen rows belong to {len(chosen.clusters)} clusters: {names}", hint="add --cluster ID")
+        raise UsageError(
+            f"the selected rows belong to {len(chosen.clusters)} clusters: {names}", hint="add --cluster ID"
+        )
     return next(iter(chosen.clusters))
 
 
@@ -98,9 +106,9 @@ def _take(row: Mapping[str, str], kind: Literal["orphan", "stray"], chosen: Chos
     parsed = classify(row["name"])
     topic = row["topic"] or parsed.topic
     if not _TOPIC_ID.fullmatch(row["topic_id"] or ""):
-        chosen.unusable.append((where, "it has no topic id: it is decided on its host only (logagent cleanup)"))
+        chosen.unusable.append((where, "it has no topic id: only its host can decide on it (logagent cleanup)"))
     elif not topic or not row["partition"]:
-        chosen.unusable.append((where, "its topic cannot be told from its name"))
+        chosen.unusable.append((where, "its name does not tell its topic"))
     else:
         chosen.directories.append(
             RequestedDirectory(
@@ -114,20 +122,20 @@ def _folder(report: Path) -> Path:
     for folder in (report, report / "latest"):
         if (folder / "report.json").is_file():
             return folder
-    latest = report / "latest"
-    if latest.is_file():
-        run = latest.read_text(encoding="utf-8").strip()
+    with suppress(OSError, LogAgentError, UnicodeError):
+        run = read_regular(report / "latest", MARKER).decode("utf-8").strip()
         if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", run) and (report / run / "report.json").is_file():
             return report / run
-    raise UsageError(f"{report} holds no fleet report", hint="logagent fleet report --out DIR makes one")
+    raise UsageError(f"{report} has no fleet report", hint="create one with logagent fleet report --out DIR")
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
+@contextmanager
+def _sound(path: Path) -> Iterator[Iterator[dict[str, str]]]:
+    """The rows of a table. Raises UnreadableError if the file or one of its rows is invalid."""
     try:
-        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            for number, row in enumerate(csv.DictReader(file)):
-                if number >= MAX_ROWS:
-                    raise UnreadableError(f"{path} has more than {MAX_ROWS} rows")
-                yield row
-    except (OSError, csv.Error, UnicodeError) as error:
-        raise UnreadableError(f"{path} cannot be read: {error}") from error
+        with open(open_regular(path, REPORT_TABLE), newline="", encoding="utf-8", errors="surrogateescape") as file:
+            yield islice(csv.DictReader(file), MAX_ROWS)
+            if next(file, None) is not None:
+                raise UnreadableError(f"{path} has more than {MAX_ROWS} rows")
+    except (OSError, csv.Error, UnicodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableError(f"{path} cannot be read: {error or type(error).__name__}") from error

@@ -9,13 +9,14 @@ const count = (number) => number.toLocaleString("en-US");
 const status = document.getElementById("status");
 const say = (text) => { status.textContent = text; };
 
-// Theme: as the system says, until the reader says otherwise. Storage may be forbidden for files; then it is not kept.
+// Theme: the system's, until the reader chooses another. Storage may be forbidden for files; then the choice is not
+// kept.
 const THEMES = ["system", "light", "dark"];
 const kept = (theme) => {
   try {
     if (theme === undefined) return localStorage.getItem("logagent-theme");
     localStorage.setItem("logagent-theme", theme);
-  } catch { /* as good as not kept */ }
+  } catch { /* it is not kept */ }
   return null;
 };
 const themeButton = make("button", "button");
@@ -33,3 +34,8 @@ themeButton.addEventListener("click", () => {
   kept(theme);
 });
 document.querySelector("header").append(themeButton);
+// A page that was left open or comes from a mail says how old it is: reports are made daily.
+const OLD_HOURS = 26;
+const reported = document.querySelector("header time");
+const hoursOld = (Date.now() - Date.parse(reported.dateTime)) / 3600000;
+if (hoursOld > OLD_HOURS) reported.after(" ", make("b", "warn", hoursOld < 48 ? "more than a day old" : `${count(Math.floor(hoursOld / 24))} days old`));

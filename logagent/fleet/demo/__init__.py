@@ -1,1 +1,1 @@
-"""A made-up fleet with things wrong in it."""
+"""A made-up fleet with planted problems."""

@@ -1,4 +1,4 @@
-"""What goes wrong with a file on its way into the store, done on purpose to one that is whole."""
+"""Damages an intact file on purpose, in the ways in which files are damaged on their way into the store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import json
 import os
 from pathlib import Path
 
-from logagent.store.files import manifest_of
+from logagent.store.landing_files import manifest_of
 
 CORRUPTIONS = ("truncated", "flipped", "empty", "half-manifest", "no-manifest", "bad-row", "lost-row")
 """Each leaves the host without a complete snapshot. `bad-row` and `lost-row` agree with their manifest's SHA-256."""
 
 
 def corrupt(data: Path, kind: str) -> None:
-    """Does `kind` to a data file of landing or its manifest; modification times stay. Raises OSError, ValueError."""
+    """Applies the damage `kind` to a data file in landing or to its manifest; modification times are kept. Raises
+    OSError, ValueError."""
     manifest = manifest_of(data)
     stat = data.stat()
     packed = data.read_bytes()
@@ -44,7 +45,7 @@ def corrupt(data: Path, kind: str) -> None:
 
 
 def _vouch(data: Path, manifest: Path, packed: bytes) -> None:
-    """Replaces the content; the manifest's bytes and SHA-256 follow, its rows do not."""
+    """Replaces the content and updates the manifest's bytes and SHA-256, but not its rows."""
     data.write_bytes(packed)
     claim = json.loads(manifest.read_text())
     claim |= {"bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}

@@ -1,8 +1,7 @@
-"""Demo hosts that are real: log dirs in Kafka's own format, looked at by the agent's own scan.
+"""Demo hosts with real disks: log dirs in Kafka's own format, scanned by the agent itself.
 
-What no scan of a fresh disk can say is taken from the plan: when a directory was marked (a ctime cannot be set), and
-what
-the disk was on earlier days (the same scan, dated back, one per cent smaller each day).
+What a scan of a fresh disk cannot show is taken from the plan: when a directory was marked (a ctime cannot be set), and
+what the disk held on earlier days (the same scan, dated back, one per cent smaller each day).
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from logagent.fleet.demo.planted import Dir
 from logagent.fleet.demo.planting import Cluster
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.store.contract import SNAPSHOT_SCHEMA
-from logagent.store.files import Claim, millis, rfc3339
+from logagent.store.landing_files import Claim, millis, rfc3339
 
 Export = Callable[[str, AssignmentImage], None]
-"""Writes an image as `logagent assignments export` does; passed in, because that is the broker layer's."""
+"""Writes an image as `logagent assignments export` does; passed in, because that code is in the broker layer."""
 Scan = tuple[dict[str, Any], list[dict[str, Any]]]
 _TIMES = ("newest_mtime", "marked_at", "first_seen")
 _LEDGER_OF_DIRS = ("current", "future", "stray", "delete")
@@ -50,9 +49,10 @@ def export_assignments(cluster: Cluster, day: int, path: Path, export: Export) -
 
 
 def lay_out(cluster: Cluster, node: int, place: Path) -> Path:
-    """Makes the host's log dirs below `place`; its root. Sizes in the plan become those on disk. Raises OSError.
+    """Creates the host's log dirs below `place`; returns its root. Sizes in the plan are updated to those on disk.
+    Raises OSError.
 
-    Segments are sparse: they have their size and take no room.
+    Segments are sparse: they have their full size but take no space.
     """
     last = cluster.fleet.days - 1
     cluster.sizes_are_of_day = last
@@ -76,7 +76,7 @@ def lay_out(cluster: Cluster, node: int, place: Path) -> Path:
 
 
 def _make_dir(made: Dir, path: Path, at: datetime) -> None:
-    """A partition directory with one segment, or a bare directory for what is none."""
+    """A partition directory with one segment, or an empty directory if it is not a partition's."""
     path.mkdir()
     files: dict[str, bytes] = {}
     if made.topic_id is not None:
@@ -96,7 +96,7 @@ def _make_dir(made: Dir, path: Path, at: datetime) -> None:
 
 
 def scan(cluster: Cluster, node: int, root: Path, assignments: Path) -> Scan:
-    """What `logagent scan` says of a host: the head and the directories. Raises `LogAgentError` if it fails."""
+    """What `logagent scan` reports for a host: the head and the directories. Raises `LogAgentError` if it fails."""
     command = [sys.executable, "-m", "logagent", "scan", "--jsonl", "--assignments", str(assignments)]
     command += ["--kafka-config", str(root / "server.properties"), "--config", str(root / "logagent.toml")]
     command += ["--state-dir", str(root / "state")]
@@ -120,7 +120,7 @@ def scan(cluster: Cluster, node: int, root: Path, assignments: Path) -> Scan:
 
 
 def _gone_row(cluster: Cluster, made: Dir, node: int) -> dict[str, Any]:
-    """A directory that earlier days had: nothing on disk can say it any more."""
+    """The row of a directory that existed only on earlier days, and so is no longer on disk."""
     at = cluster.snapshot_at(node, cluster.fleet.days - 1)
     marked = rfc3339(at - timedelta(hours=made.marked_hours or 0))
     row: dict[str, Any] = {
@@ -140,6 +140,7 @@ def snapshot_lines(cluster: Cluster, scanned: Scan, day: int, claim: Claim) -> I
     back = cluster.fleet.days - 1 - day
     first = {name: head[name] for name in ("agent_version", "kafka_version", "cluster_id", "node_id", "assignments")}
     first |= {"row": "snapshot", "schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "host": claim.host}
+    first["boot_id"] = None
     yield json.dumps(first | {"at": rfc3339(claim.at)})
     for log_dir in head["log_dirs"]:
         yield json.dumps({"row": "log_dir", **log_dir, "ledger": _ledger(log_dir["ledger"], back)})
@@ -148,12 +149,12 @@ def snapshot_lines(cluster: Cluster, scanned: Scan, day: int, claim: Claim) -> I
             times = {name: None if row[name] is None else _dated_back(row[name], back) for name in _TIMES}
             size = row["bytes"] - row["bytes"] // 100 * back
             kept = {name: value for name, value in row.items() if name != "goes"}
-            said = dict.fromkeys(("window", "due_at", "covered"))
+            said = dict.fromkeys(("window", "due_at", "covered", "obstacle"))
             yield json.dumps({**kept, **times, **said, "bytes": size})
 
 
 def _ledger(ledger: dict[str, int] | None, back: int) -> dict[str, int] | None:
-    """The ledger of so many days before."""
+    """The ledger of `back` days earlier."""
     if ledger is None or back == 0:
         return ledger
     less = sum(ledger[kind] for kind in _LEDGER_OF_DIRS) // 100 * back

@@ -1,8 +1,8 @@
 """Fleets of any size with planted truth: deterministic, in parallel, without Spark.
 
-A fleet is made cluster by cluster from a seed; the same arguments give the same bytes. What was planted is returned
-(and
-written to `truth.json` beside `landing/`): the tests compare it with the reports, the benchmarks only use the files.
+A fleet is generated cluster by cluster from a seed; the same arguments give the same bytes. What was planted is
+returned (and written to `truth.json` beside `landing/`): tests compare it with the reports, benchmarks only use the
+files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logagent.fleet.demo.disks import Export, export_assignments, lay_out, scan,
 from logagent.fleet.demo.planted import Dir, Fleet, Truth
 from logagent.fleet.demo.planting import Cluster
 from logagent.store.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
-from logagent.store.files import Claim, land, millis, rfc3339
+from logagent.store.landing_files import Claim, land, millis, rfc3339
 
 GIB = 1 << 30
 DISK = 4096 * GIB
@@ -29,8 +29,8 @@ DISK = 4096 * GIB
 def generate(store: Path, fleet: Fleet, *, workers: int = 1, disks: Export | None = None) -> list[Truth]:
     """Writes `landing/` and `truth.json` below `store`. Raises OSError.
 
-    With `disks` (how assignments are exported) every host is laid out below `store/disks` first, in Kafka's own
-    format, and what it publishes is what the agent's scan of it says; for fleets of some thousand directories.
+    With `disks` (a function that exports assignments) every host is first laid out below `store/disks`, in Kafka's own
+    format, and publishes what the agent's scan of it finds; for fleets of some thousand directories.
     """
     _make = partial(_make_from_disks, disks) if disks is not None else _make_rows
     numbers = range(fleet.clusters)
@@ -65,7 +65,7 @@ def _make_from_disks(export: Export, store: Path, fleet: Fleet, number: int) -> 
 
 
 def _write(store: Path, cluster: Cluster, lines: Lines) -> Truth:
-    for day in range(cluster.fleet.days):
+    for day in cluster.fleet.told:
         _write_assignments(store, cluster, day)
         for node in cluster.nodes:
             _write_host(store, cluster, node, day, lines)
@@ -104,7 +104,8 @@ def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[s
 
 
 def _write_host(store: Path, cluster: Cluster, node: int, day: int, lines: Lines) -> None:
-    """The host's snapshot of a day, then what a broken host does to it. A broken host has no other recent one."""
+    """Writes the host's snapshot of a day, then damages it if the host is a broken one. A broken host has no other
+    recent snapshot."""
     last = cluster.fleet.days - 1
     broken = cluster.truth.unknown_hosts.get(node)
     if broken is not None and (broken in ("silent", "late") or day == last - 1) and not (broken == "late" and day == 0):
@@ -155,7 +156,7 @@ def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day:
     }
     hidden = {"other": 5 * GIB, "open_removed": GIB // 2, "unexplained": GIB // 4}
     used = sum(kinds.values()) + sum(hidden.values())
-    size = max(DISK, used + 64 * GIB)
+    size = max(cluster.capacities[node, number], used) if cluster.capacities else max(DISK, used + 64 * GIB)
     return row | {"ledger": {"size": size, "used": used, "free": size - used, **kinds, **hidden}}
 
 

@@ -1,4 +1,4 @@
-"""What a generated fleet is asked to be, and what was planted in it: plain records."""
+"""The parameters of a generated fleet, and what was planted in it: plain records."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ BROKEN = (*CORRUPTIONS, "silent", "late")
 
 @dataclass(frozen=True)
 class Fleet:
-    """How large, and how sick.
+    """The size of a fleet, and its problems.
 
-    `partitions` counts directories; rates are per directory (`sick`), per host (`broken`).
+    `partitions` counts directories; rates are per directory (`sick`), per host (`broken`). `lifelike`: terabytes on
+    disks of different sizes and fullness, and reasons to act.
     """
 
     at: datetime
@@ -30,9 +31,15 @@ class Fleet:
     sick: float = 0.01
     broken: float = 0.1
     largest_topic: float = 0.2
+    lifelike: bool = False
+
+    @property
+    def told(self) -> list[int]:
+        """The days of which there are snapshots: all, or the three that show a week and a day of change."""
+        return sorted({0, max(self.days - 2, 0), self.days - 1}) if self.lifelike else list(range(self.days))
 
     def share(self, whole: int, cluster: int) -> int:
-        """Part of `whole` that falls to a cluster."""
+        """The share of `whole` that belongs to a cluster."""
         return whole // self.clusters + (1 if cluster < whole % self.clusters else 0)
 
 
@@ -46,7 +53,7 @@ class Orphan:
 
 @dataclass
 class Truth:
-    """What the reports must find in a cluster on its last day.
+    """What the reports must find in a cluster on the last day.
 
     Keys: `node|log dir|name` (orphans, leftovers), `node|topic id|partition` (missing, duplicates), `node|log dir`
     (health).
@@ -65,7 +72,8 @@ class Truth:
 
 @dataclass
 class Dir:
-    """One directory to be. `age_days` is since its newest write; `goes` the day from which it is gone."""
+    """One directory to create. `age_days`: since its newest write. It exists from day `comes` until before day
+    `goes`."""
 
     name: str
     kind: str
@@ -79,6 +87,7 @@ class Dir:
     marked_hours: float | None = None
     orphan: str | None = None
     goes: int | None = None
+    comes: int = 0
 
 
 def topic_id(*words: object) -> str:

@@ -1,4 +1,4 @@
-"""One generated cluster: what lies where, and what the reports must say about it. No I/O."""
+"""One generated cluster: what is where, and what the reports must say about it. No I/O."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import random
 from collections import defaultdict
 from datetime import datetime, timedelta
 
+from logagent.fleet.demo import lifelike
 from logagent.fleet.demo.planted import BROKEN, REPLICATION, Dir, Fleet, Orphan, Truth, topic_id, uuid_hex
 
 
 class Cluster:
-    """One cluster while it is made; after `plant()` its `dirs`, `assigned` and `truth` are complete."""
+    """One cluster under construction; after `plant()` its `dirs`, `assigned` and `truth` are complete."""
 
-    log_dirs = 2
     sizes_are_of_day = 0
     """The day on which a directory has `Dir.bytes`: one per cent more each day after it."""
 
@@ -20,6 +20,7 @@ class Cluster:
         self.fleet = fleet
         self.number = number
         self.name = f"kafka-{number}"
+        self.log_dirs = lifelike.LOG_DIRS if fleet.lifelike else 2
         self.random = random.Random(f"{fleet.seed}/{number}")
         self.cluster_id = topic_id("cluster", fleet.seed, number)
         self.nodes = list(range(1, 1 + fleet.share(fleet.hosts, number)))
@@ -29,11 +30,14 @@ class Cluster:
         self.assigned: list[tuple[int, int, list[int]]] = []
         self.dirs: dict[int, list[Dir]] = {node: [] for node in self.nodes}
         self.sick_log_dirs: dict[tuple[int, int], str] = {}
+        self.capacities: dict[tuple[int, int], int] = {}
 
-    # Where and when things are.
+    # Where and when things are
 
     def host(self, node: int) -> str:
-        return f"{self.name}-{node}.example"
+        return (
+            f"kafka-{100 * (self.number + 1) + node}.example" if self.fleet.lifelike else f"{self.name}-{node}.example"
+        )
 
     def log_dir_path(self, number: int) -> str:
         return f"/data/kafka-{number}"
@@ -48,7 +52,7 @@ class Cluster:
         return self.sick_log_dirs.get((node, number), "online")
 
     def snapshot_at(self, node: int, day: int) -> datetime:
-        """Hosts report at different moments of half an hour, some before and some after the assignments."""
+        """Hosts report at different times within half an hour, some before and some after the assignments."""
         return self._day(day) - timedelta(seconds=node * 97 % 1800)
 
     def assignments_at(self, day: int) -> datetime:
@@ -59,27 +63,32 @@ class Cluster:
 
     def is_seen(self, node: int, made: Dir, day: int) -> bool:
         """Whether the host's snapshot of that day lists the directory."""
-        return self.health(node, made.log_dir) != "offline" and (made.goes is None or day < made.goes)
+        is_there = made.comes <= day and (made.goes is None or day < made.goes)
+        return is_there and self.health(node, made.log_dir) != "offline"
 
     def size(self, made: Dir, day: int) -> int:
         """Bytes of a directory on a day."""
         return made.bytes + made.bytes // 100 * (day - self.sizes_are_of_day)
 
-    # Making it.
+    # Construction
 
     def plant(self) -> None:
-        """Replicas where they belong, then what is wrong, then the truth about it."""
+        """Plants replicas where they belong, then the problems, then records the truth about both."""
         self._make_topics(self.fleet.share(self.fleet.partitions, self.number))
         self._break_hosts()
         for number, (_, _, size) in enumerate(self.topics):
             start = self.random.randrange(len(self.nodes))
             for partition in range(size):
                 self._place(number, partition, start)
+        last = self.fleet.days - 1
         for node in self.nodes:
             for nth in range(int(len(self.dirs[node]) * self.fleet.sick) + 1 if self.fleet.sick else 0):
                 for plant in (self._absent, self._recreated, self._stranger, self._leftovers, self._bystanders):
                     if self.random.random() < 0.7:
                         plant(node, nth)
+            if self.fleet.lifelike:
+                self.dirs[node] += lifelike.retired(self.random, self.cluster_id, node, len(self.nodes), last)
+                self.capacities |= {(node, n): self._capacity(node, n) for n in range(self.log_dirs)}
         self.settle()
 
     def _make_topics(self, directories: int) -> None:
@@ -89,12 +98,13 @@ class Cluster:
         while left > 0:
             number = len(self.topics)
             size = min(size, left)
-            self.topics.append((f"team-{number % 7}.orders_{number:05d}", topic_id(self.cluster_id, number), size))
+            name = lifelike.topic_name(number) if self.fleet.lifelike else f"team-{number % 7}.orders_{number:05d}"
+            self.topics.append((name, topic_id(self.cluster_id, number), size))
             left -= size
             size = self.random.choice((1, 3, 6, 12, 24, 48))
 
     def _break_hosts(self) -> None:
-        """Some hosts do not report; of the others some have a log dir that is not well. The first is always whole."""
+        """Some hosts do not report; some of the others have a failing log dir. The first host is always healthy."""
         for node in self.nodes[1:]:
             if self.random.random() < self.fleet.broken:
                 self.truth.unknown_hosts[node] = self.random.choice(BROKEN)
@@ -106,11 +116,13 @@ class Cluster:
         count = min(REPLICATION, len(self.nodes))
         replicas = [self.nodes[(start + partition + step) % len(self.nodes)] for step in range(count)]
         self.assigned.append((topic, partition, replicas))
-        size = int(self.random.lognormvariate(17, 2))
+        size = self._size()
+        # One partition is lost completely: an operator must see that before anything else.
+        lost = self.fleet.lifelike and topic == len(self.topics) // 2 and partition == 0
         for node in replicas:
             log_dir = self.log_dir(node, partition)
             chance = self.random.random()
-            if chance < self.fleet.sick / 2:
+            if lost or chance < self.fleet.sick / 2:
                 self._miss(node, log_dir, f"{node}|{id_}|{partition}")
                 continue
             offset = self.random.randrange(1_000_000)
@@ -118,18 +130,23 @@ class Cluster:
                 Dir(f"{name}-{partition}", "current", name, partition, id_, size, log_dir, 0.1, offset)
             )
             if chance < self.fleet.sick:
-                twin = Dir(f"{name}-{partition}", "current", name, partition, id_, size, 1 - log_dir, 0.1, offset)
+                other = (log_dir + 1) % self.log_dirs
+                twin = Dir(f"{name}-{partition}", "current", name, partition, id_, size, other, 0.1, offset)
                 self.dirs[node].append(twin)
 
     def _miss(self, node: int, log_dir: int, key: str) -> None:
-        """A replica on no disk: provable unless its log dir may be one that cannot be read."""
+        """A replica on no disk. This is provable unless its log dir may be an unreadable one."""
         offline = [n for n in range(self.log_dirs) if self.health(node, n) == "offline"]
         doubtful = log_dir in offline if self.names_directories else bool(offline)
         if node not in self.truth.unknown_hosts and not doubtful:
             self.truth.missing.append(key)
 
     def _size(self) -> int:
-        return int(self.random.lognormvariate(17, 2))
+        return lifelike.size(self.random) if self.fleet.lifelike else int(self.random.lognormvariate(17, 2))
+
+    def _capacity(self, node: int, number: int) -> int:
+        last = self.fleet.days - 1
+        return lifelike.capacity(self.random, sum(self.size(d, last) for d in self.dirs[node] if d.log_dir == number))
 
     def _absent(self, node: int, nth: int) -> None:
         """Copies of a deleted topic, shared by hosts, so that "only" and "longest" differ."""
@@ -141,7 +158,7 @@ class Cluster:
         self.dirs[node].append(made)
 
     def _recreated(self, node: int, nth: int) -> None:
-        """The old incarnation of a living topic, in a log dir that does not have the new one."""
+        """The old incarnation of an existing topic, in a log dir that does not have the new one."""
         name, _, size = self.random.choice(self.topics)
         partition = self.random.randrange(size)
         here = {d.log_dir for d in self.dirs[node] if d.name == f"{name}-{partition}"}
@@ -153,7 +170,7 @@ class Cluster:
             self.dirs[node].append(made)
 
     def _stranger(self, node: int, nth: int) -> None:
-        """A living partition on a broker that is none of its replicas."""
+        """A partition of an existing topic on a broker that is not one of its replicas."""
         topic, partition, replicas = self.random.choice(self.assigned)
         name, id_, _ = self.topics[topic]
         if node not in replicas and not any(d.name == f"{name}-{partition}" for d in self.dirs[node]):
@@ -172,7 +189,7 @@ class Cluster:
             self.dirs[node].append(made)
 
     def _bystanders(self, node: int, nth: int) -> None:
-        """What looks suspicious and is none: Kafka's own dirs, a move under way, a topic too young to be known."""
+        """What looks like a problem but is none: Kafka's own dirs, a move under way, a topic too young to be known."""
         if nth == 0:
             self.dirs[node] += [
                 Dir("__cluster_metadata-0", "metadata", "__cluster_metadata", 0, None, self._size(), 0),
@@ -183,7 +200,17 @@ class Cluster:
         if moved is not None and nth == 0:
             name = f"{moved.name}.{uuid_hex(node, moved.name)}-future"
             self.dirs[node].append(
-                Dir(name, "future", moved.topic, moved.partition, moved.topic_id, 9, 1 - moved.log_dir, 0.1, 1)
+                Dir(
+                    name,
+                    "future",
+                    moved.topic,
+                    moved.partition,
+                    moved.topic_id,
+                    9,
+                    (moved.log_dir + 1) % self.log_dirs,
+                    0.1,
+                    1,
+                )
             )
         last = self.fleet.days - 1
         if self.snapshot_at(node, last) - self.assignments_at(last) > timedelta(minutes=5):
@@ -191,10 +218,10 @@ class Cluster:
             id_ = topic_id(self.cluster_id, young)
             self.dirs[node].append(Dir(f"{young}-0", "current", young, 0, id_, 1, 0, age_days=1 / 1440))
 
-    # The truth.
+    # The truth
 
     def settle(self) -> None:
-        """Says what the reports must find on the last day, from what lies there."""
+        """Works out, from what exists, what the reports must find on the last day."""
         self.truth.dirs = self.truth.bytes = 0
         last = self.fleet.days - 1
         known = [node for node in self.nodes if node not in self.truth.unknown_hosts]

@@ -1,4 +1,4 @@
-"""Which files of a date are whole, and which of them count: the driver's half of an ingest."""
+"""Which files of a date are intact, and which of them count: the driver's half of an ingest."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from logagent.fleet.ingest import headers, manifests
 from logagent.fleet.ingest.landing import Landed, Landing, Listing, Skipped
 from logagent.fleet.ingest.manifests import LARGEST_MANIFEST, Manifest
 from logagent.fleet.ingest.unpack import Unpacked, sha256_of, unpack
-from logagent.fleet.tables.believed import newest_first, unbelieved
+from logagent.fleet.tables.plausible import newest_first, reject_implausible
 from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.names import ASSIGNMENTS, MANIFEST
 
 Row = dict[str, Any]
 BAD_ROWS_KEPT = 100
-"""Bad rows that are listed per file; their number is in the file's own entry."""
+"""Bad rows listed per file; the file's own entry has their total."""
 _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
@@ -45,7 +45,7 @@ class Checked:
     brokers: dict[str, list[int]] = field(default_factory=dict)
 
     def chosen(self, kind: str) -> list[Row]:
-        """Entries that count at present, in the order of their paths."""
+        """Entries that count so far, in the order of their paths."""
         found = [e for e in self.entries if e["kind"] == kind and e["status"] == "taken"]
         return sorted(found, key=lambda e: str(e["file"]))
 
@@ -54,19 +54,19 @@ class Checked:
 
 
 def check(landing: Landing, listing: Listing, day: date, pinned: frozenset[int] | None) -> Checked:
-    """Reads every manifest, digests every file, and unpacks of each host the newest one that is whole."""
+    """Reads every manifest, computes every file's digest, and unpacks the newest intact file of each host."""
     landed = listing.landed.get(day, [])
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
         entries = list(pool.map(lambda each: _entry(landing, each), landed))
         skipped = [s for s in listing.skipped if s.day in (None, day)]
         checked = Checked(day, [*entries, *map(_of_skipped, (s for s in skipped if s.node_id is not None))], skipped)
-        unbelieved(checked.entries, pinned)
+        reject_implausible(checked.entries, pinned)
         list(pool.map(lambda group: choose(landing, checked, group), groups(checked.entries)))
     return checked
 
 
 def groups(entries: Iterable[Row]) -> list[list[Row]]:
-    """Whole files of each host, and of each cluster's assignments, newest first."""
+    """Intact files of each host, and of each cluster's assignments, newest first."""
     found: dict[tuple[str, str, int | None], list[Row]] = defaultdict(list)
     for entry in entries:
         if entry["status"] == "whole":
@@ -75,7 +75,8 @@ def groups(entries: Iterable[Row]) -> list[list[Row]]:
 
 
 def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
-    """Takes the first of a group that is whole inside too; the rest is superseded (what fails its digest rejected)."""
+    """Takes the first of a group whose content is intact too; the rest are superseded (or rejected if the digest
+    differs)."""
     taken = False
     for entry in group:
         landed, manifest = entry["landed"], entry["manifest"]
@@ -103,7 +104,7 @@ def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
     schema = head.pop("schema") or ""
     entry.update({name: value for name, value in head.items() if value is not None})
     entry.update(status="taken", rows=seen.rows, counted=seen.counted)
-    # Of other versions than ours the times may be text: read the way that takes both.
+    # Times in other schema versions may be text: use the reader that accepts both.
     entry["odd"] = seen.odd or (entry["kind"] == "snapshot" and schema != SNAPSHOT_SCHEMA)
     if entry["kind"] == ASSIGNMENTS:
         entry["partitions"] = seen.counted
@@ -168,7 +169,7 @@ def _entry(landing: Landing, landed: Landed) -> Row:
 
 
 def _of_skipped(skipped: Skipped) -> Row:
-    """A host of which something could not even be listed."""
+    """An entry for a host with something that could not even be listed."""
     return {
         "kind": "snapshot",
         "cluster_id": skipped.cluster_id,
@@ -192,7 +193,7 @@ def _record(entry: Row, detail: str, record: str) -> Row:
 
 
 def quarantine(checked: Checked, listed: Callable[[], Iterable[Row]] = tuple) -> list[Row]:
-    """Rows of `quarantined_input`: every file that was not taken because of what is wrong with it, and its bad rows."""
+    """Rows of `quarantined_input`: every file that was rejected, and its bad rows."""
     names = ("cluster_id", "node_id", "kind", "file", "reason", "detail")
     wrong = [
         {name: entry.get(name) for name in names} | {"record": None}

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+from py4j.protocol import Py4JError
+
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.fleet.ingest.ingest import Ingested, Say, ingest
+from logagent.fleet.ingest.ingest_lock import NAME, IngestLock
 from logagent.fleet.ingest.landing import Landed, Landing, Listing
-from logagent.fleet.ingest.lock import IngestLock
+from logagent.fleet.page import units
 from logagent.fleet.tables.store import Commit, Row, Store
 from logagent.store.names import ASSIGNMENTS
 
 KEEP_RUNS = timedelta(hours=24)
-"""A run that was superseded, or never committed, stays this long: a report may still read it."""
+"""A superseded or uncommitted run is kept this long: a report may still be reading it."""
 MOST_LATE = 1000
 _RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
 
@@ -23,10 +28,10 @@ _RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
 def ingest_dates(
     store: Store, day: date | None, *, say: Say = lambda _: None, pinned: frozenset[int] | None = None
 ) -> list[Ingested]:
-    """Ingests `day`, or every date of landing whose files are not those that the store was made from.
+    """Ingests `day`, or every date in landing whose files have changed since they were ingested.
 
-    Raises `ServiceUnreachable` without a landing, `LogAgentError` for a date that landing has nothing for or that
-    was trimmed, and while another ingest of this store is running.
+    Raises `ServiceUnreachable` if there is no landing, `LogAgentError` for a date that is missing from landing or was
+    trimmed, and while another ingest of this store is running.
     """
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
@@ -40,10 +45,15 @@ def ingest_dates(
                 f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
             )
         if day is not None and day not in listing.landed:
-            raise LogAgentError(f"landing has nothing for {day}", hint="leave out --date to ingest what is there")
+            raise LogAgentError(f"landing has nothing for {day}", hint="omit --date to ingest what is there")
         wanted = [day] if day is not None else [d for d in changed(store, listing) if d not in trimmed]
-        done = []
+        done: list[Ingested] = []
+        bytes_of = {each: sum(one.data.bytes for one in listing.landed[each] if one.data) for each in wanted}
+        began = time.monotonic()
         for each in wanted:
+            if done:
+                read = sum(bytes_of[one] for one in wanted[: len(done)])
+                say(pace(len(done), len(wanted), read, sum(bytes_of.values()), time.monotonic() - began))
             store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
             done.append(ingest(store, each, landing, listing, say=say, still_ours=lock.check, pinned=pinned))
         for each in sorted(trimmed & listing.landed.keys()):
@@ -51,10 +61,17 @@ def ingest_dates(
         return done
 
 
+def pace(done: int, dates: int, read: int, size: int, seconds: float) -> str:
+    """Progress of an ingest, its speed, and how long the rest will take at that speed. Sizes are of landing."""
+    rate = read / seconds if seconds > 0 else 0
+    left = f", about {units.age((size - read) / rate)} left" if rate else ""
+    return f"{done} of {dates} dates, {units.size(read)} of {units.size(size)}, {units.size(int(rate))}/s{left}"
+
+
 def _need_landing(store: Store) -> None:
     if not store.files.exists(store.landing):
         raise ServiceUnreachable(
-            f"there is no landing in {store.uri}", hint="check --store; agents publish into it with publish.store"
+            f"there is no landing/ in {store.uri}", hint="check --store; agents publish into it with publish.store"
         )
 
 
@@ -86,7 +103,8 @@ def _ingested(store: Store, commit: Commit) -> set[_State]:
 
 
 def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
-    """Files that came after their date was trimmed: said, and listed as not taken. Landing has nothing else of it."""
+    """Files that arrived after their date was trimmed: reported, and listed as not taken. Landing has no others for
+    that date."""
     commit = store.commit_of(day)
     if commit is None:
         return
@@ -108,9 +126,9 @@ def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
 
 
 def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> list[date]:
-    """Removes from landing the dates before `before` that are ingested and unchanged since; which ones.
+    """Removes from landing the dates before `before` that are ingested and unchanged since; returns those dates.
 
-    A date goes as a whole, and only files that were listed. One that has files which were not taken stays: somebody
+    A date is removed as a whole, and only files that were listed. A date with files that were not taken stays: somebody
     should look at them. Raises `LogAgentError` while another ingest of this store is running.
     """
     _need_landing(store)
@@ -139,9 +157,10 @@ def _has_refused(store: Store, commit: Commit) -> bool:
 
 
 def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Removes runs that no commit in force names: `KEEP_RUNS` after they were superseded, or made and never committed.
+    """Removes runs that no valid commit names, `KEEP_RUNS` after they were superseded, or created but never committed;
+    and private files of killed ingests.
 
-    Their names. Only the holder of the ingest lock does this, so a run of now is nobody's garbage.
+    Returns their names. Only the holder of the ingest lock does this, so no current run is taken for garbage.
     """
     idle_since: dict[str, datetime] = {}
     in_force = set()
@@ -163,4 +182,18 @@ def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: No
             say(f"removing run {name}: no date needs it")
             store.files.delete(f"{store.uri}/runs/{name}")
             gone.append(name)
+    _sweep_private(store, now)
     return gone
+
+
+def _sweep_private(store: Store, now: datetime) -> None:
+    """Removes the private files of killed ingests (`Files.create_new`, a lock that was being taken over), `KEEP_RUNS`
+    after their last write."""
+    places = {store.uri: rf"{re.escape(NAME)}\.[0-9a-f]{{32}}(\.tmp)?"}
+    places |= {f"{store.uri}/commits/{day}": r"[0-9]+\.json\.[0-9a-f]{32}\.tmp" for day in store.dates()}
+    for folder, private in places.items():
+        for name in store.files.names(folder):
+            if re.fullmatch(private, name):
+                with suppress(OSError, Py4JError):
+                    if now.timestamp() - store.files.modified_ms(f"{folder}/{name}") / 1000 > KEEP_RUNS.total_seconds():
+                        store.files.delete(f"{folder}/{name}")

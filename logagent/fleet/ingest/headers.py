@@ -1,4 +1,4 @@
-"""The rows of a file that the driver reads: its header, its log dirs, its brokers. Pure."""
+"""The rows of a file that the driver reads: header, log dirs, brokers. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from logagent.fleet.ingest.unpack import Unpacked
 from logagent.store.contract import LEDGER
 
 LARGEST_SIZE = 1 << 53
-"""Bytes that a directory or file system can have; more is a lie, and sums of it would overflow."""
+"""The most bytes that a directory or file system can have; more is false, and sums would overflow."""
 Row = dict[str, Any]
 
 
 def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None:
-    """The first thing in a file that its manifest and place do not agree with."""
+    """The first contradiction between a file and its manifest or its place."""
     if seen.sha256 and seen.sha256 != manifest.sha256:
         return "sha256-differs", f"SHA-256 is {seen.sha256}, its manifest says {manifest.sha256}"
     if seen.problem is not None:
@@ -39,12 +39,12 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
             return "wrong-snapshot", f"its header says {head['snapshot_id']}"
         paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
         if len(set(paths)) != len(paths):
-            return "log-dir-twice", "a log dir stands twice in it"
+            return "log-dir-twice", "it lists a log dir twice"
     return None
 
 
 def bad_rows(seen: Unpacked) -> list[tuple[str, str]]:
-    """(what is wrong, the row) of the bad rows that the driver met."""
+    """(what is wrong, the row) for the bad rows that the driver found."""
     found = [("not JSON, or not a row", text) for text in seen.bad]
     wrong = [row for row in seen.others if not _is_good(row)]
     return found + [(f"{row['row']}: a required field is missing or bad", str(row)[:200]) for row in wrong]
@@ -105,13 +105,13 @@ def header(seen: Unpacked) -> Row:
 
 
 def uncommitted(seen: Unpacked) -> list[list[Any]]:
-    """Removals that were in the metadata log and not committed: `[topic id, partition or null]` each."""
+    """Removals in the metadata log that were not committed: `[topic id, partition or null]` each."""
     rows = [row for row in seen.others if row["row"] == "uncommitted"]
     return [[_text(row.get("topic_id")), row.get("partition")] for row in rows]
 
 
 def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:
-    """Log dir rows for the store; a ledger that the agent could not make is null throughout."""
+    """Log dir rows for the store; a ledger that the agent could not compute is null throughout."""
     rows = []
     for row in seen.others:
         if row["row"] == "log_dir":

@@ -1,7 +1,7 @@
-"""What lies in landing, listed once: names that are ours, and what is not.
+"""Lists landing once: the names that are ours, and everything else.
 
-Local and mounted stores are walked below their root without following a symlink; others have none. A name that is not
-ours is skipped and said; a folder that cannot be read makes that host unknown, and nobody else.
+Local and mounted stores are walked below their root without following symlinks; other stores have none. A name that is
+not ours is skipped and reported; a folder that cannot be read makes only that host unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What was not read. `day` and `node_id` where the place says them."""
+    """What was not read. `day` and `node_id` if the path contains them."""
 
     path: str
     reason: str
@@ -87,7 +87,7 @@ class Landing:
             self._tree.__exit__()
 
     def listed(self, only: date | None = None) -> Listing:
-        """Everything in landing (of one date). Raises what the file system does where landing itself is unreadable."""
+        """Everything in landing (of one date). Raises what the file system does if landing itself is unreadable."""
         listing = Listing()
         for cluster in self._folders(listing, [], is_plain):
             for name in self._folders(listing, [cluster], lambda n: as_date(n) is not None):
@@ -99,7 +99,7 @@ class Landing:
         return listing
 
     def _entries(self, names: list[str]) -> Iterator[tuple[_Entry, str | None]]:
-        """Entries with what is wrong with them as directory or file (a symlink, a FIFO)."""
+        """Entries, each with the reason why it is not a usable directory or file (a symlink, a FIFO)."""
         if self._tree is None:
             uri = "/".join([self._store.landing, *names])
             for entry in self._store.files.statuses(uri):
@@ -160,7 +160,7 @@ class Landing:
             yield remote  # type: ignore[misc]
 
     def remove(self, landed: Landed) -> None:
-        """Removes a data file and its manifest, the manifest first: data alone is not there yet."""
+        """Removes a data file and its manifest, the manifest first: data without one does not count as arrived."""
         names = [landed.cluster_id, landed.day.isoformat(), landed.place]
         for suffix in (MANIFEST, DATA):
             if self._tree is not None:
@@ -169,7 +169,7 @@ class Landing:
                 self._store.files.delete("/".join([self._store.landing, *names, landed.stem + suffix]))
 
     def remove_empty(self, landed: Landed) -> None:
-        """Removes the folders that held a file, where nothing else is in them."""
+        """Removes the folders that contained a file, if they are empty."""
         if self._tree is not None:
             names = [LANDING, landed.cluster_id, landed.day.isoformat(), landed.place]
             if self._tree.remove_empty(names):
@@ -177,7 +177,7 @@ class Landing:
 
 
 class _Remote:
-    """A file of another file system, read through the JVM."""
+    """A file on another file system, read through the JVM."""
 
     def __init__(self, store: Store, uri: str) -> None:
         jvm: Any = store.spark._jvm

@@ -1,16 +1,16 @@
-"""What a manifest says of its file, and what is wrong with either before the file is read. No I/O.
+"""What a manifest says about its file, and what is wrong with either, before the file is read. No I/O.
 
-Problems are found in this order and the first one is the reason: place, manifest, file, identity.
+Problems are checked in this order, and the first one is the reason: place, manifest, file, identity.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from logagent.files.foreign_json import parse_json
 from logagent.fleet.ingest.landing import Landed
 from logagent.fleet.ingest.unpack import LARGEST_PACKED
 from logagent.store.names import ASSIGNMENTS
@@ -47,12 +47,12 @@ def millis(value: object) -> int | None:
 def parsed(content: bytes) -> Manifest | None:
     """A complete manifest of a schema that we know, None for anything else."""
     try:
-        read: dict[str, Any] = json.loads(content)
+        read: dict[str, Any] = parse_json(content)
         at = millis(read["at"])
         node, host = read.get("node_id"), read.get("host")
         texts = [read[name] for name in ("schema", "snapshot_id", "kind", "cluster_id", "sha256")]
         numbers = [read["rows"], read["bytes"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     whole = (
         at is not None
@@ -70,14 +70,14 @@ def parsed(content: bytes) -> Manifest | None:
 
 
 def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:
-    """What is wrong with a file that nobody has read yet."""
+    """What is wrong with a file that has not been read yet."""
     kind = ASSIGNMENTS if landed.place == ASSIGNMENTS else "snapshot"
     if landed.manifest is None:
         return "no-manifest", "not complete yet: the manifest is written last"
     if manifest is None:
         return "bad-manifest", "the manifest is damaged, incomplete or of an unknown schema"
     if landed.data is None or landed.data.bytes == 0:
-        return "no-data-file", "its file is absent or has no bytes"
+        return "no-data-file", "its file is missing or empty"
     size = landed.data.bytes
     if size > LARGEST_PACKED:
         return "too-large", f"{size} bytes"

@@ -1,4 +1,4 @@
-"""Lines of whole files → typed rows of the store: the good ones. How many there must be is known from `unpack`."""
+"""Lines of intact files → typed rows of the store, the good ones only. `unpack` has counted how many there must be."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pyspark.sql import functions as fn
 from logagent.fleet.ingest.headers import LARGEST_SIZE
 from logagent.fleet.ingest.unpack import LONGEST_LINE
 from logagent.fleet.tables.files import literal
-from logagent.fleet.tables.schema import CORRUPT, DIR_LINE, DIR_LINE_1, PARTITION_LINE, TIMES, real_id
+from logagent.fleet.tables.spark_schemas import CORRUPT, DIR_LINE, DIR_LINE_1, PARTITION_LINE, TIMES, real_id
 
 RECORD_SHOWN = 200
-"""Characters of a bad row that are kept beside the reason."""
+"""Characters of a bad row that are kept with the reason."""
 _LINES = {
     "lineSep": "\n",
-    # What is longer was rejected before; a file that changed since must not end the executor.
+    # Longer lines were rejected before; a file that has changed since must not crash the executor.
     "mapreduce.input.linerecordreader.line.maxlength": str(4 * LONGEST_LINE),
 }
-# Keep the escape of a lone low surrogate as text: Java would make one "?" of all of them, so two names one. A pair (an
-# emoji) is left alone.
+# Keep the escape of a lone low surrogate as text: Java would replace each with "?", so that two names become one. A
+# pair (an emoji) is left alone.
 _LONE_SURROGATE = r"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u([dD][cC-fF][89a-fA-F0-9][0-9a-fA-F])"
 
 
@@ -29,23 +29,24 @@ def fast(spark: SparkSession, paths: list[str], ddl: str) -> DataFrame:
 
 
 def slow(spark: SparkSession, paths: list[str], ddl: str) -> DataFrame:
-    """The same for files with escapes that Java cannot keep, line by line."""
+    """The same for files with escapes that Java cannot represent, line by line."""
     lines = spark.read.options(**_LINES).text([literal(path) for path in paths])
     escaped = fn.when(
         fn.lower("value").contains("\\ud"), fn.regexp_replace("value", _LONE_SURROGATE, r"$1\\\\u$2")
     ).otherwise(fn.col("value"))
     fields = fn.from_json(escaped, ddl, {"columnNameOfCorruptRecord": CORRUPT})
-    return lines.select(fields.alias("f"), fn.col("_metadata.file_path").alias("file_path")).select("f.*", "file_path")
+    # A generator: a filter on a field of a plain struct would be pushed below, and every line parsed twice.
+    return lines.select(fn.inline(fn.array(fields)), fn.col("_metadata.file_path").alias("file_path"))
 
 
 def placed(frame: DataFrame) -> DataFrame:
-    """Adds `cluster_id, node_id` of a file's place: names there are plain, so nothing is to be decoded."""
+    """Adds `cluster_id, node_id` from a file's path: names there are plain, so nothing has to be decoded."""
     part = fn.split(fn.substring_index("file_path", "/", -4), "/")
     return frame.withColumns({"cluster_id": part[0], "node_id": part[2].try_cast("int")}).drop("file_path")
 
 
 def is_good_dir() -> Column:
-    """Whether a `dir` row is one that can be believed in every field that decides something."""
+    """Whether a `dir` row is valid in every field that decides something."""
     in_use = fn.col("kind").isin("current", "future")
     size = fn.col("bytes").between(0, LARGEST_SIZE) & fn.coalesce("allocated", fn.lit(0)).between(0, LARGEST_SIZE)
     named = fn.col("log_dir").isNotNull() & fn.col("name").isNotNull() & fn.col("kind").isNotNull()
@@ -56,7 +57,7 @@ def is_good_dir() -> Column:
 
 
 def dirs(frame: DataFrame) -> DataFrame:
-    """Directory rows for the store. `topic` is the full name where the directory's own is cut off."""
+    """Directory rows for the store. `topic` is the full name if the directory's own name is truncated."""
     return placed(frame.where(is_good_dir())).withColumns(
         {
             "topic_truncated": fn.coalesce("topic_truncated", fn.lit(False)) & fn.col("full_topic").isNull(),
@@ -91,7 +92,7 @@ def partitions(frame: DataFrame) -> DataFrame:
 
 
 def merged(frame: DataFrame) -> DataFrame:
-    """One row per partition: of repeated ones the replicas of all count, and no directory can be told."""
+    """One row per partition: if it is repeated, the replicas of all count, and the directory ids are unknown."""
     lists = ("replicas", "adding", "removing", "isr")
     rows = frame.groupBy("cluster_id", "topic", "topic_id", "partition").agg(
         fn.collect_list(fn.struct(*lists, "directories")).alias("each"), fn.sum("said").alias("said")
@@ -107,10 +108,10 @@ def merged(frame: DataFrame) -> DataFrame:
 
 
 def bad_rows(frame: DataFrame, good: Column, kind: str) -> DataFrame:
-    """`cluster_id, node_id, detail, record` of the bad rows of files in which there are some."""
+    """`cluster_id, node_id, detail, record` of bad rows, for files that have any."""
     readable = fn.col(CORRUPT).isNull()
     detail = fn.when(readable, f"{kind}: a required field is missing or bad").otherwise(
-        "no JSON, or a field of a wrong type"
+        "not JSON, or a field of the wrong type"
     )
     record = fn.coalesce(CORRUPT, fn.to_json(fn.struct(*(c for c in frame.columns if c not in (CORRUPT, "file_path")))))
     wrong = frame.where(~good & ((fn.col("row") == kind) | ~readable))

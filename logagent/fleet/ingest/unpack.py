@@ -1,37 +1,38 @@
-"""A data file read once, on the driver, before Spark sees it: is it what its manifest says, and may it be unpacked?
+"""A data file read once, on the driver, before Spark sees it: does it match its manifest, and is it safe to unpack?
 
-Counted while it is read: SHA-256, unpacked bytes, lines, the longest line. The few rows that are not directories (or
-assigned partitions) are parsed here; of those Spark reads, only the number is known. A file that does not end as gzip
-must, unpacks to too much, or has a line of a megabyte and more, never gets further.
+Computed while reading: SHA-256, unpacked bytes, lines, the longest line. The few rows that are not directories (or
+assigned partitions) are parsed here; those that Spark reads are only counted. A file with an invalid gzip end, one that
+unpacks to too much, or one with a line of a megabyte or more gets no further.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from logagent.files.foreign_json import parse_json
+
 LARGEST_PACKED = 256 << 20
 LARGEST_UNPACKED = 2 << 30
 LARGEST_RATIO = 100
 SMALLEST_LIMIT = 64 << 20
-"""Small files may unpack to this much whatever their ratio: rows of one host repeat themselves."""
+"""Small files may unpack to this much whatever their ratio, because one host's rows are repetitive."""
 LONGEST_LINE = 1 << 20
 MOST_OTHER_ROWS = 50_000
 """Rows of a file that the driver keeps: header, log dirs or brokers."""
 _READ = 1 << 18
 _PIECE = 1 << 20
-# A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java has no UTF-8 form for.
+# A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java cannot encode in UTF-8.
 _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 
 
 @dataclass(slots=True)
 class Unpacked:
-    """What a file held. `counted` rows are Spark's; `odd`: it has escapes that only the slow reader keeps."""
+    """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps."""
 
     sha256: str = ""
     rows: int = 0
@@ -43,7 +44,7 @@ class Unpacked:
 
 
 def limit_of(packed: int) -> int:
-    """Bytes that a file of so many compressed ones may unpack to."""
+    """The number of bytes that a file with `packed` compressed bytes may unpack to."""
     return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
 
 
@@ -80,7 +81,7 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
                 seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
                 return seen
     except (zlib.error, EOFError) as error:
-        seen.problem = ("unreadable", f"not whole as gzip: {error}")
+        seen.problem = ("unreadable", f"not complete gzip: {error}")
         while rest := file.read(_READ):
             digest.update(rest)
         seen.sha256 = digest.hexdigest()
@@ -94,21 +95,21 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
 def _pieces(file: IO[bytes], digest: Any) -> Iterator[bytes]:
     """The unpacked content in pieces of at most 1 MiB, through every member. Raises zlib.error, EOFError."""
     member = zlib.decompressobj(31)
-    begun = False
+    started = False
     while packed := file.read(_READ):
         digest.update(packed)
         while packed:
             if member.eof:
                 member = zlib.decompressobj(31)
-            begun = True
+            started = True
             piece = member.decompress(packed, _PIECE)
             yield piece
             packed = member.unused_data if member.eof else member.unconsumed_tail
             while not member.eof and not packed and len(piece) == _PIECE:
                 piece = member.decompress(b"", _PIECE)
                 yield piece
-    if not begun or not member.eof:
-        raise EOFError("it breaks off")
+    if not started or not member.eof:
+        raise EOFError("it ends abruptly")
 
 
 def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: str) -> None:
@@ -124,10 +125,10 @@ def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: s
         if line.startswith(prefixes):
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             if not isinstance(row["row"], str):
                 raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             seen.bad.append(line[:200].decode(errors="backslashreplace"))
         else:
             if row["row"] == counted:

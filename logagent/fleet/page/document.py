@@ -1,163 +1,165 @@
-"""Puts the page together: head with its policy, summary, one section a table with its chart, and how to read it."""
+"""Puts the page together: head with its content security policy, the first screen, growth, and the compressed tables to
+browse."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from logagent.fleet.page import bars, growth, shell, summary
-from logagent.fleet.page.cells import Show
-from logagent.fleet.page.columns import LAYOUT
-from logagent.fleet.page.tables import Grid, cut_html, fit, grid, rest_of, table_html
-from logagent.fleet.page.text import esc
-from logagent.fleet.page.units import exact
+from logagent.fleet.page import first_screen, growth_chart, shell
+from logagent.fleet.page.columns import LAYOUT, Show
+from logagent.fleet.page.commands import place_of
+from logagent.fleet.page.coverage import nobody_reported, undecided_clusters, unknown_total
+from logagent.fleet.page.packed import packed
+from logagent.fleet.page.table_rows import Row, page_rows
+from logagent.fleet.page.text import esc, visible
+from logagent.fleet.page.units import exact, plural
 from logagent.fleet.page.words import NAVIGATION, WORDS
-from logagent.store.contract import PageTable
+from logagent.store.contract import PAGE_ROWS, PageTable
 
-MOST_BYTES = 3_000_000
+MOST_BYTES = 6_000_000
 """The page is never larger, however many hosts, orphans and long names there are."""
+_DATA_BYTES = MOST_BYTES - 400_000
+WHOLE = ("usage_clusters", "usage_hosts", "usage_log_dirs")
+SHOWN_WARNINGS = 30
 
-# What the rows of all tables may take of it where charts and sentences leave them that much, and what the sentences
-# below the tables may grow by when it is known how many rows they speak of.
-_ROW_BYTES = 2_300_000
-_SLACK = 10_000
 
-_UNKNOWN_COLUMNS = (
-    Show("node_id", "Node", "id", link="log_dir_health", by=("cluster_id", "node_id")),
-    Show("why", "Why", pick=True),
-    Show("cluster_id", "Cluster", mono=True, pick=True),
-)
+@dataclass
+class _Packed:
+    name: str
+    columns: Sequence[Show]
+    rows: Sequence[Row]
+    total: int
+    data: str
+
+    def cut(self, limit: int) -> None:
+        """Fewer rows, so that the data has at most `limit` bytes."""
+        while len(self.data) > limit and self.rows:
+            keep = min(len(self.rows) * limit // len(self.data), len(self.rows) * 9 // 10)
+            self.rows = self.rows[:keep]
+            self.data = packed(self.rows, self.columns)
 
 
 def render(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> str:
     """The whole page, as `logagent.store.contract` defines what goes in.
 
     Guarantees: the text encodes as UTF-8 and has at most `MOST_BYTES` bytes; it loads nothing from anywhere; no text
-    from `report` or `tables` reaches the markup unescaped; what is left out of a table is counted, with the place where
-    it is. The same input gives the same page. Raises `KeyError` where a table or a total of the contract is missing.
+    from `report` or `tables` reaches the markup unescaped; rows left out of a table are counted, and the page says
+    where they are. The same input gives the same page. Raises `KeyError` if a table or a total of the contract is
+    missing.
     """
-    grids = _grids(report, tables)
-    charts = {name: _chart(name, tables) for name, _ in NAVIGATION}
-    for item in grids.values():
-        item.keep = 0
-    bare = len(_page(report, tables, grids, charts).encode())
-    fit(list(grids.values()), min(_ROW_BYTES, MOST_BYTES - bare - _SLACK))
-    return _page(report, tables, grids, charts)
-
-
-def _page(
-    report: Mapping[str, Any],
-    tables: Mapping[str, PageTable],
-    grids: Mapping[str, Grid],
-    charts: Mapping[str, str],
-) -> str:
-    sections = "".join(_section(name, report, tables, grids[name], charts[name]) for name, _ in NAVIGATION)
-    unknown = grids["unknown_hosts"]
-    attention = summary.attention_html(report, table_html(unknown), cut_html(unknown))
+    made = _tables(report, tables)
+    _fit(made, _DATA_BYTES)
     main = (
-        '<section id="summary" aria-labelledby="h-summary"><h2 id="h-summary" class="vh">Summary</h2>'
-        f"{summary.tiles_html(report, tables)}</section>"
-        '<section id="attention" aria-labelledby="h-attention"><h2 id="h-attention">Before you read on</h2>'
-        f"{attention}</section>{sections}{shell.reading()}"
+        f'<div id="unknown">{first_screen.unknown_html(report)}</div>{first_screen.answers_html(report)}'
+        f"{_warnings(report)}{_growth(report, tables)}{_browse(report, made)}{shell.reading()}"
     )
+    data = "".join(f'<script type="text/plain" id="d-{one.name}">{one.data}</script>' for one in made)
     return (
         f'{shell.head(report)}<body><a class="skip" href="#main">Skip to the report</a>{shell.header(report)}'
-        f'{shell.navigation(tables)}<main id="main" tabindex="-1">{main}</main>{shell.footer(report)}'
-        f'<p id="status" class="vh" role="status"></p><script>{shell.script()}</script></body></html>\n'
+        f'<main id="main" tabindex="-1">{main}</main>{shell.footer(report)}'
+        f'<p id="status" class="vh" role="status"></p>{data}<script>{shell.script()}</script></body></html>\n'
     )
 
 
-def _grids(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> dict[str, Grid]:
-    many_clusters = len(report["clusters"]) > 1
-    grids = {}
+def _tables(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> list[_Packed]:
+    found = page_rows(report, tables)
+    made = []
     for name, _ in NAVIGATION:
-        columns = [c for c in LAYOUT[name] if many_clusters or c.key != "cluster_id" or name == "usage_clusters"]
-        table = _with_verdicts(report, tables[name]) if name == "usage_clusters" else tables[name]
-        words = WORDS[name]
-        grids[name] = grid(
-            name, words.title, table, columns, order=words.order, rest=rest_of(report, name), limit=_ROW_BYTES
-        )
-    unknown: PageTable = {
-        "columns": [column.key for column in _UNKNOWN_COLUMNS],
-        "rows": list(report["hosts"]["unknown"]),
-        "total": summary.unknown_total(report),
+        rows, total = found[name]
+        rows = rows[:PAGE_ROWS]
+        made.append(_Packed(name, LAYOUT[name], rows, total, packed(rows, LAYOUT[name])))
+    return made
+
+
+def _fit(made: Sequence[_Packed], limit: int) -> None:
+    """Space is shared max-min fairly: a table that needs little gets all it needs, the large ones share the rest
+    evenly. Hosts and log dirs come first, so that many orphans elsewhere never push a host off the page."""
+    room = limit
+    waiting = sorted(made, key=lambda one: (one.name not in WHOLE, len(one.data)))
+    for position, one in enumerate(waiting):
+        one.cut(room * 4 // 5 if one.name in WHOLE else room // (len(waiting) - position))
+        room -= len(one.data)
+
+
+def _browse(report: Mapping[str, Any], made: Sequence[_Packed]) -> str:
+    """The tables to browse. Without a script there is a list of the CSV files beside the page."""
+    several = len(report["clusters"]) > 1
+    described = {one.name: _described(report, one, several=several) for one in made}
+    told = {
+        "tables": described,
+        "place": visible(place_of(report), 4000),
+        "clusters": {
+            visible(str(c["cluster_id"])): visible(str(c["name"])) for c in report["clusters"] if c.get("name")
+        },
+        "as_of": str(report.get("as_of")),
     }
-    health = rest_of(report, "log_dir_health")
-    grids["unknown_hosts"] = grid(
-        "unknown_hosts",
-        "Unknown hosts",
-        unknown,
-        _UNKNOWN_COLUMNS,
-        order="by cluster and node",
-        rest=health,
-        limit=_ROW_BYTES,
+    items = "".join(
+        f'<li><a href="#{one.name}">{dict(NAVIGATION)[one.name]} <span class="count">{exact(one.total)}</span></a>'
+        for one in made
     )
-    return grids
-
-
-def _with_verdicts(report: Mapping[str, Any], table: PageTable) -> PageTable:
-    """The table of clusters, with what the report says of their assignments and how full they are."""
-    known = {cluster["cluster_id"]: cluster for cluster in report["clusters"]}
-    rows = []
-    for row in table["rows"]:
-        cluster = known.get(row.get("cluster_id"), {})
-        used, size = row.get("used"), row.get("size")
-        share = used / size if isinstance(used, int) and size else None
-        judged = {"verdicts": cluster.get("verdicts"), "assignments_age": summary.assignments_age(cluster)}
-        rows.append({**row, **judged, "used_share": share})
-    return {**table, "rows": rows}
-
-
-def _chart(name: str, tables: Mapping[str, PageTable]) -> str:
-    rows = tables[name]["rows"]
-    if name == "growth":
-        return growth.growth_html(tables["chart_growth"]["rows"])
-    if not rows:
-        return ""
-    drawn = bars.drawn_html(rows, tables[name]["total"], WORDS[name].order)
-    if name == "usage_hosts":
-        return drawn + bars.legend_html() + bars.ledger_bars(rows, is_shared_scale=True, link=name, named_by=("host",))
-    if name == "usage_log_dirs":
-        stacked = bars.ledger_bars(rows, is_shared_scale=False, link=name, named_by=("host", "log_dir"))
-        return drawn + bars.legend_html() + stacked
-    if name == "deletion_progress":
-        several = len({row.get("cluster_id") for row in rows}) > 1
-        return drawn + bars.progress_bars(rows, of_cluster=several)
-    return ""
-
-
-def _section(name: str, report: Mapping[str, Any], tables: Mapping[str, PageTable], item: Grid, chart: str) -> str:
-    words = WORDS[name]
-    count = f' <span class="count">{exact(item.total)}</span>'
-    table = f"{table_html(item)}{cut_html(item)}" if item.total else f'<p class="empty">{_empty(name, report)}</p>'
-    note = _growth_note(tables) if name == "growth" and item.total else ""
+    files = ", ".join(shell.path_html(f"{name}.csv") for name in sorted(report["tables"]) if name != "usage_partitions")
+    text = json.dumps(told, ensure_ascii=True).replace("<", "\\u003c")
     return (
-        f'<section id="{name}" aria-labelledby="h-{name}"><h2 id="h-{name}">{esc(words.title)}{count}</h2>'
-        f'<p class="lead">{esc(words.lead)}{note}</p>{chart}{table}</section>'
+        '<section id="browse" aria-labelledby="h-browse"><h2 id="h-browse">Browse</h2>'
+        f'<nav aria-label="Tables"><ul>{items}</ul></nav>'
+        '<div id="view"><p class="empty">The tables need JavaScript. Every row is in the files beside this page: '
+        f"{files}</p></div></section>"
+        f'<script type="application/json" id="told">{text}</script>'
     )
+
+
+def _described(report: Mapping[str, Any], one: _Packed, *, several: bool) -> dict[str, Any]:
+    words = WORDS[one.name]
+    columns = [
+        {
+            "k": column.key, "l": column.label, "u": column.unit, "h": column.help, "to": column.to,
+            "by": list(column.by), "only": dict(column.only), "pick": column.pick, "mono": column.mono,
+            "hidden": column.hidden or (column.key == "cluster_id" and not several and one.name != "usage_clusters"),
+        }
+        for column in one.columns
+    ]  # fmt: skip
+    files = {"directories": ("orphans", "leftovers", "undecided")}.get(one.name, (one.name,))
+    return {
+        "title": words.title, "lead": words.lead, "order": words.order, "empty": _empty(one.name, report),
+        "columns": columns, "rows": len(one.rows), "total": one.total, "files": [f"{name}.csv" for name in files],
+    }  # fmt: skip
 
 
 def _empty(name: str, report: Mapping[str, Any]) -> str:
-    """Why there are no rows: "none found" is only said where somebody could look."""
-    unknown, undecided = summary.unknown_total(report), summary.undecided_clusters(report)
-    if summary.nobody_reported(report) and name != "quarantined_input":
-        return "No host reported, so nothing could be looked at. That is not the same as none."
+    """Why there are no rows: "none found" is only said if somebody could look."""
+    unknown, undecided = unknown_total(report), undecided_clusters(report)
+    if nobody_reported(report) and name != "quarantined_input":
+        return "No host reported, so nothing could be checked. That is not the same as none."
     sentence = WORDS[name].empty
-    if name in ("orphans", "missing_replicas") and undecided:
-        count = summary.plural(len(undecided), "cluster")
+    if name in ("directories", "missing_replicas") and undecided:
+        count = plural(len(undecided), "cluster")
         if len(undecided) == len(report["clusters"]):
-            return (
-                f"Nothing is listed because no verdict could be made ({count}, see <a href=#attention>above</a>). "
-                "That is not the same as none."
-            )
+            return f"Nothing is listed because no verdict could be made ({count}). That is not the same as none."
         sentence += f" No verdict could be made for {count}."
     if unknown and name not in ("growth", "usage_clusters"):
-        sentence += f" {summary.plural(unknown, 'unknown host')} could not be asked."
+        sentence += f" {plural(unknown, 'unknown host')} could not be asked."
     return sentence
 
 
-def _growth_note(tables: Mapping[str, PageTable]) -> str:
-    rows = tables["growth"]["rows"]
-    if rows and all(row.get("days_to_full") is None for row in rows):
-        return " No number of days where growth is zero or less: nothing here is growing towards full."
-    return ""
+def _growth(report: Mapping[str, Any], tables: Mapping[str, PageTable]) -> str:
+    names = {cluster["cluster_id"]: cluster.get("name") for cluster in report["clusters"]}
+    body = growth_chart.growth_html(tables["chart_growth"]["rows"], names) + growth_chart.filling_html(
+        tables["growth"]["rows"]
+    )
+    if not body:
+        return ""
+    return f'<section id="ahead" aria-labelledby="h-ahead"><h2 id="h-ahead">When is it full</h2>{body}</section>'
+
+
+def _warnings(report: Mapping[str, Any]) -> str:
+    warnings = report["warnings"]
+    if not warnings:
+        return ""
+    items = "".join(f"<li>{esc(str(warning), 1000)}" for warning in warnings[:SHOWN_WARNINGS])
+    more = len(warnings) - SHOWN_WARNINGS
+    rest = f"<li>and {exact(more)} more, in {shell.path_html('report.json')}" if more > 0 else ""
+    title = plural(len(warnings), "thing") + " to know before you believe the figures"
+    return f'<details class="warnings"><summary>{title}</summary><ul>{items}{rest}</ul></details>'

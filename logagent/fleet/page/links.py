@@ -1,26 +1,20 @@
-"""Links from one part of the page to rows of a table: an ordinary `#anchor`, and what to filter that table by."""
+"""Links into the tables of the page: the address of a view says which rows it shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
-from logagent.fleet.page.text import visible
-
-# Enough for a topic and a log dir of the greatest length Kafka allows, in letters Kafka allows.
-LONGEST_QUERY = 900
+from logagent.fleet.page.text import esc, visible
 
 
-def query(wanted: Mapping[str, Any]) -> str:
-    """Columns and the text that their cells show, in the form of a URL query, escaped for an attribute."""
-    return escape(urlencode({key: visible(str(value)) for key, value in wanted.items() if value is not None}))
+def link(table: str, content: str, **wanted: Any) -> str:
+    """A link with the HTML `content` to the rows of a table that have exactly these values; `key__min` and `key__max`
+    bound a figure, `sort` names a column (`-`: largest first)."""
+    words = urlencode({key.replace("__", "."): visible(str(value)) for key, value in wanted.items()})
+    return f'<a href="#{table}{"?" + esc(words, 2000) if words else ""}">{content}</a>'
 
 
-def link_html(table: str, wanted: Mapping[str, Any], content: str) -> str:
-    """A link with the HTML `content`; with JavaScript the table it leads to shows only the rows `wanted`."""
-    words = query(wanted)
-    # Names written to be long must not make the page long: such a link leads to the table, not to the row.
-    filtered = f' data-q="{words}"' if len(words) <= LONGEST_QUERY else ""
-    return f'<a href="#{table}"{filtered}>{content}</a>'
+def figure(count: int, table: str, content: str, **wanted: Any) -> str:
+    """`content` as a link to its rows; plain where there are none: no link leads to an empty table."""
+    return link(table, content, **wanted) if count else content

@@ -1,9 +1,10 @@
-"""What every page has whatever the report says: head and policy, header, navigation, how to read it, footer."""
+"""The parts that every page has: head and content security policy, header, navigation, how to read it, footer."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -11,30 +12,24 @@ from typing import Any
 
 from logagent.fleet.page.text import esc, name_html
 from logagent.fleet.page.units import day, exact, moment
-from logagent.fleet.page.words import NAVIGATION, READING
-from logagent.store.contract import PageTable
+from logagent.fleet.page.words import READING
 
-_STYLES = ("base.css", "parts.css", "charts.css", "tables.css", "print.css")
-_SCRIPTS = ("start.js", "tables.js", "tools.js", "links.js")
+_STYLES = ("base.css", "panels.css", "charts.css", "tables.css", "print.css")
+_SCRIPTS = ("start.js", "units.js", "data.js", "grid.js", "browse.js", "search.js", "commands.js")
+_SAFE_PATH = re.compile(r"(?!/)(?:[A-Za-z0-9_][A-Za-z0-9._=-]*/)*[A-Za-z0-9_][A-Za-z0-9._=-]*")
 
 
 def header(report: Mapping[str, Any]) -> str:
-    clusters = ", ".join(f"<code>{name_html(str(c['cluster_id']))}</code>" for c in report["clusters"][:6])
-    more = len(report["clusters"]) - 6
+    """Title, time, number of clusters; the script adds the search and the theme."""
     as_of = str(report.get("as_of", report["at"]))
-    others = f" and {exact(more)} more" if more > 0 else ""
+    clusters = len(report["clusters"])
+    named = [str(one.get("name") or one["cluster_id"]) for one in report["clusters"][:6]]
+    more = f" and {exact(clusters - 6)} more" if clusters > 6 else ""
+    count = f"{exact(clusters)} cluster{'' if clusters == 1 else 's'}"
     return (
-        f"<header><div><h1>Kafka disks, {esc(day(str(report['date'])))}</h1>"
-        f'<p>State of <time datetime="{esc(as_of)}">{esc(moment(as_of))}</time>. {clusters}{others}</p></div></header>'
+        f'<header><div><h1>Kafka disks</h1><p><time datetime="{esc(as_of)}">{esc(moment(as_of))}</time> · {count}'
+        f"{': ' if named else ''}{', '.join(map(name_html, named))}{more}</p></div></header>"
     )
-
-
-def navigation(tables: Mapping[str, PageTable]) -> str:
-    items = "".join(
-        f'<li><a href="#{name}">{label} <span class="count">{exact(tables[name]["total"])}</span></a>'
-        for name, label in NAVIGATION
-    )
-    return f'<nav aria-label="Sections"><ul>{items}</ul></nav>'
 
 
 def reading() -> str:
@@ -43,6 +38,13 @@ def reading() -> str:
         '<section id="reading" aria-labelledby="h-reading"><h2 id="h-reading">How to read this page</h2>'
         f"<dl>{items}</dl></section>"
     )
+
+
+def path_html(path: str) -> str:
+    """A path beside the page, as a link if it is a plain relative one, else as text."""
+    if _SAFE_PATH.fullmatch(path):
+        return f'<a href="{path}">{path}</a>'
+    return f"<code>{esc(path)}</code>"
 
 
 def footer(report: Mapping[str, Any]) -> str:
@@ -65,7 +67,7 @@ def head(report: Mapping[str, Any]) -> str:
 
 @cache
 def _policy() -> str:
-    """Nothing is loaded, and of inline code only what this package ships runs."""
+    """The content security policy: nothing is loaded, and only inline code shipped in this package runs."""
     return (
         f"default-src 'none'; style-src '{_digest(_style())}'; script-src '{_digest(script())}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -82,7 +84,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _style() -> str:
-    """The dark colours are written once and used twice: where the system asks for them, and where the reader does."""
+    """The dark colours are written once and used twice: if the system asks for them, and if the reader does."""
     dark = _asset("dark.css")
     return "".join(_asset(name) for name in _STYLES) + (
         f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"

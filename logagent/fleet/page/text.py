@@ -1,9 +1,9 @@
 """Names from disks, made visible and harmless.
 
-A directory name is whatever bytes somebody wrote: control characters, right-to-left overrides, markup, bytes
-that are no UTF-8 (which reach us as lone surrogates and cannot be encoded). `visible` spells all of those out,
-so that two different names never look the same because of a character that cannot be seen; `esc` makes text
-safe in HTML and SVG, in element content and in double-quoted attributes alike.
+A directory name can contain any bytes: control characters, right-to-left overrides, markup, bytes that are not UTF-8
+(which reach us as lone surrogates and cannot be encoded). `visible` spells all of those out, so that two different
+names never look the same because of a character that cannot be seen; `esc` makes text safe in HTML and SVG, in element
+content and in double-quoted attributes alike.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _is_hidden(char: str) -> bool:
 
 
 def _pieces(name: str) -> list[tuple[str, bool]]:
-    """`name` cut into (text, is an escape). A backslash doubles, so that an escape cannot be forged, except in
-    the six characters `\\udcXX` by which the fleet store spells a byte that is no UTF-8: those are an escape."""
+    """`name` cut into (text, is an escape). A backslash doubles, so that an escape cannot be forged, except in the six
+    characters `\\udcXX` by which the fleet store spells a byte that is not UTF-8: those are an escape."""
     pieces: list[tuple[str, bool]] = []
     done = 0
     for byte in _LONE_BYTE.finditer(name):
@@ -60,7 +60,8 @@ def _pieces(name: str) -> list[tuple[str, bool]]:
 
 
 def _char_pieces(name: str, *, starts: bool, ends: bool) -> Iterator[tuple[str, bool]]:
-    """Each character of a part of a name, spelled where it cannot be seen. `starts`, `ends`: is it that end of it."""
+    """Each character of a part of a name, spelled out if it is invisible. `starts`, `ends`: whether the part is at that
+    end of the name."""
     marks = 0
     last = len(name) - 1
     for index, char in enumerate(name):
@@ -110,5 +111,5 @@ def name_html(name: str) -> str:
 
 
 def unbroken(figure: str) -> str:
-    """A figure and its unit as HTML that no line break parts."""
+    """A figure and its unit as HTML without a line break between them."""
     return escape(figure, quote=True).replace(" ", "&nbsp;")

@@ -1,8 +1,8 @@
-"""Bytes, counts, ages and times as people read them, always with a fixed number of digits that matter."""
+"""Bytes, counts, ages and times as people read them, always with a fixed number of significant digits."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")
 MISSING = "–"
@@ -18,7 +18,7 @@ def exact(number: int) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes in binary units with three digits that matter: "0 B", "1,023 B", "1.50 GiB", "15.0 TiB", "150 MiB"."""
+    """Bytes in binary units with three significant digits: "0 B", "1,023 B", "1.50 GiB", "15.0 TiB", "150 MiB"."""
     sign, value = (MINUS, -number) if number < 0 else ("", number)
     if value < 1024:
         return f"{sign}{value:,} B"
@@ -35,7 +35,7 @@ def size(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """0.123 -> "12.3 %"; a share that is not nothing never reads as nothing, one below all never as all."""
+    """0.123 -> "12.3 %"; a share above zero never reads as 0 %, one below 1 never as 100 %."""
     value = share * 100
     if 0 < value < 0.05:
         return "< 0.1 %"
@@ -60,7 +60,7 @@ def age(seconds: float) -> str:
 
 
 def days(value: float) -> str:
-    """Days ahead: "< 1 d", "4.5 d", "120 d"; beyond ten years only that, as no trend reaches that far."""
+    """Days ahead: "< 1 d", "4.5 d", "120 d"; beyond ten years "> 10 y", because no trend reaches that far."""
     if value < 1:
         return "< 1 d"
     if value > LONG_AHEAD:
@@ -78,13 +78,13 @@ def _rest(value: int, unit: str) -> str:
 
 
 def moment(value: str) -> str:
-    """An RFC 3339 time as "21 Nov 2026, 13:37 UTC"; what is none comes back as it is."""
+    """An RFC 3339 time as "21 Nov 2026, 13:37 UTC"; anything else is returned as it is."""
     parsed = parse_time(value)
     return value if parsed is None else f"{parsed.day} {parsed:%b %Y, %H:%M} UTC"
 
 
 def day(value: str) -> str:
-    """An ISO date as "21 Nov 2026"; what is none comes back as it is."""
+    """An ISO date as "21 Nov 2026"; anything else is returned as it is."""
     try:
         parsed = datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
@@ -92,10 +92,20 @@ def day(value: str) -> str:
     return f"{parsed.day} {parsed:%b %Y}"
 
 
+def weekday(value: str) -> str:
+    """An ISO date as "Sat 21 Nov"."""
+    parsed = date.fromisoformat(value)
+    return f"{parsed:%a} {parsed.day} {parsed:%b}"
+
+
 def parse_time(value: str) -> datetime | None:
-    """The UTC time that an RFC 3339 text names; None where it names none (a time without offset is none)."""
+    """The UTC time that an RFC 3339 text names; None for anything else (a time without an offset does not count)."""
     try:
         parsed = datetime.fromisoformat(value)
     except ValueError:
         return None
     return None if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    return f"{exact(count)} {one if count == 1 else many or one + 's'}"

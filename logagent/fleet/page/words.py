@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+WINDOWS = (
+    ("now", "Now"),
+    ("restart", "At next broker restart"),
+    ("approval", "Only with approval"),
+    ("later", "Not yet due"),
+)
+"""What stands in the way of reclaiming, as the page calls it."""
+
 
 class Words(NamedTuple):
     """`title` heads the section, `lead` says what it shows, `order` completes "All 12 rows, …", `empty` says why there
@@ -32,15 +40,14 @@ WORDS: dict[str, Words] = {
     ),
     "usage_hosts": Words(
         "Hosts",
-        "Bars are to one scale: a longer bar is a larger host. Hidden bytes are those that no broker "
-        "reports of itself.",
+        "What the disks of each host hold, and what can be reclaimed there. A host leads to its log dirs.",
         "largest first",
         "No host has a snapshot that counts.",
     ),
     "usage_log_dirs": Words(
         "Log dirs",
-        "The fullest log dirs, each to its own size. Everything used is accounted for; what remains is "
-        "called unexplained.",
+        "Everything used is accounted for; what remains is called unexplained. A log dir leads to the topics that "
+        "have something to reclaim in it.",
         "fullest first",
         "No host has a snapshot that counts.",
     ),
@@ -57,34 +64,19 @@ WORDS: dict[str, Words] = {
         "soonest full first",
         "No figure yet: growth needs snapshots of at least two dates of the same log dir or topic.",
     ),
-    "orphans": Words(
-        "Orphaned directories",
-        "Directories whose topic is gone, was created anew, or has no replica on this broker, by the newest"
-        " assignments of their cluster. "
-        "A copy that is the only or the longest one left in the fleet is marked: removing it may lose "
-        "records.",
+    "directories": Words(
+        "Directories: orphans, leftovers, undecided",
+        "Orphans: their topic is gone, was created anew, or has no replica on this broker. Leftovers: strays, overdue "
+        "deletions. Undecided ones are never acted on. A copy that is the only or the longest one left in the fleet is "
+        "marked: removing it may lose records.",
         "largest first",
-        "No orphaned directory was found on the hosts that reported.",
-    ),
-    "leftovers": Words(
-        "Leftovers",
-        "Strays that a broker or the agent set aside, deletions that are overdue, moves that were "
-        "abandoned. They take space until somebody removes them.",
-        "largest first",
-        "No stray, no overdue deletion and no abandoned move on the hosts that reported.",
+        "No orphan, no leftover and nothing undecided on the hosts that reported.",
     ),
     "missing_replicas": Words(
         "Missing replicas",
         "Assigned to a broker, and on none of its disks. Only hosts whose log dirs could all be read are asked.",
         "by topic and partition",
         "Every assigned replica was found on the disks of its broker, on the hosts that could be asked.",
-    ),
-    "undecided": Words(
-        "Undecided directories",
-        "Not where the assignments have them, and yet no orphan: what would prove it is missing or contradicts itself."
-        " They are never acted on.",
-        "by reason, largest first",
-        "Every directory on the hosts that reported was decided.",
     ),
     "duplicates": Words(
         "Duplicates",
@@ -94,10 +86,11 @@ WORDS: dict[str, Words] = {
     ),
     "deletion_progress": Words(
         "Deletion progress",
-        "Directories marked for deletion and those since removed, by topic.",
+        "Copies that requests of logagent topics ask for, open or ended within 30 days. Done: set aside, removed or "
+        "absent.",
         "least done first",
-        "No deletion in progress: on the hosts that reported, no directory is marked for deletion and none "
-        "was since the last date.",
+        "No request of logagent topics that this report could read is open or ended within 30 days (it reads them "
+        "with orders.keys). Directories that brokers marked themselves are in Log dirs, column Delete.",
     ),
     "quarantined_input": Words(
         "Input that was not taken",
@@ -110,15 +103,13 @@ WORDS: dict[str, Words] = {
 
 # The order of the sections, and the short names that lead to them.
 NAVIGATION: tuple[tuple[str, str], ...] = (
-    ("log_dir_health", "Health"),
     ("usage_clusters", "Clusters"),
     ("usage_hosts", "Hosts"),
     ("usage_log_dirs", "Log dirs"),
     ("usage_topics", "Topics"),
+    ("directories", "Directories"),
     ("growth", "Growth"),
-    ("orphans", "Orphans"),
-    ("leftovers", "Leftovers"),
-    ("undecided", "Undecided"),
+    ("log_dir_health", "Health"),
     ("missing_replicas", "Missing"),
     ("duplicates", "Duplicates"),
     ("deletion_progress", "Deletion"),
@@ -149,7 +140,8 @@ READING: tuple[tuple[str, str], ...] = (
     ),
     (
         "Age",
-        "Taken on the host's own clock at the time of its snapshot, so a wrong clock does not make anything look old.",
+        "How long an orphan has been seen as one, and since when a stray or marked directory has been set aside, on "
+        "the host's own clock at the time of its snapshot: a wrong clock does not make anything look old.",
     ),
     (
         "Hidden bytes",

@@ -1,4 +1,4 @@
-"""Growth and days until full: what several dates say together.
+"""Growth and days until full, from several dates.
 
 Log dirs and clusters from their small tables, up to `GROWTH_DATES` dates, on the driver; topics of this date, the day
 before, and 7, 30 and 90 days before, by Spark.
@@ -6,8 +6,10 @@ before, and 7, 30 and 90 days before, by Spark.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
@@ -22,6 +24,7 @@ from logagent.store.contract import GROWTH_DATES
 
 TOPIC_DAYS = (0, 1, 7, 30, 90)
 MIN_DATES = 2
+LogDirKey = tuple[str, int, str]
 
 
 def history(store: Store, until: date, own: Commit) -> dict[date, Commit]:
@@ -31,26 +34,66 @@ def history(store: Store, until: date, own: Commit) -> dict[date, Commit]:
     return {day: commit for day, commit in found.items() if commit is not None}
 
 
-def log_dirs(scope: Scope, ledgers: Mapping[date, list[Row]]) -> list[Row]:
+@dataclass
+class Ledgers:
+    """The sums of the ledgers of several dates: 90 dates of 40,000 log dirs are millions of rows, which are never in
+    memory together. `series`: (date, used bytes) of each log dir, one after the other; `sums`: of a cluster and date;
+    `ill`: what was last said of a log dir that is not online, and the first of the stored dates that said so in a row.
+    """
+
+    series: dict[LogDirKey, array[int]] = field(default_factory=dict)
+    ill: dict[LogDirKey, tuple[str, date]] = field(default_factory=dict)
+    sums: dict[tuple[str, date], Row] = field(default_factory=dict)
+
+    def add(self, day: date, rows: list[Row]) -> None:
+        """Adds one date; dates must come oldest first."""
+        nodes: dict[str, set[int]] = defaultdict(set)
+        for row in rows:
+            cluster = row["cluster_id"]
+            nodes[cluster].add(row["node_id"])
+            empty = {"cluster_id": cluster, "date": day.isoformat(), "bytes": 0, "used": 0, "size": 0}
+            one = self.sums.setdefault((cluster, day), empty)
+            for name in ("bytes", "used", "size"):
+                one[name] += row[name] or 0
+            key = (cluster, row["node_id"], row["log_dir"])
+            if row["health"] in ("online", None):
+                self.ill.pop(key, None)
+            elif self.ill.get(key, ("", day))[0] != row["health"]:
+                self.ill[key] = (row["health"], day)
+            if row["used"] is not None:
+                self.series.setdefault(key, array("q")).extend((day.toordinal(), row["used"]))
+        for cluster, found in nodes.items():
+            self.sums[cluster, day]["hosts"] = len(found)
+
+    def by_date(self) -> list[Row]:
+        """`chart_growth`: sums of each cluster and date, with the number of hosts they cover."""
+        return list(self.sums.values())
+
+
+def ledgers(store: Store, commits: Mapping[date, Commit]) -> Ledgers:
+    """The ledgers of these dates, oldest first."""
+    found = Ledgers()
+    for day, commit in commits.items():
+        found.add(day, store.small("log_dirs", commit))
+    return found
+
+
+def log_dirs(scope: Scope, found: Ledgers) -> list[Row]:
     """Growth of log dirs that count: the used bytes of their file system; `days_to_full` = free / growth.
 
-    Without two dates there is no row, where it does not grow there is no number.
+    Without two dates there is no row; if it does not grow there is no number.
     """
-    series: dict[tuple[str, int, str], dict[date, int]] = defaultdict(dict)
-    for day, rows in ledgers.items():
-        for row in rows:
-            if row["used"] is not None:
-                series[row["cluster_id"], row["node_id"], row["log_dir"]][day] = row["used"]
     hosts = scope.hosts()
-    found = []
+    rows = []
     for row in scope.log_dirs:
         key = (row["cluster_id"], row["node_id"], row["log_dir"])
-        known = sorted(series.get(key, {}).items())
-        slope = fitted([(day.toordinal(), used) for day, used in known])
+        series = found.series.get(key, array("q"))
+        known = list(zip(series[::2], series[1::2], strict=True))
+        slope = fitted(known)
         if slope is None:
             continue
         grows = slope > 0
-        found.append(
+        rows.append(
             {
                 "scope": "log_dir",
                 "cluster_id": key[0],
@@ -59,8 +102,8 @@ def log_dirs(scope: Scope, ledgers: Mapping[date, list[Row]]) -> list[Row]:
                 "log_dir": key[2],
                 "topic": None,
                 "topic_id": None,
-                "first_date": known[0][0].isoformat(),
-                "last_date": known[-1][0].isoformat(),
+                "first_date": date.fromordinal(known[0][0]).isoformat(),
+                "last_date": date.fromordinal(known[-1][0]).isoformat(),
                 "dates": len(known),
                 "bytes": known[-1][1],
                 "bytes_per_day": round(slope) if grows else None,
@@ -68,29 +111,13 @@ def log_dirs(scope: Scope, ledgers: Mapping[date, list[Row]]) -> list[Row]:
                 "days_to_full": round(row["free"] / slope, 2) if grows and row.get("free") is not None else None,
             }
         )
-    return found
-
-
-def by_date(ledgers: Mapping[date, list[Row]]) -> list[Row]:
-    """`chart_growth`: sums of each cluster and date, with how many hosts they are of."""
-    sums: dict[tuple[str, date], Row] = {}
-    nodes: dict[tuple[str, date], set[int]] = defaultdict(set)
-    for day, rows in ledgers.items():
-        for row in rows:
-            key = (row["cluster_id"], day)
-            one = sums.setdefault(
-                key, {"cluster_id": key[0], "date": day.isoformat(), "bytes": 0, "used": 0, "size": 0}
-            )
-            nodes[key].add(row["node_id"])
-            for name in ("bytes", "used", "size"):
-                one[name] += row[name] or 0
-    return [one | {"hosts": len(nodes[key])} for key, one in sums.items()]
+    return rows
 
 
 def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
     """Growth of topics; a date of a cluster counts only if exactly the same hosts reported as on the newest.
 
-    None where there are not two dates.
+    None without two dates.
     """
     store = scope.store
     days = {scope.asked.day - timedelta(days=n) for n in TOPIC_DAYS} & commits.keys()

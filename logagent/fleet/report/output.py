@@ -1,7 +1,7 @@
-"""Where a report goes: per table Parquet and CSV, and `report.json` and the page beside them.
+"""Where a report goes: Parquet and CSV per table, with `report.json` and the page beside them.
 
-A report is written below `DIR/<run>/`; `DIR/latest` names the last one that is whole. One that fails leaves the last
-good one where it was, and is removed.
+A report is written below `DIR/<run>/`; `DIR/latest` names the last complete one. A report that fails is removed and
+leaves the last good one in place.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame
-from logagent.fleet.tables.schema import rfc3339
+from logagent.fleet.tables.spark_schemas import rfc3339
 from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
 
@@ -43,14 +44,15 @@ _TYPES = {
 LATEST = "latest"
 KEEP = timedelta(days=1)
 _RUN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-([0-9]{8}T[0-9]{12})Z-[0-9a-f]{8}")
-# What a spreadsheet runs. An id or a number may begin with a dash: without an operator behind it nothing can happen.
+# What a spreadsheet would evaluate. An id or a number may begin with a dash: without an operator after it that is safe.
 _FORMULA = r"^(?:[=@\t\r]|[+-][A-Za-z0-9_.-]*[^A-Za-z0-9_.-])"
+_is_formula = re.compile(_FORMULA).match
 Row = dict[str, Any]
 
 
 @dataclass
 class Output:
-    """One report directory. `tables` and `page` fill up as tables are written."""
+    """One report directory. `tables` and `page` are filled as tables are written."""
 
     spark: SparkSession
     files: Files
@@ -64,7 +66,8 @@ class Output:
         return f"{self.out}/{self.run}"
 
     def table(self, name: str, frame: DataFrame) -> list[Row] | None:
-        """Writes one table of the contract from a frame; its rows in order, None if they are more than `DRIVER_ROWS`.
+        """Writes one table of the contract from a frame; returns its rows in order, None if there are more than
+        `DRIVER_ROWS`.
 
         Raises what Spark raises.
         """
@@ -77,7 +80,7 @@ class Output:
         written = self.spark.read.schema(shaped.schema).parquet(literal(folder))
         plain = written.select(*(_plain(table, column) for column in table.names))
         if name in NO_CSV:
-            self._told(name, total, 0)
+            self._describe(name, total, 0)
             return None
         if total <= DRIVER_ROWS:
             rows = [row.asDict() for row in plain.collect()] if total else []
@@ -85,11 +88,18 @@ class Output:
         self._large_csv(name, table, plain.orderBy(*ordering(table)))
         first = [row.asDict() for row in plain.orderBy(*ordering(table)).limit(PAGE_ROWS).collect()]
         self.page[name] = {"columns": table.names, "rows": first, "total": total}
-        self._told(name, total, len(first))
+        self._describe(name, total, len(first))
         return None
 
+    def written(self, name: str) -> DataFrame:
+        """All rows of a table that was written."""
+        table = TABLES[name]
+        ddl = ", ".join(f"`{c.name}` {_TYPES[c.unit]}" for c in table.columns)
+        return self.spark.read.schema(ddl).parquet(literal(f"{self.uri}/parquet/{name}"))
+
     def rows(self, name: str, rows: Sequence[Row]) -> list[Row]:
-        """Writes one table of the contract from rows of the driver (times in milliseconds); its rows in order."""
+        """Writes one table of the contract from rows of the driver (times in milliseconds); returns its rows in
+        order."""
         table = TABLES[name]
         kept = [{column: row.get(column) for column in table.names} for row in rows]
         ddl = ", ".join(f"`{c.name}` {'bigint' if c.unit == 'time' else _TYPES[c.unit]}" for c in table.columns)
@@ -112,15 +122,15 @@ class Output:
         rows = ordered(table, rows)
         self.files.write(f"{self.uri}/{name}.csv", csv_bytes(table.names, rows))
         self.page[name] = {"columns": table.names, "rows": rows[:PAGE_ROWS], "total": len(rows)}
-        self._told(name, len(rows), min(len(rows), PAGE_ROWS))
+        self._describe(name, len(rows), min(len(rows), PAGE_ROWS))
         return rows
 
-    def _told(self, name: str, rows: int, shown: int) -> None:
+    def _describe(self, name: str, rows: int, shown: int) -> None:
         where = None if name in NO_CSV else f"{name}.csv"
         self.tables[name] = {"rows": rows, "csv": where, "parquet": f"parquet/{name}", "shown": shown}
 
     def _large_csv(self, name: str, table: Table, plain: DataFrame) -> None:
-        """The same file written by Spark: every cell is made here, so that its own quoting has nothing to decide."""
+        """The same file written by Spark: every cell is formatted here, so that Spark's own quoting has no effect."""
         cells = [_cell(fn.col(column.name), column.unit) for column in table.columns]
         folder = f"{self.uri}/.csv-{name}"
         lines = plain.select(fn.concat_ws(",", *cells).alias("line"))
@@ -130,17 +140,24 @@ class Output:
         self.files.delete(folder)
 
     def finish(self, content: dict[str, Any], page: Callable[[], str]) -> None:
-        """Writes the page and `report.json`, and makes this the latest. `report.json` last: with it it is a report."""
+        """Writes the page and `report.json`, and makes this the latest. `report.json` comes last: it completes the
+        report."""
         self.files.write(f"{self.uri}/index.html", page().encode("utf-8", "backslashreplace"))
         self.files.write(f"{self.uri}/report.json", (json.dumps(content, indent=2) + "\n").encode())
         self._point(self.run)
         self._sweep()
 
     def _sweep(self) -> None:
-        """Removes what killed reports have left: without `report.json`, and a day older than this one."""
+        """Removes what killed reports have left: folders without `report.json` that are a day older than this one, and
+        symlinks that did not become `latest`."""
         for name in self.files.names(self.out):
             if _RUN.fullmatch(name) and _made(self.run) - _made(name) > KEEP and not self._is_whole(name):
                 self.files.delete(f"{self.out}/{name}")
+            local = self.files.local(f"{self.out}/{name}")
+            if local is not None and re.fullmatch(rf"\.{LATEST}\.[0-9]+", name):
+                with suppress(OSError):
+                    if time.time() - local.lstat().st_mtime > KEEP.total_seconds():
+                        local.unlink()
 
     def _point(self, run: str) -> None:
         """Makes `latest` name a run, unless a later one is there already: a symlink, or a file with its name."""
@@ -173,28 +190,29 @@ def _made(run: str) -> datetime:
 
 
 def run_name(day: str, now: datetime) -> str:
-    """Names of reports of one date sort by when they were made; no two are the same, whatever the clock says."""
+    """Names of reports of one date sort by creation time; no two are the same, whatever the clock says."""
     return f"{day}-{now:%Y%m%dT%H%M%S%f}Z-{uuid4().hex[:8]}"
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Row]) -> bytes:
-    """RFC 4180: CR LF, quotes around what has CR, LF, comma or quote; an empty field for null. Cells that a
-    spreadsheet would run begin with an apostrophe. Bytes that are not UTF-8 are the text of their escape."""
+    """RFC 4180: CR LF, quotes around what has CR, LF, comma or quote; an empty field for null. Cells that a spreadsheet
+    would evaluate begin with an apostrophe. Bytes that are not UTF-8 are written as their escape."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(header)
-    writer.writerows([_text(row[name]) for name in header] for row in rows)
+    writer.writerows(zip(*(_cells([row[name] for row in rows]) for name in header), strict=True))
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and re.match(_FORMULA, value):
-        return "'" + value
-    return str(value)
+def _cells(column: list[Any]) -> list[Any]:
+    """A column for `csv`, which itself writes numbers and null as they should be."""
+    return [_text(value) for value in column] if {str, bool} & {*map(type, column)} else column
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, str):
+        return "'" + value if _is_formula(value) else value
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _cell(value: Column, unit: str) -> Column:

@@ -1,4 +1,4 @@
-"""Replicas that are nowhere, and partitions that are in two places of one host."""
+"""Replicas that are nowhere, and partitions that are twice on one host."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, Odd, host_frame
+from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, SuspectPartitions
 from logagent.fleet.tables.frames import local_frame
 
 REPLICA = [*HOST, "topic", "topic_id", "partition"]
 UNREADABLE = ("offline", "unformatted")
 
 
-def missing(scope: Scope, odd: Odd, copies: DataFrame) -> DataFrame:
-    """The `missing_replicas` table: assigned to a host that counts, and in none of its log dirs that can be read.
+def missing(scope: Scope, suspects: SuspectPartitions, copies: DataFrame) -> DataFrame:
+    """The `missing_replicas` table: assigned to a host that counts, and in none of its readable log dirs.
 
-    Left out, because it may be there after all: a replica whose log dir may be an offline one, and one of whose
-    topic and partition a directory without topic id is on that host.
+    Left out, because they may exist after all: replicas whose log dir may be an offline one, and replicas for whose
+    topic and partition there is a directory without topic id on that host.
     """
     at = fn.transform(
         "replicas", lambda node, n: fn.struct(node.alias("node_id"), fn.get("directories", n).alias("id"))
     )
-    replicas = odd.expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
-    here = replicas.join(host_frame(scope), HOST, how="inner")
-    live = odd.found.where(fn.col("kind").isin(*LIVE))
-    size = fn.broadcast if not odd.large else (lambda frame: frame)
+    replicas = suspects.expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
+    here = replicas.join(scope.host_frame, HOST, how="inner")
+    live = suspects.found.where(fn.col("kind").isin(*LIVE))
+    size = fn.broadcast if not suspects.large else (lambda frame: frame)
     by_id = live.select(*HOST, "topic_id", "partition").distinct()
     lost = here.join(size(by_id), [*HOST, "topic_id", "partition"], how="left_anti")
     lost = lost.join(size(_nameless(scope, live)), [*HOST, "topic", "partition"], how="left_anti")
@@ -43,18 +43,18 @@ def missing(scope: Scope, odd: Odd, copies: DataFrame) -> DataFrame:
 def _nameless(scope: Scope, live: DataFrame) -> DataFrame:
     """Replicas that a directory without topic id may be: `HOST, topic, partition`.
 
-    A name that is cut off may be that of every topic which begins like it.
+    A truncated name may belong to any topic that begins with it.
     """
     without = live.where(fn.col("topic_id").isNull()).select(*HOST, "topic", "partition", "topic_truncated")
     exact = without.where(~fn.col("topic_truncated")).drop("topic_truncated")
-    begun = without.where("topic_truncated").withColumnRenamed("topic", "begins").drop("topic_truncated")
+    cut = without.where("topic_truncated").withColumnRenamed("topic", "begins").drop("topic_truncated")
     topics = scope.topics.where(fn.col("assigned_partitions") > 0).select("cluster_id", "topic")
-    longer = topics.join(fn.broadcast(begun), "cluster_id", how="inner").where(fn.startswith("topic", "begins"))
+    longer = topics.join(fn.broadcast(cut), "cluster_id", how="inner").where(fn.startswith("topic", "begins"))
     return exact.union(longer.select(*HOST, "topic", "partition")).distinct()
 
 
 def _provable(scope: Scope, lost: DataFrame) -> DataFrame:
-    """Only replicas that cannot lie in a log dir which the host could not read."""
+    """Only replicas that cannot be in a log dir that the host could not read."""
     doubtful = {(r["cluster_id"], r["node_id"]) for r in scope.log_dirs if r.get("health") in UNREADABLE}
     if not doubtful:
         return lost
@@ -73,13 +73,13 @@ def _provable(scope: Scope, lost: DataFrame) -> DataFrame:
     return placed.where(fn.col("doubtful").isNull() | fn.col("readable")).drop("doubtful", "readable")
 
 
-def duplicates(scope: Scope, odd: Odd) -> DataFrame:
+def duplicates(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     """The `duplicates` table: one topic id and partition current in more than one log dir of a host."""
-    rows = odd.found.where(fn.col("kind") == "current")
+    rows = suspects.found.where(fn.col("kind") == "current")
     grouped = rows.groupBy(*REPLICA).agg(
         fn.sort_array(fn.collect_set("log_dir")).alias("places"),
         fn.try_sum("bytes").alias("bytes"),
         fn.try_sum("allocated").alias("allocated"),
     )
-    named = grouped.where(fn.size("places") > 1).join(host_frame(scope), HOST, how="inner")
+    named = grouped.where(fn.size("places") > 1).join(scope.host_frame, HOST, how="inner")
     return named.withColumns({"copies": fn.size("places"), "log_dirs": fn.array_join("places", ", ")})

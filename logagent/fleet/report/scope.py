@@ -1,31 +1,33 @@
-"""What a report starts from: who counts, and the frames of what counts."""
+"""What a report starts from: which hosts and clusters count, and the frames of their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.errors import LogAgentError
-from logagent.fleet.tables.choice import Asked, Choice, Row, choose
+from logagent.fleet.tables.choice import Choice, ReportScope, Row, choose
 from logagent.fleet.tables.chosen import chosen_rows, silent_frame
+from logagent.fleet.tables.frames import local_frame
 from logagent.fleet.tables.parts import parts, seen, topics
 from logagent.fleet.tables.store import Commit, Store
 
 
 @dataclass(frozen=True)
 class Scope:
-    """`choice`: hosts and clusters, rows of the driver. The frames hold rows of what counts only: `dirs`, `others`,
+    """`choice`: hosts and clusters, rows of the driver. The frames contain only rows of what counts: `dirs`, `others`,
     `assignments`, `parts` (as `seen` gives them) and `topics`.
 
-    `commits`: the run of each date that is read, decided once: what is ingested meanwhile changes nothing here.
+    `commits`: the run used for each date, decided once: an ingest during the report changes nothing.
     """
 
     store: Store
-    asked: Asked
+    asked: ReportScope
     commits: dict[date, Commit]
     choice: Choice
     dirs: DataFrame
@@ -43,11 +45,36 @@ class Scope:
     def hosts(self) -> dict[tuple[str, int], Row]:
         return {(h["cluster_id"], h["node_id"]): h for h in self.choice.hosts}
 
+    @cached_property
+    def host_frame(self) -> DataFrame:
+        """The hosts that count, for joins: name, times in milliseconds, and whether they hold any replica."""
+        decided = {cluster["cluster_id"]: cluster["day"] for cluster in self.choice.decided}
+        holders = {
+            (row["cluster_id"], row["node_id"])
+            for day in sorted(set(decided.values()))
+            for row in self.store.small("nodes", self.commits[day])
+            if row["replicas"] and decided.get(row["cluster_id"]) == day
+        }
+        rows = [
+            {
+                "cluster_id": host["cluster_id"],
+                "node_id": host["node_id"],
+                "host": host["host"],
+                "at_ms": host["at"],
+                "received_ms": host["received_at"],
+                "own_image_ms": host.get("image_at"),
+                "has_replicas": (host["cluster_id"], host["node_id"]) in holders,
+            }
+            for host in self.choice.counting
+        ]
+        ddl = "cluster_id string, node_id int, host string, at_ms bigint, received_ms bigint, own_image_ms bigint"
+        return fn.broadcast(local_frame(self.store.spark, rows, f"{ddl}, has_replicas boolean"))
 
-def asked(store: Store, now: datetime, day: date | None, max_age: timedelta) -> Asked:
-    """The date and the moment of a report. Raises `LogAgentError` for a date of which nothing was ingested.
 
-    Without `day` it is the newest date of the store, seen from now; a day of the past is seen from its end.
+def asked(store: Store, now: datetime, day: date | None, max_age: timedelta) -> ReportScope:
+    """The date and the time of a report. Raises `LogAgentError` for a date without ingested data.
+
+    Without `day` it is the newest date of the store, as of now; a past day is seen as of its end.
     """
     known = store.dates()
     if day is None:
@@ -56,19 +83,20 @@ def asked(store: Store, now: datetime, day: date | None, max_age: timedelta) -> 
             raise LogAgentError(
                 f"nothing was ingested into {store.uri}", hint="run `logagent fleet ingest` with the same --store first"
             )
-        return Asked(past[-1], _ms(now), max_age)
+        return ReportScope(past[-1], _ms(now), max_age)
     if day not in known:
-        last = f"the last date that was is {known[-1]}" if known else "no other date was either"
+        last = f"the last date that was is {known[-1]}" if known else "nor was any other date"
         raise LogAgentError(f"nothing was ingested for {day}: {last}", hint=f"run `logagent fleet ingest --date {day}`")
-    return Asked(day, _ms(min(now, datetime.combine(day + timedelta(days=1), time(), UTC))), max_age)
+    return ReportScope(day, _ms(min(now, datetime.combine(day + timedelta(days=1), time(), UTC))), max_age)
 
 
 def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def scope(store: Store, question: Asked, number: int | None, say: Callable[[str], None]) -> Scope:
-    """Chooses. Raises `LogAgentError` without a whole commit of the date, `UnreadableError` for a damaged store."""
+def scope(store: Store, question: ReportScope, number: int | None, say: Callable[[str], None]) -> Scope:
+    """Chooses what counts. Raises `LogAgentError` without a complete commit of the date, `UnreadableError` for a
+    damaged store."""
     commits = {}
     for day in question.heard:
         commit = store.commit_of(day, number if day == question.day else None)
@@ -88,7 +116,7 @@ def scope(store: Store, question: Asked, number: int | None, say: Callable[[str]
     if choice.is_within(made):
         stored = store.read("parts", [own])
     else:
-        say(f"{question.day}: other hosts count than when it was ingested: partitions are compared anew")
+        say(f"{question.day}: the hosts that count have changed since it was ingested: comparing partitions again")
         stored = parts(dirs, assignments)
     rows = seen(stored, silent_frame(store, choice) if _has_silent(choice, stored, made) else None)
     whole = choice.is_within(made) and len(choice.rows()) == len(made)
@@ -111,7 +139,7 @@ def scope(store: Store, question: Asked, number: int | None, say: Callable[[str]
 
 
 def _has_silent(choice: Choice, stored: DataFrame, made: list[Row]) -> bool:
-    """Whether a node that does not count can stand in `parts`: in its arrays, or in a replica list."""
+    """Whether a node that does not count may occur in `parts`: in its arrays, or in a replica list."""
     del stored, made
     return bool(choice.silent())
 

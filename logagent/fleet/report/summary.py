@@ -1,4 +1,4 @@
-"""`report.json`: totals, what is unknown and why, and warnings in sentences. Pure: rows in, a document out."""
+"""`report.json`: totals, what is unknown and why, and warnings as sentences. Pure: rows in, a document out."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def warnings_of(
     *,
     large: bool,
 ) -> list[str]:
-    """What an operator must know before believing the numbers; the first few are named, all are counted."""
+    """What an operator must know before trusting the numbers; the first few are named, all are counted."""
     choice = scope.choice
     found = _unknown(choice)
     found += [
@@ -85,22 +85,24 @@ def warnings_of(
     ][:100]
     for cluster_id, (count, dirs) in sorted(doubted.items()):
         found.append(
-            f"cluster {cluster_id}: {count} of {dirs} directories would be orphans: its "
-            "assignments are doubted, and none of its directories is called one"
+            f"cluster {cluster_id}: {count} of {dirs} directories would be orphans:"
+            " its assignments are in doubt, so none of its directories is called an orphan"
         )
     if large:
-        found.append("more than a million partitions are not where the assignments have them: are those complete?")
+        found.append(
+            "more than a million partitions are not where the assignments place them: are the assignments complete?"
+        )
     if undecided:
         counted = ", ".join(f"{why}: {count}" for why, count in sorted(undecided.items()))
         found.append(f"directories that could not be decided: {counted}")
     unread = sum(row.get("health") == "offline" for row in scope.log_dirs)
     if unread:
-        found.append(f"{unread} log dirs are offline: what lies there is counted nowhere, and not called missing")
+        found.append(f"{unread} log dirs are offline: what is on them is not counted, and not called missing")
     for row in differ[:NAMED_IN_WARNINGS]:
-        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet decide otherwise"
+        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet disagree"
         found.append(f"node {row['node_id']} of {row['cluster_id']}: {says}")
     if len(differ) > NAMED_IN_WARNINGS:
-        found.append(f"{len(differ)} hosts in all: the agent and the fleet decide otherwise")
+        found.append(f"{len(differ)} hosts in all: the agent and the fleet disagree")
     reasons = Counter(row["reason"] for row in scope.quarantine)
     if reasons:
         said = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
@@ -128,7 +130,7 @@ def _unknown(choice: Choice) -> list[str]:
                 f"node {first['node_id']} of {first['cluster_id']}{' and others' if len(hosts) > 1 else ''}: "
                 f"{first['why']}"
             )
-    says = f"{len(unknown)} of {len(everyone)} hosts are unknown, nothing is said about them: see log_dir_health"
+    says = f"{len(unknown)} of {len(everyone)} hosts are unknown and left out: see log_dir_health"
     if len(unknown) == len(everyone):
         says = f"all {len(unknown)} hosts are unknown: nothing can be said about this date"
     return [says, *named]

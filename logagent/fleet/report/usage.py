@@ -1,6 +1,6 @@
 """Usage by log dir, host and cluster, and what needs a look: rows of the driver, bounded by hosts and log dirs. Pure.
 
-Null stays null: a ledger that an agent could not make is no zero.
+Null stays null: a ledger that an agent could not compute is not zero.
 """
 
 from __future__ import annotations
@@ -8,18 +8,20 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any
 
 from logagent.fleet.tables.choice import Choice, Row
-from logagent.store.contract import LEDGER
+from logagent.store.contract import LEDGER, WINDOWS
 
 SKEW_SECONDS = 300
-Orphans = Mapping[tuple[str, int, str], tuple[int, int]]
-"""Orphans and their bytes by cluster, node and log dir."""
+Places = Mapping[tuple[str, int, str], Mapping[str, int]]
+"""Sums of `reclaim.SUMS` by cluster, node and log dir."""
+WASTE = ("orphans", "orphan_bytes", *(f"reclaim_{window}" for window in WINDOWS))
 
 
 def total(rows: Iterable[Row], name: str) -> int | None:
-    """The sum of a column; null where every value is."""
+    """The sum of a column; null if every value is."""
     known = [row[name] for row in rows if row.get(name) is not None]
     return sum(known) if known else None
 
@@ -28,15 +30,15 @@ def _ratio(value: float | None, of: float | None) -> float | None:
     return None if value is None or not of else round(value / of, 6)
 
 
-def log_dirs(choice: Choice, ledgers: list[Row], orphans: Orphans) -> list[Row]:
-    """`usage_log_dirs`. `skew` is bytes against the mean of the host's log dirs that can be read."""
+def log_dirs(choice: Choice, ledgers: list[Row], places: Places) -> list[Row]:
+    """`usage_log_dirs`. `skew` is bytes relative to the mean of the host's readable log dirs."""
     names = {(h["cluster_id"], h["node_id"]): h["host"] for h in choice.counting}
     by_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in ledgers:
         key = (row["cluster_id"], row["node_id"])
-        count, size = orphans.get((*key, row["log_dir"]), (0, 0))
+        waste = places.get((*key, row["log_dir"]), {})
         made = dict.fromkeys((*LEDGER, "health", "reason", "directory_id")) | row
-        made |= {"host": names.get(key), "orphans": count, "orphan_bytes": size}
+        made |= {"host": names.get(key)} | {name: waste.get(name, 0) for name in WASTE}
         made["used_share"] = _ratio(made["used"], made["size"])
         by_host[key].append(made)
     for rows in by_host.values():
@@ -48,7 +50,7 @@ def log_dirs(choice: Choice, ledgers: list[Row], orphans: Orphans) -> list[Row]:
 
 
 def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
-    """`usage_hosts`, from `usage_log_dirs`. `skew` is bytes against the mean of the cluster's hosts."""
+    """`usage_hosts`, from `usage_log_dirs`. `skew` is bytes relative to the mean of the cluster's hosts."""
     of_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in by_log_dir:
         of_host[row["cluster_id"], row["node_id"]].append(row)
@@ -56,7 +58,7 @@ def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
     for host in choice.counting:
         rows = of_host.get((host["cluster_id"], host["node_id"]), [])
         made: Row = {name: total(rows, name) for name in LEDGER}
-        made |= {name: total(rows, name) or 0 for name in ("dirs", "bytes", "allocated", "orphans", "orphan_bytes")}
+        made |= {name: total(rows, name) or 0 for name in ("dirs", "bytes", "allocated", *WASTE)}
         made |= {name: host[name] for name in ("cluster_id", "node_id", "host", "agent_version", "kafka_version")}
         made |= {
             "snapshot_id": host["snapshot_id"],
@@ -77,7 +79,7 @@ def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
 
 
 def clusters(choice: Choice, by_host: list[Row]) -> list[Row]:
-    """`usage_clusters`. `host_skew` is the largest host against the mean."""
+    """`usage_clusters`. `host_skew` is the largest host relative to the mean."""
     of_cluster: dict[str, list[Row]] = defaultdict(list)
     for row in by_host:
         of_cluster[row["cluster_id"]].append(row)
@@ -86,7 +88,7 @@ def clusters(choice: Choice, by_host: list[Row]) -> list[Row]:
     for cluster in choice.clusters:
         rows = of_cluster.get(cluster["cluster_id"], [])
         made: Row = {name: total(rows, name) for name in LEDGER}
-        counts = ("log_dirs", "dirs", "bytes", "allocated", "orphans", "orphan_bytes")
+        counts = ("log_dirs", "dirs", "bytes", "allocated", *WASTE)
         made |= {name: total(rows, name) or 0 for name in counts}
         made |= {"cluster_id": cluster["cluster_id"], "hosts": len(rows)}
         made["unknown_hosts"] = len(silent.get(cluster["cluster_id"], []))
@@ -95,14 +97,22 @@ def clusters(choice: Choice, by_host: list[Row]) -> list[Row]:
     return found
 
 
-def health(choice: Choice, ledgers: list[Row], differ: Iterable[Row], newest_agent: str) -> list[Row]:
-    """`log_dir_health`: log dirs that are not online, hosts and agents that need a look."""
+def health(
+    choice: Choice,
+    ledgers: list[Row],
+    differ: Iterable[Row],
+    newest_agent: str,
+    ill: Mapping[tuple[str, int, str], tuple[str, date]],
+) -> list[Row]:
+    """`log_dir_health`: log dirs that are not online, hosts and agents that need a look. `ill`: of `growth.Ledgers`."""
     known = {(h["cluster_id"], h["node_id"]): h for h in choice.hosts}
 
     def made(key: tuple[str, int], log_dir: str | None, finding: str, detail: str | None) -> Row:
         host = known[key]
         named = {"cluster_id": key[0], "node_id": key[1], "host": host["host"], "snapshot_at": host["at"]}
-        return named | {"log_dir": log_dir, "finding": finding, "detail": detail}
+        said, since = ill.get((*key, log_dir or ""), (None, None))
+        made = named | {"log_dir": log_dir, "finding": finding, "detail": detail}
+        return made | {"cause": host["cause"], "since": since.isoformat() if since and said == finding else None}
 
     found = [
         made((row["cluster_id"], row["node_id"]), row["log_dir"], row["health"], row.get("reason"))
@@ -123,7 +133,7 @@ def health(choice: Choice, ledgers: list[Row], differ: Iterable[Row], newest_age
             behind = f"received {-skew:.0f} s after its own time: a slow clock, or delivered late"
             found.append(made(key, None, "clock-skew", ahead if skew > 0 else behind))
     for row in differ:
-        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet decide otherwise"
+        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet disagree"
         found.append(made((row["cluster_id"], row["node_id"]), None, "verdicts-differ", says))
     return found
 

@@ -1,11 +1,11 @@
 """Orphans, missing replicas and duplicates, decided from the newest complete assignments of each cluster.
 
-Mirrors `logagent.model.assignments.verdict.decide`, which an agent applies to its own disks, with what the fleet
+Mirrors `logagent.model.assignments.verdict.decide`, which an agent applies to its own disks, using what the fleet
 knows: an image without proof of absence (source `admin`) needs the agent's own verdict for `topic-absent` and
-`topic-recreated`, and a directory must be old enough to be known to the image on the clock of its host. An agent that
-says `assigned` from an image at least as new is not overruled: the directory is undecided.
+`topic-recreated`, and a directory must, by its host's clock, be old enough for the image to know it. An agent that says
+`assigned` from an image at least as new is not overruled: the directory is undecided.
 
-Only partitions that are not as assigned are looked at; where they are is known from `parts`.
+Only partitions that are not as assigned are looked at; `parts` says where they are.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.fleet.report.reclaim import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, local_frame
-from logagent.fleet.tables.schema import whose
+from logagent.fleet.tables.spark_schemas import whose
 from logagent.model.naming.topic_names import INTERNAL_TOPICS
 
 BROADCAST_KEYS = 1_000_000
-"""Anomalous partitions up to which they are sent to every executor instead of shuffling everything to them."""
+"""Up to this many anomalous partitions are broadcast to every executor instead of shuffling everything else."""
 ABSURD_SHARE = 0.5
 ABSURD_DIRS = 100
-"""Share of a cluster's current and future directories (and their least number) beyond which its assignments are
-doubted."""
+"""Share of a cluster's current and future directories (and their least number) beyond which its assignments are in
+doubt."""
 SKEW_SECONDS = 300
 MOST_UNCOMMITTED = 500
-"""Beyond so many removals that are not committed, nothing of their cluster is called an orphan."""
+"""With more uncommitted removals than this, nothing in their cluster is called an orphan."""
 
 HOST = ["cluster_id", "node_id"]
 WHOSE = ["cluster_id", "whose", "partition"]
 LIVE = ("current", "future")
 KEPT = (*LIVE, "stray")
-"""Kinds of directories that are copies of a partition: those that are marked for deletion are none."""
+"""Kinds of directories that count as copies of a partition; those marked for deletion do not."""
 
 
-class Odd:
-    """The partitions that are looked at, and what there is of them: `found` directories, `expected` assignments."""
+class SuspectPartitions:
+    """The partitions that are looked at, and what exists of them: `found` directories, `expected` assignments."""
 
     def __init__(self, scope: Scope, scratch: Scratch) -> None:
         keys = scope.parts.where(~fn.col("same") | fn.col("twice"))
@@ -58,7 +59,7 @@ class Odd:
         self.expected = scratch.keep("expected", _of(wanted, self.keys, large=self.large))
 
     def copies(self) -> DataFrame:
-        """`cluster_id, whose, partition, copies, longest`: what there is of each, whatever its topic is called."""
+        """`cluster_id, whose, partition, copies, longest`: what exists of each, whatever its topic's name."""
         longest = fn.max(_length()).alias("longest")
         return self.found.groupBy(*WHOSE).agg(fn.count("*").alias("copies"), longest)
 
@@ -76,12 +77,12 @@ def _length() -> Column:
     )
 
 
-def judge(scope: Scope, odd: Odd) -> DataFrame:
-    """Adds `fleet_verdict` (assigned, orphan, unknown) and `why` to the current and future ones of `odd.found`.
+def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
+    """Adds `fleet_verdict` (assigned, orphan, unknown) and `why` to the current and future ones of `suspects.found`.
 
     The first line that applies decides.
     """
-    known = _with_image(scope, odd)
+    known = _with_image(scope, suspects)
     assigned = fn.array_contains("replicas", fn.col("node_id"))
     lives = fn.col("living_topic").isNotNull()
     gone = fn.when(fn.col("namesake_without_id"), "no-topic-id").when(fn.col("unproven"), "no-assignments")
@@ -112,8 +113,8 @@ def judge(scope: Scope, odd: Odd) -> DataFrame:
 
 
 def _uncommitted(scope: Scope) -> Column:
-    """Whether the image has a removal of it that was not committed: the log may yet be cut behind it. They are few;
-    where they are many, nothing of their cluster is an orphan."""
+    """Whether the image has an uncommitted removal of it, which a truncation of the metadata log may yet undo. There
+    are few; if there are many, nothing in their cluster is an orphan."""
     found = fn.lit(False)
     for cluster in scope.choice.decided:
         removals = cluster.get("uncommitted") or []
@@ -126,41 +127,17 @@ def _uncommitted(scope: Scope) -> Column:
     return fn.coalesce(found, fn.lit(False))
 
 
-def host_frame(scope: Scope) -> DataFrame:
-    """The hosts that count, for joins: name, times in milliseconds, and whether they hold any replica."""
-    holders = {
-        (row["cluster_id"], row["node_id"])
-        for cluster in scope.choice.decided
-        for row in scope.store.small("nodes", scope.commits[cluster["day"]])
-        if row["cluster_id"] == cluster["cluster_id"] and row["replicas"]
-    }
-    rows = [
-        {
-            "cluster_id": host["cluster_id"],
-            "node_id": host["node_id"],
-            "host": host["host"],
-            "at_ms": host["at"],
-            "received_ms": host["received_at"],
-            "own_image_ms": host.get("image_at"),
-            "has_replicas": (host["cluster_id"], host["node_id"]) in holders,
-        }
-        for host in scope.choice.counting
-    ]
-    ddl = "cluster_id string, node_id int, host string, at_ms bigint, received_ms bigint, own_image_ms bigint"
-    return fn.broadcast(local_frame(scope.store.spark, rows, f"{ddl}, has_replicas boolean"))
-
-
-def _with_image(scope: Scope, odd: Odd) -> DataFrame:
-    """Each candidate with what its cluster's image says of its id, its partition, its name and its node."""
+def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
+    """Each candidate with what its cluster's image says about its id, partition, name and node."""
     moving = (fn.size("adding") > 0) | (fn.size("removing") > 0)
-    # One row each, whatever a file says twice: a directory must not be counted twice.
-    partition = odd.expected.where(fn.col("topic_id").isNotNull()).groupBy("cluster_id", "topic_id", "partition")
+    # One row each, even if a file repeats it: a directory must not be counted twice.
+    partition = suspects.expected.where(fn.col("topic_id").isNotNull()).groupBy("cluster_id", "topic_id", "partition")
     partition_rows = partition.agg(
         fn.flatten(fn.collect_list("replicas")).alias("replicas"), fn.bool_or(moving).alias("reassigning")
     )
-    live = decided_frame(scope, odd.found.where(fn.col("kind").isin(*LIVE)))
+    live = decided_frame(scope, suspects.found.where(fn.col("kind").isin(*LIVE)))
     assigned = decided_frame(scope, scope.topics.where(fn.col("assigned_partitions") > 0))
-    size = fn.broadcast if not odd.large else (lambda frame: frame)
+    size = fn.broadcast if not suspects.large else (lambda frame: frame)
     ids = size(live.select("cluster_id", "topic_id").where(fn.col("topic_id").isNotNull()).distinct())
     by_id = assigned.join(ids, ["cluster_id", "topic_id"], how="left_semi").groupBy("cluster_id", "topic_id")
     names = size(live.select("cluster_id", "topic").distinct())
@@ -180,7 +157,7 @@ def _with_image(scope: Scope, odd: Odd) -> DataFrame:
     ddl = "cluster_id string, incomplete boolean, image_ms bigint, image_received_ms bigint"
     whole = (
         live.join(fn.broadcast(local_frame(scope.store.spark, clusters, ddl)), "cluster_id", how="inner")
-        .join(host_frame(scope), HOST, how="inner")
+        .join(scope.host_frame, HOST, how="inner")
         .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
         .join(size(by_id.agg(fn.max("topic").alias("living_topic"))), ["cluster_id", "topic_id"], how="left")
         .join(size(namesakes), ["cluster_id", "topic"], how="left")
@@ -191,11 +168,12 @@ def _with_image(scope: Scope, odd: Odd) -> DataFrame:
 
 
 def _old_enough(as_of_ms: int) -> Column:
-    """Whether the image can know the directory: it was seen or written before the image's moment, on its host's clock.
+    """Whether the image can know the directory: it was seen or written before the image's time, by its host's clock.
 
-    How far the host's clock lies behind the controller's shows in how much later than its own time its file arrived,
-    compared with the assignments' file. Over five minutes it counts: a slow clock must not make a new topic look old.
-    A file that was touched after the report's moment (a copied store) proves no more than one that arrived then.
+    How far the host's clock is behind the controller's follows from the delay between a file's own time and its
+    arrival, compared with that of the assignments' file. More than five minutes counts: a slow clock must not make a
+    new topic look old. A file modified after the report's time (a copied store) proves no more than one that arrived at
+    that time.
     """
 
     def delay(at: str, received: str) -> Column:
@@ -208,7 +186,7 @@ def _old_enough(as_of_ms: int) -> Column:
 
 
 def doubted(scope: Scope, orphans: Iterable[Any], others: dict[str, int]) -> dict[str, tuple[int, int]]:
-    """Clusters in which so much would be an orphan that the assignments must be wrong: `{cluster: (orphans, dirs)}`.
+    """Clusters with so many would-be orphans that the assignments must be wrong: `{cluster: (orphans, dirs)}`.
 
     `orphans`: rows of `cluster_id, count`; `others`: how many directories of a cluster are neither current nor future.
     """
@@ -227,12 +205,12 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     """The `orphans` table: with how many other copies of the partition are left, and whether this is the longest.
 
     Copies are current, future and stray directories of the same topic id and partition on hosts that count; those
-    marked for deletion are none. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
+    marked for deletion do not count. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
     """
     found = judged.where(fn.col("fleet_verdict") == "orphan")
     unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
     age = (fn.col("at_ms") - fn.unix_millis("first_seen")) / 1000
-    return found.join(copies, WHOSE, how="inner").withColumns(
+    told = found.join(copies, WHOSE, how="inner").withColumns(
         {
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),
@@ -242,20 +220,7 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
             "only_copy": fn.col("copies") == 1,
             "longest_copy": fn.when(~unknown, _length() >= fn.col("longest")),
             "snapshot_at": fn.timestamp_millis("at_ms"),
-            "id": fn.substring(
-                fn.sha2(
-                    fn.concat_ws(
-                        "\n",
-                        "cluster_id",
-                        fn.col("node_id").cast("string"),
-                        "log_dir",
-                        "name",
-                        fn.coalesce("topic_id", fn.lit("")),
-                    ),
-                    256,
-                ),
-                1,
-                16,
-            ),
+            "id": row_id(),
         }
     )
+    return windowed(told)

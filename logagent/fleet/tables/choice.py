@@ -1,6 +1,6 @@
-"""Who counts: the hosts whose newest complete snapshot is fresh, and the clusters with usable assignments. Pure.
+"""What counts: the hosts whose newest complete snapshot is fresh, and the clusters with usable assignments. Pure.
 
-Everything else is unknown and says why. Verdicts are made from what counts here and from nothing else.
+Everything else is unknown, with the reason. Verdicts are based only on what counts here.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from logagent.fleet.tables.believed import claimants, happened, newest_first
+from logagent.fleet.tables.plausible import claimants, happened, newest_first
 from logagent.store.names import ASSIGNMENTS
 
 HEARD_DAYS = 7
-"""A host that sent something within these days before the report is missed when it is silent."""
+"""A host that sent something within this many days before the report is reported as missing if it is silent."""
 Row = dict[str, Any]
 Host = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a report is about. `as_of_ms` is what ages are measured against, on the collector's clock."""
+class ReportScope:
+    """What a report covers. `as_of_ms`: the time that ages are measured against, by the collector's clock."""
 
     day: date
     as_of_ms: int
@@ -30,7 +30,7 @@ class Asked:
 
     @property
     def window(self) -> list[date]:
-        """Dates on which a snapshot can lie that is still fresh, and a day more for skewed clocks; oldest first."""
+        """Dates that may contain a snapshot that is still fresh, and one more day for skewed clocks; oldest first."""
         return [self.day - timedelta(days=n) for n in reversed(range(self.max_age.days + 3))]
 
     @property
@@ -47,8 +47,9 @@ class Choice:
     """`hosts` and `clusters`: one row per known node and per cluster, with `counts`/`decided` and `why`.
 
     A host's row has the fields of its `files` entry, `day` (the date whose run has its rows), `age_seconds`,
-    `skew_seconds`, `counts`, `why`. A cluster's row has `day`, `source`, `at`, `received_at`, `age_seconds`, `decided`,
-    `why` of its assignments (null where it has none).
+    `skew_seconds`, `counts`, `why`, and the `cause` of an unknown one (never heard, silent, broken file,
+    contradiction). A cluster's row has `day`, `source`, `at`, `received_at`, `age_seconds`, `decided`, `why` of its
+    assignments (null if it has none).
     """
 
     hosts: list[Row]
@@ -71,7 +72,7 @@ class Choice:
         return {cluster: sorted(nodes) for cluster, nodes in found.items()}
 
     def rows(self) -> list[Row]:
-        """What it chose, for the `choice` table: one row per host that counts, one per cluster that is decided."""
+        """The choice as rows of the `choice` table: one row per host that counts, one per cluster that is decided."""
         chosen = [*self.counting, *(c | {"node_id": None} for c in self.decided)]
         return [
             {
@@ -85,7 +86,7 @@ class Choice:
         ]
 
     def is_within(self, made: Iterable[Row]) -> bool:
-        """Whether `made` (another choice's `rows`) has every host and exactly the assignments that this one has."""
+        """Whether `made` (another choice's `rows`) has every host of this one, and exactly the same assignments."""
         theirs = {(row["cluster_id"], row["node_id"]): row for row in made}
         ours = self.rows()
         images = {key for key in theirs if key[1] is None}
@@ -94,7 +95,7 @@ class Choice:
         )
 
 
-def choose(asked: Asked, files: Mapping[date, list[Row]], nodes: Mapping[date, list[Row]]) -> Choice:
+def choose(asked: ReportScope, files: Mapping[date, list[Row]], nodes: Mapping[date, list[Row]]) -> Choice:
     """Chooses from the `files` rows of every date of `asked.heard`, and the `nodes` of the assignments chosen."""
     entries = [entry | {"day": day} for day, rows in files.items() for entry in rows]
     clusters = _clusters(asked, entries)
@@ -113,10 +114,17 @@ def choose(asked: Asked, files: Mapping[date, list[Row]], nodes: Mapping[date, l
     return Choice([_host(asked, key, by_host.get(key, [])) for key in everyone], clusters)
 
 
-def _host(asked: Asked, key: Host, entries: list[Row]) -> Row:
+def _host(asked: ReportScope, key: Host, entries: list[Row]) -> Row:
     taken = newest_first(e for e in entries if e["status"] == "taken")
     problems = [e for e in entries if e["status"] in ("rejected", "waiting")]
-    row: Row = {"cluster_id": key[0], "node_id": key[1], "why": None, "age_seconds": None, "skew_seconds": None}
+    row: Row = {
+        "cluster_id": key[0],
+        "node_id": key[1],
+        "why": None,
+        "cause": None,
+        "age_seconds": None,
+        "skew_seconds": None,
+    }
     if taken:
         newest = taken[0]
         row = newest | row
@@ -125,22 +133,31 @@ def _host(asked: Asked, key: Host, entries: list[Row]) -> Row:
         whole = [e for e in entries if e["status"] in ("taken", "superseded")]
         fresh = [e for e in whole if asked.age_seconds(e) <= asked.max_age.total_seconds()]
         if row["age_seconds"] > asked.max_age.total_seconds():
-            row["why"] = f"its newest complete snapshot is {row['age_seconds'] / 3600:.1f} h old"
+            row["why"] = f"its newest complete snapshot is {_age(row)} old"
+            row["cause"] = "silent"
         elif (claims := claimants(newest_first(fresh))) is not None:
             row["why"] = claims
+            row["cause"] = "contradiction"
             problems = []
     else:
         hosts = [e["host"] for e in problems if e.get("host")]
         row |= dict.fromkeys(("host", "at", "received_at", "agent_version", "kafka_version", "snapshot_id", "day"))
         row["host"] = max(hosts, default=None)
         row["why"] = "it has sent no complete snapshot"
+        row["cause"] = "never heard"
     if row["why"] is not None and problems:
+        row["cause"] = "broken file"
         last = max(problems, key=lambda e: (e["received_at"] or 0, e["file"]))
         row["why"] += f" ({last['reason']}{': ' + last['detail'] if last['detail'] else ''})"
     return row | {"counts": row["why"] is None}
 
 
-def _clusters(asked: Asked, entries: list[Row]) -> list[Row]:
+def _age(row: Row) -> str:
+    hours = row["age_seconds"] / 3600
+    return f"{hours:.1f} h" if hours < 72 else f"{hours / 24:.1f} days"
+
+
+def _clusters(asked: ReportScope, entries: list[Row]) -> list[Row]:
     """Every cluster that sent anything, with its newest complete assignments and whether they can be used."""
     images: dict[str, list[Row]] = {e["cluster_id"]: [] for e in entries if e["cluster_id"] is not None}
     for entry in entries:
@@ -154,7 +171,7 @@ def _clusters(asked: Asked, entries: list[Row]) -> list[Row]:
             newest = newest_first(taken)[0]
             row = newest | {"cluster_id": cluster_id, "age_seconds": asked.age_seconds(newest), "why": None}
             if row["age_seconds"] > asked.max_age.total_seconds():
-                row["why"] = f"its newest complete assignments are {row['age_seconds'] / 3600:.1f} h old"
+                row["why"] = f"its newest complete assignments are {_age(row)} old"
             elif not row["partitions"]:
                 row["why"] = "its newest complete assignments are empty"
         found.append(row | {"decided": row["why"] is None})

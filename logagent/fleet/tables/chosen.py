@@ -1,4 +1,4 @@
-"""Rows of the store that a choice of snapshots and assignments stands for."""
+"""The rows of the store for a choice of snapshots and assignments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.choice import Choice
 from logagent.fleet.tables.frames import local_frame
-from logagent.fleet.tables.schema import STORE
+from logagent.fleet.tables.spark_schemas import STORE
 from logagent.fleet.tables.store import Commit, Store
 
 _HOSTS = "c string, n int"
@@ -20,7 +20,7 @@ _HOSTS = "c string, n int"
 def chosen_rows(store: Store, commits: Mapping[date, Commit], choice: Choice, table: str) -> DataFrame:
     """Rows of `dirs` or `others` of the hosts that count, of `assignments` of the clusters that are decided.
 
-    A date all of whose hosts count is read as it is: there is nothing to look up per row.
+    A date whose hosts all count is read as it is, without a lookup per row.
     """
     of_clusters = table == "assignments"
     wanted: dict[date, set[tuple[str, int | None]]] = defaultdict(set)

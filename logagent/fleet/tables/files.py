@@ -12,17 +12,20 @@ from uuid import uuid4
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
+from logagent.files.limits import STORE_FILE
+from logagent.files.safe_open import read_regular
+
 LOCAL = "file:"
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 
 
 def literal(path: str) -> str:
-    """`path` for Spark's readers, which take brackets, braces, stars and the like for patterns."""
+    """`path` for Spark's readers, which treat brackets, braces, stars and the like as patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 class Files:
-    """The part of a file system that is needed. Paths are URIs as `qualify` gives them."""
+    """The file system operations that we need. Paths are URIs as `qualify` gives them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
@@ -31,11 +34,16 @@ class Files:
     def _at(self, uri: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(uri)
         system = path.getFileSystem(self._conf)
-        # Without Hadoop's checksum file beside each local one, which lags behind what is rewritten.
+        # Without Hadoop's checksum file beside each local one, which becomes stale when the file is rewritten.
         return (system.getRawFileSystem() if str(system.getScheme()) == "file" else system), path
 
     def qualify(self, path: str) -> str:
-        """The URI of a path; one without scheme and without leading slash is taken from the working directory."""
+        """The URI of a path; a path without scheme and leading slash is relative to the working directory.
+
+        What agents call `s3://` is Hadoop's `s3a://`.
+        """
+        if path.startswith("s3://"):
+            path = "s3a" + path.removeprefix("s3")
         if "://" not in path and not path.startswith(("/", LOCAL)):
             path = str(Path(path).absolute())
         path_object = self._jvm.org.apache.hadoop.fs.Path(path)
@@ -44,7 +52,7 @@ class Files:
 
     @staticmethod
     def local(uri: str) -> Path | None:
-        """The path of a local file, None for one of another file system."""
+        """The path of a local file, None for one on another file system."""
         return Path(uri.removeprefix(LOCAL)) if uri.startswith(LOCAL) else None
 
     def exists(self, uri: str) -> bool:
@@ -54,13 +62,13 @@ class Files:
         return bool(system.exists(path))
 
     def names(self, uri: str) -> list[str]:
-        """Names of the entries of a directory, sorted; none for one that is not there. Raises OSError, Py4JError."""
+        """Names of the entries of a directory, sorted; empty if it does not exist. Raises OSError, Py4JError."""
         if (local := self.local(uri)) is not None:
             return sorted(os.listdir(local)) if local.is_dir() else []
         return sorted(name for name, *_ in self.statuses(uri))
 
     def statuses(self, uri: str) -> list[tuple[str, bool, int, int]]:
-        """`(name, is a directory, bytes, modification time in ms)` of the entries; none for one that is not there."""
+        """`(name, is a directory, bytes, modification time in ms)` of the entries; empty if it does not exist."""
         system, path = self._at(uri)
         if not system.exists(path):
             return []
@@ -70,7 +78,7 @@ class Files:
         ]
 
     def size(self, uri: str) -> int | None:
-        """Bytes of a file, None if it is not there."""
+        """Bytes of a file, None if it does not exist."""
         if (local := self.local(uri)) is not None:
             return local.stat().st_size if local.is_file() else None
         system, path = self._at(uri)
@@ -82,7 +90,7 @@ class Files:
         return int(system.getFileStatus(path).getModificationTime())
 
     def delete(self, uri: str) -> None:
-        """Removes a file or tree of ours; one that is not there is fine. A symlink goes as such."""
+        """Removes one of our files or trees, if it exists. A symlink itself is removed, not its target."""
         if (local := self.local(uri)) is not None and local.is_symlink():
             local.unlink()
             return
@@ -99,11 +107,12 @@ class Files:
         system.rename(self._at(source)[1], path)
 
     def create_new(self, uri: str, content: bytes) -> bool:
-        """Makes a whole file if nothing has its name; whether it did. It never overwrites: of two callers one wins.
+        """Creates a complete file if nothing has its name; returns whether it did. It never overwrites: of two callers
+        one wins.
 
         Local and mounted ones: a private file and `link()`. Object stores: the conditional create of Hadoop 3.5 (S3;
-        others refuse the option and then their own create-if-absent is used, which was not tried). HDFS: a private
-        file and a rename, which does not replace.
+        others refuse the option, and then their own create-if-absent is used, which is untested). HDFS: a private file
+        and a rename, which does not replace.
         """
         if (local := self.local(uri)) is not None:
             return _link_new(local, content)
@@ -135,14 +144,18 @@ class Files:
         return True
 
     def overwrite(self, uri: str, content: bytes) -> None:
-        """Writes a small file in place: it is there at every moment, if not whole."""
+        """Writes a small file in place: it exists at every moment, and a local one that stays as long is complete."""
         if (local := self.local(uri)) is not None:
-            local.write_bytes(content)
+            # A symlink or a FIFO of that name fails at once.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(local, flags, 0o666), "wb") as file:
+                file.write(content)
+                file.truncate()
             return
         self._write(*self._at(uri), content)
 
     def write(self, uri: str, content: bytes) -> None:
-        """Writes a file whole: below a temporary name first."""
+        """Writes a file atomically, under a temporary name first."""
         if (local := self.local(uri)) is not None:
             local.parent.mkdir(parents=True, exist_ok=True)
             part = local.with_name(local.name + ".tmp")
@@ -178,9 +191,9 @@ class Files:
         self.move(target + ".tmp", target)
 
     def read(self, uri: str) -> bytes:
-        """A file, whole. Raises FileNotFoundError for a local one, Py4JError for others."""
+        """The content of a file. Raises FileNotFoundError and UnreadableError for a local one, Py4JError for others."""
         if (local := self.local(uri)) is not None:
-            return local.read_bytes()
+            return read_regular(local, STORE_FILE)
         system, path = self._at(uri)
         stream = system.open(path)
         try:

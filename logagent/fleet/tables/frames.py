@@ -1,4 +1,4 @@
-"""Small frames from rows of the driver, and frames that are written down instead of being cached."""
+"""Small frames from rows of the driver, and frames that are written to disk instead of being cached."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from logagent.fleet.tables.files import Files, literal
 
 
 def local_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], ddl: str) -> DataFrame:
-    """Rows of the driver as a frame that Spark knows the size of and reads without a job.
+    """Rows of the driver as a frame whose size Spark knows and which it reads without a job.
 
-    `spark.createDataFrame` makes an RDD: a job for every use, and nothing known of it.
+    `spark.createDataFrame` makes an RDD: a job for every use, and no statistics.
     """
     jvm: Any = spark._jvm
-    # Lone surrogates (bytes of names that are not UTF-8) would be "?" in Java: they stay the text of their escape.
+    # Lone surrogates (bytes of names that are not UTF-8) would be "?" in Java: they stay as their escape.
     text = "\n".join(json.dumps(_text(row)) for row in rows)
     # One call for all rows: py4j takes a list element by element.
     lines = jvm.org.apache.hadoop.util.StringUtils.getStringCollection(text, "\n")
@@ -43,7 +43,7 @@ def _is_odd(text: str) -> bool:
 
 
 class Scratch:
-    """Frames that are written down instead of being cached, below a directory that goes when the work is done.
+    """Frames that are written to disk instead of being cached, below a directory that is removed when the work is done.
 
     A cached frame drags its whole plan through everything made from it, and is lost with its executor; one read back
     from Parquet has a plan of one line and known sizes.
@@ -58,7 +58,7 @@ class Scratch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The error that brought us here says more than one about cleaning up after it.
+        # The original error matters more than one from cleaning up.
         with suppress(OSError, Py4JError, PySparkException):
             self._files.delete(self._uri)
 
@@ -68,7 +68,7 @@ class Scratch:
         return self._spark.read.schema(frame.schema).parquet(literal(f"{self._uri}/{name}"))
 
     def count(self, name: str) -> int:
-        """Rows of what was kept under `name`, from the footers."""
+        """The number of rows kept under `name`, from the footers."""
         folder = f"{self._uri}/{name}"
         found = [part for part in self._files.names(folder) if part.endswith(".parquet") and part[0] not in "._"]
         return sum(self._files.parquet_rows(f"{folder}/{part}") for part in found)

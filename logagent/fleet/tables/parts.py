@@ -1,7 +1,7 @@
 """`parts`: every partition with its copies and its replicas side by side, for a choice of snapshots and assignments.
 
-It is a cache, made at ingest: a report whose choice differs only by hosts left out takes those out of the arrays
-(`seen`), any other one computes it anew by the same code. Nothing is hashed: nodes are compared with nodes.
+It is a cache, created at ingest: a report whose choice only leaves hosts out removes those from the arrays (`seen`);
+any other report computes it again with the same code. Nothing is hashed: nodes are compared with nodes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ KEY = ["cluster_id", "topic", "topic_id", "partition"]
 TOPIC = ["cluster_id", "topic", "topic_id"]
 
 
-def parts(dirs: DataFrame, assignments: DataFrame) -> DataFrame:
-    """The `parts` of directories (of hosts that count) and assignments (of clusters that have usable ones)."""
+def parts(dirs: DataFrame, assignments: DataFrame, number: int | None = None) -> DataFrame:
+    """The `parts` of directories (of hosts that count) and assignments (of clusters that have usable ones).
+
+    `number`: spread over so many partitions by topic before they are grouped, as they are to be written.
+    """
     on_disk = dirs.where((fn.col("kind") == "current") & fn.col("topic").isNotNull()).select(
         *KEY,
         fn.struct("node_id", "bytes", "allocated").alias("copy"),
@@ -30,8 +33,10 @@ def parts(dirs: DataFrame, assignments: DataFrame) -> DataFrame:
         none.cast("bigint").alias("bytes"),
         none.cast("bigint").alias("allocated"),
     )
-    grouped = on_disk.union(assigned).groupBy(*KEY)
-    rows = grouped.agg(
+    both = on_disk.union(assigned)
+    if number is not None:
+        both = both.repartition(number, "cluster_id", "topic")
+    rows = both.groupBy(*KEY).agg(
         fn.sort_array(fn.collect_list("copy")).alias("copies"),
         fn.first("replicas", ignorenulls=True).alias("replicas"),
         fn.coalesce(fn.try_sum("bytes"), fn.lit(0)).alias("bytes"),
@@ -46,7 +51,7 @@ def parts(dirs: DataFrame, assignments: DataFrame) -> DataFrame:
 def seen(frame: DataFrame, left_out: DataFrame | None) -> DataFrame:
     """`parts` without the nodes of `left_out` (`cluster_id, silent`: sorted node ids), with `same` and `twice`.
 
-    `same`: the nodes that have it are its replicas; `twice`: a node has it in two log dirs.
+    `same`: exactly its replicas have it; `twice`: a node has it in two log dirs.
     """
     if left_out is not None:
         known = frame.join(fn.broadcast(left_out), "cluster_id", how="left")

@@ -1,11 +1,11 @@
 """The fleet store: landing, runs, and the commits that say which run counts for a date.
 
-`landing/` is written by the agents. A run writes its tables below `runs/<run>/` and nobody reads them until
-`commits/<date>/<n>.json` names them, one by one, with their bytes and rows. That file is created if it is absent and
-never overwritten; of a date the highest one that parses whole counts. So readers list nothing, an ingest that is killed
-leaves the last whole run in force, and a report is of one run from its first to its last byte.
+`landing/` is written by the agents. A run writes its tables below `runs/<run>/`, and they are not read until
+`commits/<date>/<n>.json` names them, one by one, with their bytes and rows. That file is created only if absent and
+never overwritten; the highest valid one of a date counts. So readers list nothing, a killed ingest leaves the last
+complete run in force, and a report uses a single run from its first to its last byte.
 
-Large tables are Parquet. What is bounded by hosts and log dirs is JSON lines (`SMALL`): the driver reads them without
+Large tables are Parquet. Tables bounded by hosts and log dirs are JSON lines (`SMALL`), which the driver reads without
 a Spark job.
 """
 
@@ -26,9 +26,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from logagent.errors import LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.files.foreign_json import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame
-from logagent.fleet.tables.schema import STORE, shaped
+from logagent.fleet.tables.spark_schemas import STORE, shaped
 from logagent.store.names import as_date
 
 COMMIT_SCHEMA = "logagent.commit/1"
@@ -39,7 +40,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Commit:
-    """Which run counts for a date. `tables`: per table its files, each `{file, bytes, rows}`."""
+    """Which run counts for a date. `tables`: the files of each table, each `{file, bytes, rows}`."""
 
     day: date
     number: int
@@ -65,9 +66,9 @@ class Commit:
 
 
 def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
-    """A commit file that is whole and of that date, None for anything else."""
+    """The commit, if the file is complete and of that date, else None."""
     try:
-        read = json.loads(content)
+        read = parse_json(content)
         if not str(read["schema"]).startswith("logagent.commit/") or read["date"] != day.isoformat():
             return None
         tables = {str(name): [dict(each) for each in files] for name, files in read["tables"].items()}
@@ -76,7 +77,9 @@ def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
         for each in (one for files in tables.values() for one in files):
             if "/" in each["file"] or int(each["bytes"]) < 0 or int(each["rows"]) < 0:
                 return None
-        return Commit(day, number, read["run"], str(read["at"]), tables, bool(read["trimmed"]), list(read["late"]))
+        if datetime.fromisoformat(read["at"]).tzinfo is None:
+            return None
+        return Commit(day, number, read["run"], read["at"], tables, bool(read["trimmed"]), list(read["late"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -125,13 +128,13 @@ class Store:
         return found
 
     def refresh(self) -> None:
-        """Looks at the commits anew."""
+        """Lists the commits again."""
         self.__dict__.pop("_commits", None)
 
     def commit_of(self, day: date, number: int | None = None) -> Commit | None:
-        """The commit of a date that counts (or its `number`-th), None if it was not ingested."""
+        """The commit that counts for a date (or commit `number`), None if the date was not ingested."""
         for each in self._commits.get(day, []) if number is None else [number]:
-            with suppress(OSError, Py4JError):
+            with suppress(OSError, Py4JError, UnreadableError):
                 content = self.files.read(f"{self.uri}/commits/{day}/{each}.json")
                 commit = parsed_commit(content, day, each)
                 if commit is not None:
@@ -139,7 +142,8 @@ class Store:
         return None
 
     def add_commit(self, commit: Commit) -> None:
-        """Makes a run count, above `commit.number`. Raises `LogAgentError` if somebody else was first."""
+        """Makes a run count, with a number above `commit.number`. Raises `LogAgentError` if another ingest was
+        first."""
         uri = f"{self.uri}/commits/{commit.day}/{commit.number}.json"
         if not self.files.create_new(uri, json.dumps(commit.document()).encode() + b"\n"):
             raise LogAgentError(
@@ -153,7 +157,7 @@ class Store:
     # Tables
 
     def read(self, name: str, commits: Iterable[Commit]) -> DataFrame:
-        """Rows of a Parquet table. Raises `UnreadableError` for a file that is not what the commit says."""
+        """Rows of a Parquet table. Raises `UnreadableError` for a file that differs from its commit."""
         paths = []
         for commit in commits:
             for each in commit.tables[name]:
@@ -171,10 +175,12 @@ class Store:
         (each,) = commit.tables[name]
         try:
             packed = self.files.read(f"{self.uri}/runs/{commit.run}/{name}/{each['file']}")
-            rows = [json.loads(line) for line in gzip.decompress(packed).splitlines()] if packed else []
+            whole = len(packed) == each["bytes"]
+            lines = gzip.decompress(packed).splitlines() if whole and packed else []
+            rows: list[Row] = parse_json(b"[" + b",".join(lines) + b"]")
         except (OSError, EOFError, ValueError, Py4JError) as error:
             raise _damaged(commit.day, f"{name} of run {commit.run} cannot be read") from error
-        if len(packed) != each["bytes"] or len(rows) != each["rows"]:
+        if not whole or len(rows) != each["rows"]:
             raise _damaged(commit.day, f"{name} of run {commit.run} has {len(rows)} of {each['rows']} rows")
         return rows
 
@@ -199,7 +205,8 @@ class Run:
         return f"{self.store.uri}/runs/{self.name}"
 
     def write(self, table: str, frame: DataFrame) -> DataFrame:
-        """Writes a Parquet table (again, if it was written before); what was written, to go on from."""
+        """Writes a Parquet table (replacing it if it was written before); returns what was written, to continue
+        from."""
         folder = f"{self.uri}/{table}"
         shaped(frame, STORE[table]).write.mode("overwrite").parquet(folder)
         names = [n for n in self.store.files.names(folder) if n.endswith(".parquet") and not n.startswith((".", "_"))]

@@ -1,8 +1,8 @@
-"""Which Kafka brokers this host has: those that run, those that a systemd unit starts, and configurations in the
+"""Finds the Kafka brokers of this host: running ones, those that a systemd unit starts, and configurations in the
 places where distributions, Confluent's packages and people who unpack an archive keep them.
 
-Nothing is guessed. What only says where a broker could be (a sample that came with Kafka, a controller's file) is
-told apart from a broker; of two brokers none is chosen.
+Nothing is guessed. Files that only look like a broker's (a sample shipped with Kafka, a controller's file) are not
+counted as brokers, and with two brokers neither is chosen.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from logagent.broker.files.server_properties import read_server_properties
 from logagent.broker.process.launch import Launch, launch_of_java
 from logagent.broker.process.version import version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
-from logagent.host.brokers.believed import Believed
-from logagent.host.brokers.units import BrokerUnit, broker_units, under
+from logagent.host.brokers.genuine_brokers import GenuineBrokers, users_of
+from logagent.host.brokers.named_config import NamedConfig, TimeLimits, named_config
+from logagent.host.brokers.systemd_units import BrokerUnit, broker_units, under
 from logagent.host.brokers.usual_places import UNPACKED_SERVER_PROPERTIES, USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.linux.proc import effective_user
 
 Version = tuple[int, int, int]
+_SILENT = "its configuration does not answer, or its user names too many paths to check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFound:
+class BrokerConfigLook:
     """One configuration of a broker, and how it was found.
 
     pid, user: the running process that was started with it. unit: the service that starts it. launch: the command line
-    of the process, else of the unit. sample: it is as it came with Kafka, and nothing was ever stored under it.
-    controller: a node without the role of a broker. strong: a process or an enabled unit uses it. shipped: it is as it
-    came with Kafka, whoever uses it. log_dirs: those that it names, where it can be read. ignored: why the process is
-    not taken for a broker.
+    of the process, else of the unit. sample: the file is as shipped with Kafka, and its log dirs were never used.
+    controller: a node without the broker role. strong: a process or an enabled unit uses it. shipped: the file is as
+    shipped with Kafka, whether or not anything uses it. log_dirs: the ones it names, if it can be read. ignored: why
+    the process is not taken for a broker. named: what was read in time of the configuration that the process names;
+    nothing else of it was touched.
     """
 
     config: str
@@ -46,6 +49,7 @@ class BrokerFound:
     shipped: bool = False
     log_dirs: tuple[str, ...] = ()
     ignored: str | None = None
+    named: NamedConfig | None = None
 
     @property
     def strong(self) -> bool:
@@ -64,44 +68,43 @@ class BrokerFound:
         return ", ".join(words)
 
 
-def find_brokers(root: str = "/") -> list[BrokerFound]:
-    """Every configuration of a broker on the host with this root directory, those in use first. Raises nothing."""
-    found: list[BrokerFound] = []
-    for running in running_brokers(root):
-        _add(found, running)
+def find_brokers(root: str = "/") -> list[BrokerConfigLook]:
+    """Every broker configuration on the host whose root directory is `root`, those in use first. Raises nothing."""
     units = broker_units(root)
+    time_limits = TimeLimits({0, os.geteuid(), *users_of(units)})
+    on_host: list[BrokerConfigLook] = []
     for unit in units:
         config = under(root, unit.launch.config)
         if os.path.isabs(unit.launch.config) and os.path.exists(config):
-            _add(found, BrokerFound(config=config, unit=unit, launch=unit.launch))
+            _add(on_host, _judged(BrokerConfigLook(config=config, unit=unit, launch=unit.launch), root))
     for path in _files(root, USUAL_SERVER_PROPERTIES):
-        _add(found, BrokerFound(config=path, usual=True))
-    found = _believed([_judged(broker, root) for broker in found], units)
+        _add(on_host, _judged(BrokerConfigLook(config=path, usual=True), root))
+    found = _with_processes(on_host, running_brokers(root, time_limits), units, time_limits)
     if not brokers_of(found):
         for path in _files(root, UNPACKED_SERVER_PROPERTIES):
-            _add(found, _judged(BrokerFound(config=path, usual=True), root))
+            _add(found, _judged(BrokerConfigLook(config=path, usual=True), root))
     return found
 
 
-def brokers_of(found: Iterable[BrokerFound]) -> list[BrokerFound]:
-    """Those of `found` that a broker uses, or may use: no controllers, and samples only where there is nothing else.
+def brokers_of(found: Iterable[BrokerConfigLook]) -> list[BrokerConfigLook]:
+    """Those of `found` that a broker uses or may use: no controllers, and samples only if there is nothing else.
 
-    What only a process says that is not believed is left out.
+    A configuration named only by a process that is not believed is left out.
     """
     brokers = [b for b in found if not b.controller and b.ignored is None]
     return [b for b in brokers if not b.sample] or brokers
 
 
-def only_broker(found: Iterable[BrokerFound]) -> BrokerFound | None:
-    """The broker, if `found` has exactly one, by whatever paths."""
+def only_broker(found: Iterable[BrokerConfigLook]) -> BrokerConfigLook | None:
+    """The broker, if `found` contains exactly one, even under several paths."""
     brokers = {os.path.realpath(b.config): b for b in reversed(brokers_of(found))}
     return next(iter(brokers.values())) if len(brokers) == 1 else None
 
 
 def find_server_properties(configured: str | None, root: str = "/") -> str:
-    """The broker's `server.properties`: the configured one, else that of the only broker this host has.
+    """The broker's `server.properties`: the configured one, else that of the only broker on this host.
 
-    Raises ConfigError where none or more than one is found: guessing between two brokers is not ours to do.
+    Raises ConfigError if none or more than one is found: we do not guess between two brokers.
     """
     if configured is not None:
         return configured
@@ -114,7 +117,7 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
         raise ConfigError(
             f"several broker configurations were found: {', '.join(b.config for b in brokers)}",
             problems=tuple(f"{b.config}: one of several ({b.how})" for b in brokers),
-            hint="say which one with --kafka-config or kafka.config; logagent@NAME with /etc/logagent/NAME.toml serves"
+            hint="name one with --kafka-config or kafka.config; logagent@NAME with /etc/logagent/NAME.toml serves"
             " one broker of several",
         )
     ignored = tuple(f"{b.config}: {b.how}" for b in found if b.ignored is not None)
@@ -125,11 +128,11 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
     )
 
 
-def running_brokers(root: str = "/") -> Iterator[BrokerFound]:
-    """The brokers among the processes that can be seen, by the configuration on their command lines.
+def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfigLook]:
+    """The brokers among the visible processes, by the configuration on their command lines.
 
-    One whose configuration is not there by that path (it runs in a container, or its working directory cannot be read)
-    is left out: nothing could be read of it.
+    A process whose configuration is not found at that path (it runs in a container, or its working directory cannot be
+    read) is left out.
     """
     proc = under(root, "/proc")
     for name in _numbers(proc):
@@ -143,14 +146,23 @@ def running_brokers(root: str = "/") -> Iterator[BrokerFound]:
         except (OSError, StopIteration, ValueError):
             continue
         launch = launch_of_java(words)
-        config = _config_of_process(launch, f"{proc}/{name}", root) if launch is not None else None
-        if config is not None:
-            yield BrokerFound(config=config, pid=int(name), user=user, launch=launch)
+        named = named_config(launch, int(name), user, root, time_limits) if launch is not None else None
+        if named is not None:
+            yield BrokerConfigLook(
+                config=named.path,
+                pid=int(name),
+                user=user,
+                launch=launch,
+                controller=named.controller,
+                shipped=named.shipped,
+                log_dirs=named.log_dirs,
+                named=named,
+            )
 
 
 def version_installed(config: str | None, root: str = "/") -> Version | None:
-    """The version of Kafka that belongs to this configuration while its broker is stopped: of the installation that it
-    lies in, else of the one whose start script a unit calls with it. None also where units disagree.
+    """The version of Kafka for this configuration while its broker is stopped: that of the installation that contains
+    the file, else of the one whose start script a unit calls with it. None also if units disagree.
     """
     version = version_beside(config)
     if version is not None or config is None:
@@ -158,24 +170,22 @@ def version_installed(config: str | None, root: str = "/") -> Version | None:
     scripts = {
         under(root, unit.launch.script)
         for unit in broker_units(root)
-        if unit.launch.script is not None and _same_file(under(root, unit.launch.config), config)
+        if unit.launch.script is not None and same_file(under(root, unit.launch.config), config)
     }
     versions = {version_of_script(script) for script in scripts}
     return versions.pop() if len(versions) == 1 else None
 
 
-def _add(found: list[BrokerFound], new: BrokerFound) -> None:
-    """Put `new` in, or what it adds to the same file found before. Two processes of one file are two brokers."""
+def _add(found: list[BrokerConfigLook], new: BrokerConfigLook) -> None:
+    """Add `new`, or merge what it adds into the entry already found for the same file."""
     for n, known in enumerate(found):
-        if _same_file(known.config, new.config) and not (known.pid is not None and new.pid is not None):
-            found[n] = replace(
-                known, unit=known.unit or new.unit, launch=known.launch or new.launch, usual=known.usual or new.usual
-            )
+        if known.ignored is None and _same_file(known, new):
+            found[n] = replace(known, usual=known.usual or new.usual)
             return
     found.append(new)
 
 
-def _judged(broker: BrokerFound, root: str) -> BrokerFound:
+def _judged(broker: BrokerConfigLook, root: str) -> BrokerConfigLook:
     try:
         server = read_server_properties(broker.config)
     except LogAgentError:
@@ -183,53 +193,37 @@ def _judged(broker: BrokerFound, root: str) -> BrokerFound:
     controller = server.process_roles == ["controller"]
     shipped = is_sample(server, root)
     override = broker.launch.overrides.get("log.dirs", "") if broker.launch is not None else ""
-    named = tuple(under(root, d) for d in override.split(",") or () if d) or tuple(
-        under(root, d) for d in server.log_dirs
-    )
-    return replace(broker, log_dirs=named, controller=controller, shipped=shipped, sample=not broker.strong and shipped)
+    dirs = tuple(under(root, d) for d in override.split(",") if d) or tuple(under(root, d) for d in server.log_dirs)
+    return replace(broker, log_dirs=dirs, controller=controller, shipped=shipped, sample=not broker.strong and shipped)
 
 
-def _believed(found: list[BrokerFound], units: list[BrokerUnit]) -> list[BrokerFound]:
-    """The same, with the processes marked that any local user could have made up."""
-    known = [b.log_dirs for b in found if (b.unit is not None or b.usual) and not b.sample and not b.controller]
-    judge = Believed(units, known)
-    told: list[BrokerFound] = []
-    for b in found:
-        on_host = b.unit is not None or b.usual
-        why = judge.why_not(b.user, b.log_dirs, by_unit=on_host) if b.pid is not None and b.user is not None else None
-        if why is None:
+def _with_processes(
+    on_host: list[BrokerConfigLook],
+    running: Iterable[BrokerConfigLook],
+    units: list[BrokerUnit],
+    time_limits: TimeLimits,
+) -> list[BrokerConfigLook]:
+    """`on_host`, with the processes that run with those configurations or with a file of their own. Processes that any
+    local user could have made up are marked, and nothing they say is merged into the other entries.
+
+    A configuration that a unit starts, or that is in a usual place, keeps that path: the path that a process names may
+    lead through another user's symlink, which can point elsewhere a moment later.
+    """
+    known = [b.log_dirs for b in on_host if not b.sample and not b.controller]
+    judge = GenuineBrokers(units, known, time_limits)
+    left, told, ignored = list(on_host), list[BrokerConfigLook](), list[BrokerConfigLook]()
+    for b in running:
+        assert b.named is not None and b.user is not None
+        same = next((host for host in on_host if _same_file(host, b)), None)
+        why = judge.why_ignored(b.user, b.log_dirs, by_unit=same is not None) if b.named.answers else _SILENT
+        if why is not None:
+            ignored.append(replace(b, ignored=why))
+        elif same in left:
+            left.remove(same)
+            told.append(replace(b, config=same.config, unit=same.unit, usual=same.usual))
+        else:  # two processes with one file are two brokers
             told.append(b)
-            continue
-        if on_host:  # what else is known of the same file stays
-            launch = b.unit.launch if b.unit is not None else None
-            alone = replace(b, pid=None, user=None, launch=launch)
-            told.append(replace(alone, sample=b.shipped and not alone.strong))
-        told.append(replace(b, unit=None, usual=False, ignored=why))
-    return told
-
-
-def _config_of_process(launch: Launch, process: str, root: str) -> str | None:
-    config = launch.config
-    if not os.path.isabs(config):
-        try:
-            config = os.path.join(os.readlink(f"{process}/cwd"), config)
-        except OSError:
-            return None
-    here = under(root, config)
-    if ".." in config.split("/"):
-        here = os.path.realpath(here)
-    try:
-        seen = os.stat(here)
-    except PermissionError:
-        return here
-    except OSError:
-        return None
-    try:
-        # A process in a container has other files under the same paths.
-        theirs = os.stat(f"{process}/root{config}")
-    except OSError:
-        return here
-    return here if os.path.samestat(seen, theirs) else None
+    return told + left + ignored
 
 
 def _files(root: str, patterns: Iterable[str]) -> Iterator[str]:
@@ -238,11 +232,26 @@ def _files(root: str, patterns: Iterable[str]) -> Iterator[str]:
         yield from (p for p in (sorted(glob.glob(path)) if "*" in pattern else [path]) if os.path.isfile(p))
 
 
-def _same_file(one: str, other: str) -> bool:
+def _same_file(one: BrokerConfigLook, other: BrokerConfigLook) -> bool:
+    files = [_identity(b) for b in (one, other)]
+    return files[0] == files[1] if None not in files else one.config == other.config
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths are the same file. Only for paths that are safe to look at."""
+    return one == other or (_file(one) is not None and _file(one) == _file(other))
+
+
+def _identity(broker: BrokerConfigLook) -> tuple[int, int] | None:
+    return broker.named.file if broker.named is not None else _file(broker.config)
+
+
+def _file(path: str) -> tuple[int, int] | None:
     try:
-        return os.path.samefile(one, other)
+        found = os.stat(path)
     except OSError:
-        return one == other
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _numbers(proc: str) -> list[str]:

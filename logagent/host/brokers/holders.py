@@ -14,11 +14,11 @@ __all__ = ["OpenFiles", "holder_of", "process_start_ticks", "process_start_time_
 
 
 def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
-    """Who holds the log dir: `.lock` is looked at now, the rest comes from `open_files`.
+    """Who holds the log dir: `.lock` is read now, the rest comes from `open_files`.
 
-    A process with the lock is answered as STARTING: that it serves must be seen elsewhere. HIDDEN: nobody has the lock,
-    but a process has `.lock` (perhaps an unlinked one) or files below the log dir open. UNREADABLE: `.lock` cannot be
-    read, or a process that may well be a broker of this log dir cannot.
+    A process with the lock is reported as STARTING: whether it serves is found out elsewhere. HIDDEN: no process has
+    the lock, but one has `.lock` (perhaps an unlinked one) or files below the log dir open. UNREADABLE: `.lock` cannot
+    be read, or the files of a process that may be this log dir's broker cannot.
     """
     seen = look(dir_fd)
     if not seen.readable:
@@ -27,11 +27,14 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
     if seen.held:
         pid = seen.pid
         if pid is None:
-            # A lock from another PID namespace has no number; a single process with the file open is the one.
+            # A lock from another PID namespace shows no PID; if only one process has the file open, it is that one.
             candidates = open_files.lock_pids.get(log_dir, frozenset())
             pid = next(iter(candidates)) if len(candidates) == 1 else None
         detail = None if open_files.could_read(pid) else "its open files cannot be read"
         return Holder(HolderState.STARTING, pid, _start_time_or_none(pid), detail)
+    shared = None
+    if seen.shared:
+        shared = f"process {seen.pid}" if seen.pid is not None else "a process that cannot be identified from here"
     occupants = open_files.occupants(log_dir)
     if occupants:
         pid = min(occupants)
@@ -39,19 +42,19 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
         others = f" (and {len(occupants) - 1} more)" if len(occupants) > 1 else ""
         detail = f"process {pid}{others} has {what} open, without the lock"
         lock_open_by = tuple(sorted(open_files.lock_pids.get(log_dir, frozenset())))
-        return Holder(HolderState.HIDDEN, pid, _start_time_or_none(pid), detail, lock_open_by)
+        return Holder(HolderState.HIDDEN, pid, _start_time_or_none(pid), detail, lock_open_by, shared)
     doubtful = open_files.doubtful.get(log_dir, frozenset())
     if doubtful:
         pid = min(doubtful)
         return Holder(
             HolderState.UNREADABLE, pid, _start_time_or_none(pid), f"open files of process {pid} cannot be read"
         )
-    return Holder(HolderState.FREE)
+    return Holder(HolderState.FREE, shared_lock=shared)
 
 
 def open_lock_files(pid: int) -> frozenset[str] | None:
-    """The `.lock` files that a process has open, by their paths as it sees them, unlinked ones too; None if it cannot
-    be read. Asks no disk."""
+    """The `.lock` files that a process has open, including unlinked ones, by their paths as it sees them; None if it
+    cannot be read. Touches no disk."""
     directory = f"/proc/{pid}/fd"
     found: set[str] = set()
     try:
@@ -66,7 +69,7 @@ def open_lock_files(pid: int) -> frozenset[str] | None:
 
 
 def shares_our_mounts(pid: int) -> bool:
-    """Whether paths mean the same to a process as to us (False where that cannot be told)."""
+    """Whether paths mean the same to a process as to us (False if unknown)."""
     try:
         return mount_namespace(pid) == mount_namespace("self")
     except OSError:

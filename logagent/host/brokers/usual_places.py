@@ -6,7 +6,7 @@ import os
 
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.server_properties import ServerProperties
-from logagent.host.brokers.units import under
+from logagent.host.brokers.systemd_units import under
 
 # Apache's archive, Confluent's packages, Bigtop, Bitnami, BSD and the distributions that package Kafka.
 USUAL_SERVER_PROPERTIES = (
@@ -25,7 +25,7 @@ USUAL_SERVER_PROPERTIES = (
     "/usr/local/kafka/config/kraft/server.properties",
     "/usr/share/kafka/config/server.properties",
 )
-# Looked at only where nothing else is found: the releases before an upgrade stay there, with their configuration.
+# Looked at only if nothing else is found: releases from before an upgrade stay there with their configuration.
 UNPACKED_SERVER_PROPERTIES = (
     "/opt/kafka[_-]*/config/server.properties",
     "/opt/kafka[_-]*/config/kraft/server.properties",
@@ -33,7 +33,7 @@ UNPACKED_SERVER_PROPERTIES = (
     "/opt/confluent-*/etc/kafka/server.properties",
     "/opt/confluent-*/etc/kafka/kraft/server.properties",
 )
-# What `log.dirs` is in the files that come with Kafka and with Confluent's packages.
+# `log.dirs` in the files shipped with Kafka and with Confluent's packages.
 _SHIPPED_LOG_DIRS = frozenset(
     {
         "/tmp/kafka-logs",
@@ -46,8 +46,8 @@ _SHIPPED_LOG_DIRS = frozenset(
 
 
 def is_sample(server: ServerProperties, root: str = "/") -> bool:
-    """Whether a configuration is as it came with Kafka, and nothing was ever stored under it."""
+    """Whether a configuration is as shipped with Kafka and its log dirs were never used."""
     log_dirs = [d.rstrip("/") for d in server.log_dirs]
-    # Nothing else is looked at on a disk: it may hang.
+    # Nothing else on a disk is touched, because it may hang.
     shipped = all(d in _SHIPPED_LOG_DIRS for d in log_dirs)
     return shipped and not any(os.path.lexists(f"{under(root, d)}/{META_PROPERTIES}") for d in log_dirs)

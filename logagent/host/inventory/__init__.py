@@ -1,1 +1,1 @@
-"""What is in the log dirs: the scan, the inventory that remembers, and inotify."""
+"""What is in the log dirs: the scan, its inventory, and inotify."""

@@ -1,4 +1,4 @@
-"""What lies in directories below a partition directory: Kafka makes none, so this only has to be safe and bounded."""
+"""Disk usage of directories below a partition directory. Kafka makes none, so this only has to be safe and bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logagent.host.log_dir.log_dir import OPEN_CHILD
 
 @dataclass(slots=True)
 class Usage:
-    """files: entries that are no directories. bytes: sizes of regular files. allocated: blocks of everything."""
+    """files: entries that are not directories. bytes: sizes of regular files. allocated: blocks of everything."""
 
     files: int = 0
     bytes: int = 0
@@ -22,9 +22,9 @@ class Usage:
 def nested_usage(parent_fd: int, name: str, device: int) -> Usage:
     """Add up the directory `name` and all below it on `device`.
 
-    Without recursion, with one descriptor however deep it is, and without following symlinks. What vanishes meanwhile
-    is left out, what becomes something else is too. Raises `OSError` for what cannot be read, EAGAIN if directories
-    are moved about while it works.
+    Uses no recursion, one descriptor whatever the depth, and follows no symlinks. Entries that vanish or change type
+    during the walk are left out. Raises `OSError` for what cannot be read, EAGAIN if directories are moved during the
+    walk.
     """
     usage = Usage()
     entered = _open(parent_fd, name, device)
@@ -49,7 +49,7 @@ def nested_usage(parent_fd: int, name: str, device: int) -> Usage:
                 fd = up
                 found = os.fstat(fd)
                 if (found.st_dev, found.st_ino) != levels[-1][0]:
-                    raise OSError(errno.EAGAIN, "directories were moved while they were read", name)
+                    raise OSError(errno.EAGAIN, "directories were moved while being read", name)
         return usage
     finally:
         os.close(fd)
@@ -70,7 +70,7 @@ def _open(parent_fd: int, name: str, device: int) -> tuple[int, tuple[int, int]]
 
 
 def _count(fd: int, usage: Usage) -> list[str]:
-    """Add the entries of the open directory to `usage`; the names of its subdirectories."""
+    """Add the entries of the open directory to `usage`; returns the names of its subdirectories."""
     subdirs: list[str] = []
     usage.allocated += os.fstat(fd).st_blocks * 512
     for name in os.listdir(fd):

@@ -16,21 +16,22 @@ from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OpenLogDir
 from logagent.model.records import PartitionDir
 
 PARTITION_METADATA = "partition.metadata"
-# Besides its .log, what Kafka changes of the newest segment without changing the directory's mtime.
+# Besides the .log, the files of the newest segment that Kafka changes without changing the directory's mtime.
 TAIL_INDEXES = ((1, ".index"), (2, ".timeindex"), (4, ".txnindex"))
 _TAIL_SUFFIXES = {".log": 0, **{suffix: bit for bit, suffix in TAIL_INDEXES}}
-# An mtime younger than this when it was read may be that of a later change too.
+# If an mtime is younger than this when read, a later change may leave it the same.
 SETTLED_NS = 1_000_000_000
 
 _MOST_NUMBERS = 20_000
 
 
 class Known(PartitionDir):
-    """A directory with what the next scan needs to know about it: one object, for there are 100,000 of them.
+    """A directory together with what the next scan needs to know about it, in one object because there are 100,000 of
+    them.
 
-    settled: an unchanged mtime will mean that no file came or went. log_*: the newest segment's `.log` as it was last
-    counted; index_*: its other files that Kafka changes in place, together; index_files has the bits of `TAIL_INDEXES`
-    for those that exist.
+    settled: an unchanged mtime will mean that no file was added or removed. log_*: the newest segment's `.log` as it
+    was last counted; index_*: the sum of its other files that Kafka changes in place; index_files has the bits of
+    `TAIL_INDEXES` for those that exist.
     """
 
     __slots__ = ("index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "settled")
@@ -58,8 +59,8 @@ class PartitionReader:
         return None if text is None else self._shared.setdefault(text, text)
 
     def _share_numbers(self, known: Known) -> None:
-        """One object for sizes that many directories have (preallocated indexes, few blocks); beyond some thousands
-        they are each one's own."""
+        """Share one object for sizes that many directories have (preallocated indexes, few blocks); beyond some
+        thousands of distinct sizes each directory keeps its own."""
         if len(self._numbers) < _MOST_NUMBERS:
             same = self._numbers.setdefault
             known.allocated = same(known.allocated, known.allocated)
@@ -68,7 +69,7 @@ class PartitionReader:
             known.index_blocks = same(known.index_blocks, known.index_blocks)
 
     def read(self, fd: int, known: Known, own_blocks: int) -> None:
-        """Fill `known` from the open directory `fd`, which has `own_blocks` blocks itself.
+        """Fill `known` from the open directory `fd`, which itself occupies `own_blocks` blocks.
 
         Raises `OSError` for the errors of a failing disk only; others end up in `known.error`.
         """
@@ -84,7 +85,7 @@ class PartitionReader:
     def _count(self, fd: int, known: Known, blocks: int) -> None:
         names = os.listdir(fd)
         logs = _segments(names)
-        # The newest segment's files begin with this; no name begins with nothing.
+        # The newest segment's files begin with this; empty until one is found.
         newest = ""
         if logs:
             newest = max(logs)[:20]
@@ -93,8 +94,9 @@ class PartitionReader:
             known.first_offset = int(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
         files = len(names)
         total = 0
+        plain = True
         lstat, regular = os.lstat, stat.S_IFREG
-        # As lean as it can be: this loop is where a full scan spends its time.
+        # Kept lean: a full scan spends its time in this loop.
         for name in names:
             try:
                 found = lstat(name, dir_fd=fd)
@@ -102,6 +104,8 @@ class PartitionReader:
                 known.settled = False
                 files -= 1
                 continue
+            if found.st_nlink != 1:
+                plain = False
             if found.st_mode & 0o170000 != regular:
                 inner = self._odd(fd, name, found, known)
                 files += inner.files - 1
@@ -114,6 +118,8 @@ class PartitionReader:
                 _note_tail(known, name[20:], found)
             elif name == PARTITION_METADATA:
                 self._read_topic_id(fd, known)
+        # What is not a regular file has taken `settled` away.
+        known.plain = plain and known.settled
         known.files = files
         known.bytes = total
         known.allocated = blocks * 512
@@ -123,7 +129,7 @@ class PartitionReader:
 
     @staticmethod
     def _odd(fd: int, name: str, found: os.stat_result, known: Known) -> Usage:
-        """What is not a regular file: a directory with all that is in it, or a symlink, socket, FIFO or device."""
+        """Anything but a regular file: a directory with everything in it, or a symlink, socket, FIFO or device."""
         # Kafka makes none of these, and changes further down do not show in this directory's mtime.
         known.settled = False
         if not stat.S_ISDIR(found.st_mode):

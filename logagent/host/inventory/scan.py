@@ -2,13 +2,13 @@
 
 A partition directory whose own mtime did not change has the same files, and of those Kafka changes only the newest
 segment's: `.log`, its indexes, its aborted-transaction index. So the next scan stats the directory and that `.log`, and
-the indexes only if the `.log` changed, or while a broker may be starting or stopping (it resizes the indexes without a
-record being written: told by who has the lock). The difference is added. That is exact after appends, rolls, retention
-and truncation. What it cannot see (a change in place of an older file, a clock that stepped back) is found by a slice
-of all directories that every scan reads in full. mtimes are as coarse as the kernel's tick, so a directory that was
-modified within a second of its last reading is read again.
+the indexes only if the `.log` changed, or while a broker may be starting or stopping (it resizes the indexes without
+writing a record; a change of the lock's holder shows that). The difference is added to the sums. This is exact after
+appends, rolls, retention and truncation. What it cannot see (an in-place change of an older file, a clock that stepped
+back) is found because every scan reads a slice of all directories in full. mtimes are as coarse as the kernel's tick,
+so a directory that was modified within a second of its last reading is read again.
 
-Reading is by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
+It reads by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
 `partition.metadata`.
 """
 
@@ -22,23 +22,23 @@ from collections.abc import Callable, Iterator
 from io import StringIO
 
 from logagent.broker.process.lock import look
-from logagent.host.inventory.inventory import OTHER_KINDS, LogDirInventory
+from logagent.host.inventory.log_dir_inventory import OTHER_KINDS, LogDirInventory
 from logagent.host.inventory.partition import TAIL_INDEXES, Known, PartitionReader
 from logagent.host.linux.mounts import mounted_children
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
-from logagent.host.removal.begun import is_begun
-from logagent.model.naming.names import classify
+from logagent.host.removal.started_mark import is_started
+from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind
 
 __all__ = ["MOUNT_POINT_ERROR", "OTHER_KINDS", "SYMLINK_ERROR", "LogDirInventory", "scan_log_dir"]
 
-# In each scan one of so many slices is read in full: at a scan every 10 minutes, everything within two days.
+# Each scan reads one of this many slices in full: with a scan every 10 minutes, everything within two days.
 SLICES = 256
-# In each scan one of so many slices has its indexes looked at, changed or not.
+# Each scan looks at the indexes of one of this many slices, changed or not.
 INDEX_SLICES = 16
-# How long after the lock changed hands a broker may still be loading its logs.
+# For this long after the lock changed hands a broker may still be loading its logs.
 LOADING_NS = 3600 * 1_000_000_000
-# Inodes of directories come in steps (xfs: 32 or 64); this spreads them, so that slices are of one size.
+# Inode numbers of directories come in steps (xfs: 32 or 64); this spreads them, so that slices are of equal size.
 _SPREAD = 0x9E3779B1
 SYMLINK_ERROR = "symlink"
 MOUNT_POINT_ERROR = "mount point"
@@ -53,14 +53,15 @@ def scan_log_dir(
     on_progress: Callable[[int], None] | None = None,
     only: Callable[[str], bool] | None = None,
 ) -> LogDirInventory:
-    """Take the inventory of `log_dir`, or `only` of directories with such names (no other inventory follows on it).
+    """Take the inventory of `log_dir`, or of the directories whose names `only` accepts (such a result must not be
+    passed on as `previous`).
 
-    `previous` makes it an incremental one, if it is of the same directory (device and inode). It is **used up**: its
-    records are brought up to date in place and handed on, so that 100,000 of them exist once. `slices=1` reads
-    everything in full. `on_progress(count)` is told now and then how many directories are done.
+    `previous` makes the scan incremental if it is of the same directory (device and inode). It is **used up**: its
+    records are updated in place and handed on, so that 100,000 of them exist only once. `slices=1` reads everything in
+    full. `on_progress(count)` is called now and then with the number of directories done.
 
     Raises `KafkaStorageError` if the log dir fails or is offline, `ItemFailed` if it cannot be listed for a reason of
-    our own. One unreadable directory is no failure of the scan: it is listed with its error.
+    our own. An unreadable directory does not fail the scan: it is listed with its error.
     """
     with log_dir.acting("scan"):
         return _Scan(log_dir, previous, slices, now_ns).run(on_progress, only)
@@ -93,7 +94,7 @@ class _Scan:
         for done, name in enumerate(names if only is None else filter(only, names)):
             known = result.known.get(name)
             if known is not None:
-                # The string that is kept already, not a second one for every directory.
+                # Keep the existing string, not a second one for every directory.
                 name = known.name
             if known is None or not self._refresh(name, known):
                 known = self._read(name)
@@ -115,7 +116,7 @@ class _Scan:
         return result
 
     def _refresh(self, name: str, known: Known) -> bool:
-        """Bring `known` up to date without listing it; False if it has to be read in full."""
+        """Update `known` without listing the directory; False if it has to be read in full."""
         spread = known.inode * _SPREAD >> 12
         if not known.settled or spread % self._slices == self._due_slice or name in self._mounted:
             return False
@@ -138,7 +139,8 @@ class _Scan:
         return True
 
     def _note_holder(self, previous: LogDirInventory | None) -> bool:
-        """Whether all indexes are to be looked at: a broker may have started or stopped since the last scan."""
+        """Note the lock's holder; whether all indexes must be looked at because a broker may have started or stopped
+        since the last scan."""
         result = self._result
         seen = look(self._log_dir.fd)
         result.holder = (seen.held, seen.pid)
@@ -149,7 +151,7 @@ class _Scan:
         return seen.held and result.at_ns < result.holder_since_ns + LOADING_NS
 
     def _refresh_tail(self, base: str, known: Known, all_indexes: bool) -> None:
-        """Stat the files of the newest segment that can have changed and add what they grew (or shrank) by."""
+        """Stat the files of the newest segment that may have changed, and add what they grew (or shrank) by."""
         fd = self._log_dir.fd
         found = os.lstat(base + ".log", dir_fd=fd)
         size, blocks, written = found.st_size, found.st_blocks, found.st_mtime_ns
@@ -172,7 +174,7 @@ class _Scan:
         known.index_bytes, known.index_blocks = size, blocks
 
     def _read(self, name: str) -> Known | None:
-        """Read the directory `name` in full; None if it is none, or gone."""
+        """Read the directory `name` in full; None if it is not a directory or no longer exists."""
         log_dir = self._log_dir
         if name in self._mounted:
             return self._unread(name, MOUNT_POINT_ERROR)
@@ -210,7 +212,7 @@ class _Scan:
         return None
 
     def _unread(self, name: str, error: str) -> Known | None:
-        """A directory (or symlink) of which nothing but its own inode is known, and perhaps not even that."""
+        """A directory (or symlink) of which only its own inode is known, or not even that."""
         try:
             found = os.lstat(name, dir_fd=self._log_dir.fd)
         except FileNotFoundError:
@@ -218,7 +220,7 @@ class _Scan:
         except OSError as unknown:
             if unknown.errno in OFFLINE_ERRNOS:
                 raise
-            # The log dir may be listed but not searched: inode 0 is nobody's, so nothing can be done to it.
+            # We may list the log dir but not search it. No file has inode 0, so nothing can be done to this entry.
             found = os.stat_result((0,) * 19)
         known = self._entry(name, found)
         known.error = error
@@ -237,19 +239,20 @@ class _Scan:
             partition=parsed.partition,
             uuid=parsed.uuid,
             truncated=parsed.truncated,
-            # One object for equal numbers: of 100,000 records every one would have its own.
+            # Share one object for equal numbers, or each of 100,000 records would have its own.
             device=device if found.st_dev == device else found.st_dev,
             inode=found.st_ino,
             ctime_ns=modified if changed == modified else changed,
             mtime_ns=modified,
             error=parsed.error if parsed.kind is Kind.INVALID else None,
-            removal_begun=is_begun(found.st_mode),
+            removal_started=is_started(found.st_mode),
         )
 
 
 def _names(dir_fd: int) -> Iterator[str]:
-    """The names in a directory as they are now: all read before the first is given, because what is renamed meanwhile
-    would come twice. Into one text: 100,000 strings that are only compared with those that exist take 10 MB."""
+    """The names in a directory. All are read before the first is returned, because an entry renamed during the listing
+    would appear twice. They are joined into one string: 100,000 separate strings, only compared with existing ones,
+    would take 10 MB."""
     listed = StringIO()
     with os.scandir(dir_fd) as entries:
         for entry in entries:

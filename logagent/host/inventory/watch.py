@@ -1,10 +1,11 @@
 """inotify on the log dirs, as a hint that something was marked for deletion. The scan is the truth.
 
-Events get lost in bursts, and a log dir that is renamed away or unmounted is silent; so a hint only brings a look
-forward, and nothing depends on it. Not recursive (a watch per partition would drown in appends), directory events only.
+Events get lost in bursts, and a log dir that is renamed away or unmounted sends none; so a hint only makes the next
+look come earlier, and nothing depends on it. Not recursive (a watch per partition would drown in appends), directory
+events only.
 
-Adding a watch follows a path, which can hang on a dead disk: it is done in a thread of its own, and until it is done
-the log dirs count as not watched.
+Adding a watch follows a path, which can hang on a dead disk: a separate thread does it, and until it is done the log
+dirs count as not watched.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _LIMITS = {
 class DirWatch:
     """Calls `hint(log_dir, name)` when a directory appears in a log dir or gets a name there.
 
-    From watchdog's thread: it must return at once. `told()` is called when what `problems` says has changed.
+    Called in watchdog's thread, so it must return at once. `told()` is called when the result of `problems` has
+    changed.
     """
 
     def __init__(self, hint: Callable[[str, str], None], told: Callable[[], None] = lambda: None) -> None:
@@ -44,8 +46,8 @@ class DirWatch:
         self._ended = False
 
     def follow(self, log_dirs: Mapping[str, Hashable]) -> None:
-        """Watch exactly these directories. The value says which one stands there now (device, inode, mount): one that
-        has become another is watched anew, for a watch stays with the directory and not with its path."""
+        """Watch exactly these directories. The value identifies the directory now at that path (device, inode, mount).
+        If it has changed, a new watch is added, because a watch stays with the directory and not with its path."""
         with self._mutex:
             if self._ended or (log_dirs == self._wanted and not self._problems and not self._stale):
                 return
@@ -55,18 +57,18 @@ class DirWatch:
                 self._changing.start()
 
     def renew(self, paths: Iterable[str]) -> None:
-        """Whatever watch there was on these is worth nothing any more: the next `follow` begins a new one."""
+        """Discard any watches on these: the next `follow` adds new ones."""
         with self._mutex:
             self._stale.update(paths)
 
     def problems(self) -> dict[str, str]:
-        """Why which log dir is not watched (now); empty where all are."""
+        """Log dirs that are not watched at present, with the reason; empty if all are watched."""
         with self._mutex:
             behind = {path: "it is not watched yet" for path in self._wanted if path not in self._watched}
             return behind | self._problems
 
     def settle(self, timeout: float) -> bool:
-        """Wait until the last `follow` is done, `timeout` seconds at most: whether it is."""
+        """Wait at most `timeout` seconds for the last `follow` to finish; whether it has."""
         changing = self._changing
         if changing is not None:
             changing.join(timeout)
@@ -76,7 +78,7 @@ class DirWatch:
         with self._mutex:
             self._ended = True
             observer, self._observer = self._observer, None
-        # A watch that hangs holds the observer's lock: it is left behind then, as everything on a dead disk.
+        # A watch that hangs holds the observer's lock; then it is left behind, like everything on a dead disk.
         if observer is not None and self.settle(0.2):
             observer.stop()
             observer.join(0.5)
@@ -86,14 +88,14 @@ class DirWatch:
             with self._mutex:
                 wanted, stale = dict(self._wanted), self._stale
                 self._stale = set()
-            self._bring_about(wanted, stale)
+            self._update_watches(wanted, stale)
             with self._mutex:
                 if (wanted == self._wanted and not self._stale) or self._ended:
                     self._changing = None
                     break
         self._told()
 
-    def _bring_about(self, wanted: Mapping[str, Hashable], stale: Collection[str]) -> None:
+    def _update_watches(self, wanted: Mapping[str, Hashable], stale: Collection[str]) -> None:
         for path, (identity, watch) in list(self._watched.items()):
             if wanted.get(path) != identity or path in stale:
                 self._drop(path, watch)

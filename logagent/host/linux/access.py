@@ -1,7 +1,7 @@
-"""What a user other than us could do with a file, by its owner and mode: the broker's user, when it starts.
+"""What another user (the broker's, when it starts) may do with a file, judged by owner and mode.
 
-Access control lists are not read; where a file has one, nothing is claimed. Neither are security modules, nor the
-immutable flag.
+Access control lists are not evaluated: if a file has one, nothing is reported as denied. Security modules and the
+immutable flag are not considered either.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from logagent.model.check.facts import Denied
+from logagent.model.check.start_facts import Denied
 
 READ, WRITE, SEARCH = 4, 2, 1
 _WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
@@ -21,7 +21,7 @@ _ACL = "system.posix_acl_access"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user with its groups. `privileged`: owner and mode do not bind it (root, with CAP_DAC_OVERRIDE).
+    """A user and its groups. `privileged`: owner and mode do not apply to it (root, with CAP_DAC_OVERRIDE).
 
     `known_by` says how we know that it is the broker's.
     """
@@ -33,7 +33,7 @@ class User:
     known_by: str
 
     def lacks(self, found: os.stat_result, wants: int) -> int:
-        """The bits of `wants` that owner and mode of `found` do not give this user."""
+        """The bits of `wants` that the owner and mode in `found` do not grant this user."""
         if self.privileged:
             return 0
         if found.st_uid == self.uid:
@@ -46,7 +46,7 @@ class User:
 
 
 def user_named(text: str) -> User:
-    """The user of this name or number, with the groups it has on this host. Raises LookupError."""
+    """The user with this name or number, and its groups on this host. Raises LookupError."""
     import pwd
 
     try:
@@ -84,7 +84,7 @@ def user_of_process(pid: int) -> User | None:
 
 
 def denied(user: User, dir_fd: int, name: str, path: str, found: os.stat_result, wants: int) -> Iterator[Denied]:
-    """What `user` lacks on `name` in `dir_fd` (whose status is `found`), unless an access list may give it."""
+    """What `user` lacks on `name` in `dir_fd` (whose status is `found`), unless an access control list may grant it."""
     lacks = user.lacks(found, wants)
     if lacks and not _has_acl(dir_fd, name):
         words = " and ".join(word for bit, word in _WORDS if lacks & bit)

@@ -1,7 +1,7 @@
-"""Has a question answered in a child process: by another user, or by a disk that may never answer.
+"""Runs a question in a child process: as another user, or against a disk that may never answer.
 
-A call to a hung disk cannot be ended, but whoever waits for it can stop waiting: the child is killed and left behind.
-One that sits in such a call dies before it makes another one. The process that asks keeps its own identity.
+A call to a hung disk cannot be ended, but its caller can stop waiting: the child is killed and left behind. A child
+stuck in such a call dies before it makes another one. The asking process keeps its own identity.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user to be: with these groups."""
+    """A user to switch to, with these groups."""
 
     uid: int
     gid: int
@@ -36,10 +36,10 @@ class Identity:
 
 
 class Child:
-    """A child process that answers one question in bytes, from when it is made until `answer` or `end`.
+    """A child process that answers one question in bytes. It lives from construction until `answer` or `end`.
 
-    It takes no lock that a thread of ours could hold, as long as the question does not; with `identity` it becomes
-    that user first. It dies with us. `reap_seconds`: how long `end` waits for it to be gone.
+    It takes no lock that one of our threads could hold, as long as the question takes none; with `identity` it becomes
+    that user first. It dies with us. `reap_seconds`: how long `end` waits for it to exit.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Child:
         os.close(writer)
 
     def answer(self, timeout: float) -> bytes:
-        """What it answers. Raises TimeoutError where nothing comes within `timeout` seconds, OSError where it ended
-        without an answer; it is ended in any case."""
+        """Its answer. Raises TimeoutError if nothing comes within `timeout` seconds, OSError if it ended without an
+        answer. The child is ended in every case."""
         deadline = time.monotonic() + timeout
         answer = bytearray()
         try:
             while True:
-                # What is there already counts, however late we come to look.
+                # An answer that has already arrived counts, however late we look.
                 if not select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
                     raise TimeoutError(f"no answer within {timeout:g} s")
                 part = os.read(self._reader, 1 << 16)
@@ -81,21 +81,21 @@ class Child:
         os.close(self._reader)
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        # One that sits in a call to a hung disk cannot be ended; it is left behind.
+        # A child stuck in a call to a hung disk cannot be ended; it is left behind.
         deadline = time.monotonic() + self._reap_seconds
         while os.waitpid(self.pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
             time.sleep(0.005)
 
 
 def ask_as(identity: Identity | None, question: Callable[[], Any], timeout: float) -> Any:
-    """What `question` returns (anything that JSON can hold) when `identity` asks it; None for ourselves. It only looks:
-    it lists, asks `access(2)`, and may bind a port for a moment. Raises as `Child.answer`."""
+    """What `question` returns (anything that JSON can hold) when `identity` asks it; None for ourselves. The question
+    must only look: list, call `access(2)`, perhaps bind a port for a moment. Raises as `Child.answer` does."""
     return json.loads(Child(lambda: json.dumps(question(), ensure_ascii=True).encode(), identity).answer(timeout))
 
 
 def work_in_child(work: Callable[[], T], timeout: float) -> T:
-    """`work()`, in a child: what it returns or raises (anything that pickle can hold). Raises TimeoutError when
-    `timeout` is over, and then returns at once. Only where there are no other threads."""
+    """`work()` in a child: returns or raises what it does (anything that pickle can hold). Raises TimeoutError as soon
+    as `timeout` is over. Only for processes without other threads."""
     result, error = pickle.loads(Child(lambda: _outcome(work), reap_seconds=0.05).answer(timeout))
     if error is not None:
         raise error
@@ -111,7 +111,7 @@ def _outcome(work: Callable[[], object]) -> bytes:
 
 
 def real_path(path: str, timeout: float) -> str | None:
-    """`path` without symlinks; None where its disk does not answer in time."""
+    """`path` without symlinks; None if its disk does not answer in time."""
     try:
         return str(ask_as(None, lambda: os.path.realpath(path), timeout))
     except OSError:
@@ -119,10 +119,11 @@ def real_path(path: str, timeout: float) -> str | None:
 
 
 def lacking(path: str, wants: int) -> dict[str, Any]:
-    """What the asking process lacks of `wants` on `path`: {lacks, at, exists}; `lacks` is None where it has it all.
+    """What the asking process lacks of `wants` on `path`: {lacks, at, exists}; `lacks` is None if it lacks nothing.
 
-    `at` is the first directory on the way, or the path itself, that is closed or missing. Access lists and capabilities
-    count: the kernel is asked. That a file system is read-only does not count as lacking: how it is mounted tells that.
+    `at` is the first directory on the way, or the path itself, that is inaccessible or missing. Access control lists
+    and capabilities count, because the kernel is asked. A read-only file system does not count as lacking; its mount
+    options show that.
     """
     parts = path.rstrip("/").split("/")
     for end in range(1, len(parts)):
@@ -159,7 +160,7 @@ def _answer(parent: int, identity: Identity | None, question: Callable[[], bytes
             os.setgroups(identity.groups)
             os.setresgid(identity.gid, identity.gid, identity.gid)
             os.setresuid(identity.uid, identity.uid, identity.uid)
-        # After that: another identity would take it back. Whoever asked may be gone already.
+        # After the change of identity, which would reset it. The parent may be dead already.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             data = question()
@@ -171,8 +172,8 @@ def _answer(parent: int, identity: Identity | None, question: Callable[[], bytes
 
 
 def unlistable(path: str, most: int) -> tuple[int, str | None]:
-    """How many directories in `path` may not be emptied by the asking process, and one of them; (0, None) where it
-    cannot be told. Looks at `most` names."""
+    """How many directories in `path` may not be emptied by the asking process, and one of them; (0, None) if that
+    cannot be determined. Looks at `most` names."""
     count, example = 0, None
     try:
         with os.scandir(path) as entries:

@@ -1,6 +1,6 @@
-"""Memory goes back to the system between two cycles: what a daemon holds while it waits is what it needs to wait.
+"""Returns memory to the system between two cycles, so that the waiting daemon holds only what it needs.
 
-glibc only (`mallopt(3)`, `malloc_trim(3)`); elsewhere nothing happens.
+glibc only (`mallopt(3)`, `malloc_trim(3)`); does nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ def _libc() -> Any:
 
 
 def share_one_arena() -> None:
-    """No arena per thread: the threads here wait for disks, not for memory. To be called before there are any."""
+    """Use one arena for all threads: ours wait for disks, not for memory. Call it before any thread is started."""
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """What was freed and lies idle goes back to the system (some milliseconds)."""
+    """Return freed memory to the system (takes some milliseconds)."""
     malloc_trim = getattr(_libc(), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -1,6 +1,6 @@
-"""The kernel's table of mounts, of ourselves or of another process: the one reader of `/proc/PID/mountinfo`.
+"""The kernel's mount table, for ourselves or another process: the only reader of `/proc/PID/mountinfo`.
 
-Bind mounts of the same device show in nothing else, and no disk is asked.
+Bind mounts of the same device show nowhere else, and no disk is touched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-# Behind these stands somebody who may not answer, for years: even `stat` of an open file waits for him.
+# Behind these is a server or process that may never answer: even `stat` of an open file waits for it.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "afs", "virtiofs", "beegfs", "glusterfs")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
@@ -28,23 +28,25 @@ class Mount:
 
     @property
     def remote(self) -> bool:
-        """Whether it may hang for other reasons than a disk of this host."""
+        """Whether it may hang for reasons other than this host's disks."""
         return self.kind.startswith(_REMOTE)
 
 
 def mounts(process: int | str = "self") -> list[Mount]:
-    """Every mount that the process sees, the later over the earlier. Raises OSError where they cannot be read."""
+    """Every mount that the process sees, later ones after (and on top of) earlier ones. Raises OSError if the table
+    cannot be read."""
     with open(f"/proc/{process}/mountinfo", "rb") as file:
         return parse_mounts(file)
 
 
 def parse_mounts(lines: Iterable[bytes]) -> list[Mount]:
-    """The mounts of a `mountinfo`; a line that is none is left out."""
+    """The mounts in a `mountinfo`; malformed lines are skipped."""
     return [m for line in lines if (m := _mount(line)) is not None]
 
 
 def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
-    """What `path` (absolute, without symlinks) lies on: the longest mount point, and of those the last one."""
+    """The mount that `path` (absolute, without symlinks) is on: the one with the longest mount point, and of those the
+    last."""
     best: Mount | None = None
     for mount in table:
         below = path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")
@@ -54,34 +56,34 @@ def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
 
 
 def mount_point_of(path: str) -> str:
-    """The mount point that `path` (absolute, symlinks resolved) lies on. Raises OSError as `mounts`."""
+    """The mount point that `path` (absolute, symlinks resolved) is on. Raises OSError as `mounts` does."""
     mount = mount_of(path, mounts())
     return mount.point if mount is not None else "/"
 
 
 def mounted_children(dir_fd: int) -> frozenset[str]:
-    """Names in the directory `dir_fd` that are mount points or have one below them. Raises OSError as `mounts`."""
+    """Names in the directory `dir_fd` that are mount points or have one below them. Raises OSError as `mounts` does."""
     prefix = os.readlink(f"/proc/self/fd/{dir_fd}").rstrip("/") + "/"
     below = (mount.point for mount in mounts())
     return frozenset(point[len(prefix) :].split("/", 1)[0] for point in below if point.startswith(prefix))
 
 
 class RemoteMounts:
-    """The file systems that a process sees and that may hang, but for those of `devices`.
+    """The file systems visible to a process that may hang, except those on `devices`.
 
-    Where the kernel's list cannot be read there are none.
+    Empty if the mount table cannot be read.
     """
 
     def __init__(self, pid: int | str, devices: Collection[int]) -> None:
         try:
-            # The last one mounted at a point is the one that is seen there.
+            # The last file system mounted at a point is the visible one.
             self._remote = {m.point: m.remote and m.device not in devices for m in mounts(pid)}
         except OSError:
             self._remote = {}
         self._prefixes = tuple(point.rstrip("/") + "/" for point, remote in self._remote.items() if remote)
 
     def holds(self, path: str) -> bool:
-        """Whether `path`, as that process sees it, lies on one of them."""
+        """Whether `path`, as that process sees it, is on one of them."""
         if not path.startswith(self._prefixes):
             return False
         here = os.path.dirname(path)
@@ -91,7 +93,7 @@ class RemoteMounts:
 
 
 def _mount(line: bytes) -> Mount | None:
-    # Not by runs of blanks: the source of a user's FUSE mount may be empty, its kind any bytes.
+    # Not split at runs of blanks: the source of a user's FUSE mount may be empty, its type any bytes.
     words = line.rstrip(b"\n").split(b" ")
     try:
         end = words.index(b"-", 6)

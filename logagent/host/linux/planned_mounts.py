@@ -1,4 +1,4 @@
-"""Where disks are, or will be, mounted: at boot no disk is mounted yet, and a stopped broker's may be away."""
+"""Where disks are or will be mounted: at boot they may not be mounted yet, nor those of a stopped broker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> list[str]:
-    """Every mount point: those of now, of /etc/fstab, and of `*.mount` units in `unit_dirs`.
+    """Every mount point: the current ones, those in /etc/fstab, and those of `*.mount` units in `unit_dirs`.
 
-    `content` reads a file; it gives nothing for what cannot, or must not, be read. Raises OSError where the mounts of
-    now cannot be read.
+    `content` reads a file; it returns nothing for one that cannot or must not be read. Raises OSError if the current
+    mounts cannot be read.
     """
     found = [mount.point for mount in mounts()]
     for line in _lines(content("/etc/fstab")):

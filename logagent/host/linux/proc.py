@@ -1,18 +1,18 @@
-"""What `/proc` says of one process: when it started, who it is, what it may be."""
+"""What `/proc` says about one process: its start time, its user, and what kind of program it is."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 
-# In the flags of /proc/PID/stat: a thread of the kernel, which has no files.
+# In the flags of /proc/PID/stat: a kernel thread, which has no files.
 PF_KTHREAD = 0x00200000
 # Apache's (also in its Docker image) and Confluent's main classes.
 _BROKER_CLASSES = (b"kafka.", b"org.apache.kafka.", b"io.confluent.")
 
 
 def process_start_ticks(pid: int) -> int:
-    """When `pid` started, in clock ticks since boot: with the PID, what makes a process the same one.
+    """When `pid` started, in clock ticks since boot; together with the PID it identifies a process.
 
     Raises `ProcessLookupError` if there is no such process.
     """
@@ -30,7 +30,7 @@ def process_start_time_ms(pid: int) -> int:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on (the second, the command, may hold blanks and parentheses)."""
+    """The fields of /proc/PID/stat from the third on (the second, the command, may contain blanks and parentheses)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()
@@ -49,7 +49,7 @@ def command_line(pid: int) -> list[bytes]:
 
 
 def ancestors() -> frozenset[int]:
-    """The processes that this one descends from, as far as they can be seen: shells, `sudo`, the service manager."""
+    """The visible ancestors of this process: shells, `sudo`, the service manager."""
     found: set[int] = set()
     pid = os.getppid()
     while pid > 0 and pid not in found:
@@ -62,12 +62,13 @@ def ancestors() -> frozenset[int]:
 
 
 def is_java(command: str, words: list[bytes]) -> bool:
-    """A JVM by what it runs, not by a word in its arguments: `tail -F kafka/server.log` is none."""
+    """Whether the program itself is a JVM; words in its arguments do not count (`tail -F kafka/server.log` is not
+    one)."""
     return command in ("java", "jsvc") or os.path.basename(words[0]) in (b"java", b"jsvc")
 
 
 def may_be_a_broker(words: list[bytes]) -> bool:
-    """For a JVM: a main class of Kafka stands on its command line, unless nothing does or `java @FILE` hides it."""
+    """For a JVM: whether its command line has a main class of Kafka, is empty, or hides it in `java @FILE`."""
     hidden = not words[0] or any(word.startswith(b"@") for word in words[1:])
     return hidden or any(word.startswith(_BROKER_CLASSES) for word in words[1:])
 
@@ -82,7 +83,7 @@ def mount_namespace(pid: int | str) -> int:
 
 
 def thread_states(pid: int, proc: str = "/proc") -> str:
-    """The kernel's state letters of all threads of a process (`R`, `S`, `D` …); empty where there is none."""
+    """The kernel's state letters of all threads of a process (`R`, `S`, `D` …); empty if there is no such process."""
     found = ""
     with suppress(OSError):
         for thread in os.listdir(f"{proc}/{pid}/task"):

@@ -1,4 +1,4 @@
-"""What systemd is told: `sd_notify(3)`, a datagram to the socket that it names. Without systemd nothing happens."""
+"""Notifies systemd: `sd_notify(3)`, a datagram to the socket that it names. Does nothing without systemd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class Notifier:
-    """`NOTIFY_SOCKET` and `WATCHDOG_USEC` of `environ`. Sending never waits and never fails: nobody may listen."""
+    """`NOTIFY_SOCKET` and `WATCHDOG_USEC` of `environ`. Sending never waits and never fails, even if nobody listens."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -35,7 +35,7 @@ class Notifier:
         self.send(STATUS=status)
 
     def reloading(self) -> None:
-        """To be followed by `ready` (systemd.service(5), `Type=notify-reload`)."""
+        """Must be followed by `ready` (systemd.service(5), `Type=notify-reload`)."""
         self.send(RELOADING="1", MONOTONIC_USEC=str(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000))
 
     def stopping(self) -> None:

@@ -1,12 +1,13 @@
-"""The Linux calls that Python lacks: `renameat2` with its flags, and `statx` for mount ids and birth times.
+"""The Linux calls that Python lacks: `renameat2` with its flags, `statx` for mount ids and birth times, and `FIEMAP`.
 
-They take file descriptors, so that nothing is ever looked up twice by path. `ctypes` is imported on first use: commands
-that only read do not pay for it.
+They take file descriptors, so that no path is resolved twice. `ctypes` is imported on first use, because commands that
+only read do not need it.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import struct
 from collections.abc import Callable
@@ -24,6 +25,9 @@ _MNT_ID = struct.Struct("=Q")
 _MNT_ID_OFFSET = 144
 _BTIME = struct.Struct("=qI")
 _BTIME_OFFSET = 80
+# struct fiemap without extents: start, length, flags, mapped extents, room for extents, reserved.
+_FIEMAP = struct.Struct("=QQIIII")
+_FS_IOC_FIEMAP = 0xC020660B
 
 
 @cache
@@ -44,7 +48,7 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
 
 
 def rename_noreplace(dir_fd: int, name: str, new_name: str, new_dir_fd: int) -> None:
-    """Rename within one file system, atomically, or not at all; what stands at `new_name` is never replaced.
+    """Rename within one file system, atomically, or not at all; an existing `new_name` is never replaced.
 
     Raises `OSError`: EEXIST if `new_name` is taken (plain `rename` would silently replace an empty directory), EINVAL
     if the file system lacks the flag, ENOSYS if the system lacks the call. There is no fallback.
@@ -53,9 +57,10 @@ def rename_noreplace(dir_fd: int, name: str, new_name: str, new_dir_fd: int) -> 
 
 
 def rename_exchange(dir_fd: int, name: str, other_name: str, other_dir_fd: int) -> None:
-    """Let two names change places within one file system, atomically, or not at all; both must be there.
+    """Exchange two names within one file system, atomically, or not at all; both must exist.
 
-    Raises `OSError`: ENOENT if one of them is not, EXDEV over file systems, EINVAL and ENOSYS as `rename_noreplace`.
+    Raises `OSError`: ENOENT if one of them does not exist, EXDEV across file systems, EINVAL and ENOSYS as for
+    `rename_noreplace`.
     """
     _rename(dir_fd, name, other_dir_fd, other_name, _RENAME_EXCHANGE)
 
@@ -71,7 +76,7 @@ def _rename(dir_fd: int, name: str, new_dir_fd: int, new_name: str, flags: int) 
 
 @cache
 def _statx() -> Callable[[int, int], bytes | None] | None:
-    """`statx` of an open file, asked for what the mask says: its answer, None where that is not in it."""
+    """`statx` of an open file for the fields in the mask; None if the answer does not contain them."""
     import ctypes
 
     statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
@@ -89,9 +94,10 @@ def _statx() -> Callable[[int, int], bytes | None] | None:
 
 
 def mount_id(fd: int) -> int:
-    """The id of the mount that `fd` was opened through. It differs over bind mounts of one device; `st_dev` does not.
+    """The id of the mount that `fd` was opened through. It differs between bind mounts of one device; `st_dev` does
+    not.
 
-    Raises `OSError` if neither `statx` nor `/proc/self/fdinfo` can tell: no doubt is resolved by guessing.
+    Raises `OSError` if neither `statx` nor `/proc/self/fdinfo` has it: we do not guess.
     """
     statx = _statx()
     answer = statx(fd, _STATX_MNT_ID) if statx is not None else None
@@ -99,8 +105,8 @@ def mount_id(fd: int) -> int:
 
 
 def born_ms(fd: int) -> int | None:
-    """When the inode of `fd` was made (ms, wall clock of that moment), which no rename and no write changes; None where
-    the file system does not keep it."""
+    """When the inode of `fd` was created (ms, by the wall clock at that time), which no rename and no write changes;
+    None if the file system does not record it."""
     statx = _statx()
     answer = statx(fd, _STATX_BTIME) if statx is not None else None
     if answer is None:
@@ -109,9 +115,25 @@ def born_ms(fd: int) -> int | None:
     return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
 
 
+def is_hole(fd: int, start: int, end: int) -> bool:
+    """Whether no disk space is allocated to the file from `start` to `end`. Space that was allocated in advance
+    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is asked only where FIEMAP is not
+    supported (tmpfs). False if the file system tells neither."""
+    try:
+        answer = fcntl.ioctl(fd, _FS_IOC_FIEMAP, _FIEMAP.pack(start, end - start, 0, 0, 0, 0))
+        return int(_FIEMAP.unpack(answer)[3]) == 0
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS, errno.EINVAL):
+            return False
+    try:
+        return os.lseek(fd, start, os.SEEK_DATA) >= end
+    except OSError as error:
+        return error.errno == errno.ENXIO  # no data from there on
+
+
 def _fdinfo_mount_id(fd: int) -> int:
     with open(f"/proc/self/fdinfo/{fd}", "rb") as info:
         for line in info:
             if line.startswith(b"mnt_id:"):
                 return int(line[7:])
-    raise OSError(errno.ENOSYS, "the kernel names no mount id", f"/proc/self/fdinfo/{fd}")
+    raise OSError(errno.ENOSYS, "the kernel does not report a mount id", f"/proc/self/fdinfo/{fd}")

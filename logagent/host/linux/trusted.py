@@ -1,7 +1,7 @@
-"""What root may believe: files that only trusted users could have put where they are.
+"""Files that root may trust, because only trusted users could have put them where they are.
 
-A path is walked from the root directory, symlinks included. Once a directory belongs to a trusted user and nobody else
-can write it, nobody else can swap what lies in it, so the next step can be taken by name.
+A path is walked from the root directory, symlinks included. If a directory belongs to a trusted user and nobody else
+can write to it, nobody else can swap its entries, so the next step can be taken by name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _MOST_LINKS = 40
 
 
 class Untrusted(LogAgentError):
-    """Somebody else could have written it, or led the path elsewhere."""
+    """Somebody else could have written the file, or redirected the path."""
 
     slug = "untrusted"
 
 
 def trusted_path(path: str, owners: Collection[int], *, others_may_write: bool = False) -> str:
     """`path` (absolute) without symlinks, if it and every directory on the way belong to `owners` and nobody else can
-    write them. `others_may_write`: only whose they are counts, for a path whose result is shown before it is used.
+    write to them. `others_may_write`: check only the owners, for a path whose result is shown before it is used.
 
-    Raises Untrusted with the first step that is not so, OSError (FileNotFoundError where it is not there).
+    Raises Untrusted that names the first offending step, or OSError (FileNotFoundError if it does not exist).
     """
     return _walk(path, owners, others_may_write)[0]
 
@@ -37,7 +37,7 @@ def trusted_path(path: str, owners: Collection[int], *, others_may_write: bool =
 def sole_owner(path: str) -> int:
     """The one user besides root who owns `path` or anything on the way to it, and so may change it; else 0.
 
-    Raises Untrusted where there are two of them, or where others can write, OSError.
+    Raises Untrusted if there are two of them or if others can write, or OSError.
     """
     others = _walk(path, None, others_may_write=False)[1] - {0}
     if len(others) > 1:
@@ -46,7 +46,7 @@ def sole_owner(path: str) -> int:
 
 
 def _walk(path: str, owners: Collection[int] | None, others_may_write: bool) -> tuple[str, set[int]]:
-    """The path without symlinks, and whose everything on the way is. `owners` None: anybody's."""
+    """The path without symlinks, and the owners of everything on the way. `owners` None: any owner is accepted."""
     if not path.startswith("/") or any(ord(c) < 32 or ord(c) == 127 for c in path):
         raise Untrusted(f"{path}: not a plain absolute path")
     trail: list[str] = []
@@ -74,18 +74,18 @@ def _walk(path: str, owners: Collection[int] | None, others_may_write: bool) -> 
 
 
 def read_trusted(path: str, limit: FileLimit, owners: Collection[int]) -> bytes:
-    """The file `path` if `trusted_path` has nothing against it. Raises as that, and as `read_regular`."""
+    """The content of `path` if `trusted_path` accepts it. Raises as that does, and as `read_regular`."""
     return read_regular(trusted_path(path, owners), limit)
 
 
-_HINT = "give it to root (or the broker's user), and let nobody else write it or the directories above it"
+_HINT = "make root (or the broker's user) its owner, and let nobody else write to it or the directories above it"
 
 
 def _check(path: str, owners: Collection[int] | None, may_be_writable: bool) -> os.stat_result:
     found = os.lstat(path)
     if owners is not None and found.st_uid not in owners:
         raise Untrusted(f"{path} belongs to user {found.st_uid}", hint=_HINT)
-    # Everybody has every right on a symlink, and that means nothing.
+    # The mode of a symlink is always 0777 and means nothing.
     if found.st_mode & _WRITABLE_BY_OTHERS and not (may_be_writable or stat.S_ISLNK(found.st_mode)):
         raise Untrusted(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})", hint=_HINT)
     return found

@@ -1,4 +1,4 @@
-"""Calls to disks in threads of their own, given up when the log dir goes offline: see `logagent.host.log_dir.calls`."""
+"""Calls to disks in separate threads, abandoned when the log dir goes offline: see `logagent.host.log_dir.calls`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from logagent.errors import ItemFailed, KafkaStorageError, LogAgentError
@@ -14,14 +14,14 @@ from logagent.host.log_dir.calls import Stop, T, caught
 from logagent.host.log_dir.failures import LogDirFailures
 from logagent.host.log_dir.task import Task
 
-# How often a waiter looks whether the log dir went offline meanwhile, and says that it is still there itself.
+# How often a waiter checks whether the log dir has gone offline, and reports that it is itself alive.
 _WAKE_SECONDS = 0.2
-# A call whose log dir has just gone offline mostly returns by itself, with that error or because of `stop`.
+# A call whose log dir has just gone offline usually returns by itself, with that error or because of `stop`.
 _GRACE_SECONDS = 1.0
-# Work that has not asked for so long whether to stop may hang where no prober looks (the journal's disk): whoever waits
-# for it says no more that all is well.
+# Work that has not asked for this long whether to stop may hang where no prober looks (the journal's disk): its waiter
+# no longer reports that all is well.
 _QUIET_SECONDS = 60.0
-# A question that hangs (on a disk that nobody had known to hang) is asked again, of the other disks; but not for ever.
+# A question that hangs (on a disk not known to hang) is asked again of the other disks, but not forever.
 _MOST_QUESTIONS = 3
 
 
@@ -54,7 +54,7 @@ class _Call(Task[T]):
         return None
 
     def stop(self) -> bool:
-        """For the work itself to ask: a sign of life."""
+        """Asked by the work itself, which shows that it is alive."""
         self.asked = self._owner.monotonic()
         return self.is_over()
 
@@ -64,7 +64,7 @@ class _Call(Task[T]):
     def ended(self) -> None:
         self._owner.returned(self)
         if self.given_up is not None and self.error is None and self._undo is not None:
-            # Nobody is left to hear of an error.
+            # Nobody is left to report an error to.
             with suppress(Exception):
                 self._undo(super().outcome())
 
@@ -75,10 +75,10 @@ class _Call(Task[T]):
 
 
 class BoundedCalls:
-    """Calls in threads of their own, given up when their log dir goes offline. Safe for threads, and may be nested.
+    """Calls in separate threads, abandoned when their log dir goes offline. Thread-safe; calls may be nested.
 
-    limit_seconds: what a short look may take before its log dir is marked offline. `beat` is called several times a
-    second by whoever waits, as long as the work that is waited for shows signs of life itself.
+    limit_seconds: how long a short look may take before its log dir is marked offline. The waiter calls `beat` several
+    times a second as long as the work shows signs of life.
     """
 
     parallel = True
@@ -100,7 +100,7 @@ class BoundedCalls:
         self._closing: list[tuple[frozenset[str], Callable[[], None]]] = []
 
     def look(self, path: str, fn: Callable[[], T]) -> T:
-        """As `DiskCalls.look`. Raises KafkaStorageError, with the log dir offline, when the limit is over."""
+        """As `DiskCalls.look`. When the limit is over it marks the log dir offline and raises KafkaStorageError."""
         (result,) = self.looks({path: fn}).values()
         if isinstance(result, LogAgentError):
             raise result
@@ -109,20 +109,20 @@ class BoundedCalls:
     def looks(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
-        """As `DiskCalls.looks`; for one that takes longer than the limit the log dir is marked offline."""
-        begun = {path: self._begin(path, lambda stop, fn=fn: fn(), undo) for path, fn in jobs.items()}  # type: ignore[misc]
-        late = self._wait([call for call in begun.values() if isinstance(call, _Call)], self.limit_seconds)
+        """As `DiskCalls.looks`; marks a log dir offline if its look takes longer than the limit."""
+        started = {path: self._begin(path, lambda stop, fn=fn: fn(), undo) for path, fn in jobs.items()}  # type: ignore[misc]
+        late = self._wait([call for call in started.values() if isinstance(call, _Call)], self.limit_seconds)
         for call in late:
             reason = f"it did not answer within {self.limit_seconds:g} s"
             self._give_up(call, f"log dir {call.path} is offline: {reason}")
             self.failures.mark_offline(call.path, reason)
-        return _outcomes(begun)
+        return _outcomes(started)
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        """As `DiskCalls.work`; a log dir that hangs is found by the prober, not here."""
-        begun = {path: self._begin(path, fn, None) for path, fn in jobs.items()}
-        self._wait([call for call in begun.values() if isinstance(call, _Call)], None)
-        return _outcomes(begun)
+        """As `DiskCalls.work`; the prober, not this, finds a log dir that hangs."""
+        started = {path: self._begin(path, fn, None) for path, fn in jobs.items()}
+        self._wait([call for call in started.values() if isinstance(call, _Call)], None)
+        return _outcomes(started)
 
     def ask(
         self,
@@ -137,12 +137,15 @@ class BoundedCalls:
         if isinstance(call, LogAgentError):
             raise call
         for late in self._wait([call], limit):
-            self._give_up(late, f"{what} did not come to an end within {limit:g} s")
+            self._give_up(late, f"{what} did not finish within {limit:g} s")
         return call.outcome()
 
+    def at(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
-        """As `DiskCalls.close`; waits for `close` itself no longer than the limit (the last descriptor of a file system
-        that was unmounted lazily ends it, and that can hang too), and not at all where a log dir is offline."""
+        """As `DiskCalls.close`. Waits for `close` itself no longer than the limit (closing the last descriptor of a
+        lazily unmounted file system detaches it, which can hang too), and not at all if a log dir is offline."""
         users = frozenset(paths)
         with self._mutex:
             if not users.isdisjoint(self._active):
@@ -157,8 +160,6 @@ class BoundedCalls:
         with self._mutex:
             return any(call.is_over() for call in self._active.get(path, ()))
 
-    # Behind the scenes
-
     def _begin(
         self,
         path: str,
@@ -171,7 +172,7 @@ class BoundedCalls:
             offline = self.failures.reason(path) if of is None else None
             hanging = sum(earlier.is_over() for earlier in self._active.get(path, ()))
             if offline is None and hanging > (0 if of is None else _MOST_QUESTIONS):
-                offline = "an earlier call still hangs"
+                offline = "an earlier call is still hanging"
             if offline is not None:
                 what = f"log dir {path} is offline" if of is None else path
                 return KafkaStorageError(f"{what}: {offline}", log_dir=path)
@@ -179,14 +180,15 @@ class BoundedCalls:
         try:
             call.start()
         except RuntimeError as e:
-            # The limit of threads (systemd's TasksMax). An error of this call alone: those beside it are waited for,
-            # and what they open is closed.
+            # The thread limit (systemd's TasksMax). Only this call fails: the others are still waited for, and what
+            # they open is closed.
             self.returned(call)
             return ItemFailed(f"cannot start a thread for {path}: {e}", path=path, errno=errno.EAGAIN)
         return call
 
     def _wait(self, calls: Sequence[_Call[T]], limit: float | None) -> list[_Call[T]]:
-        """Until each is done or given up because its log dir is offline; those that the limit finds still at it."""
+        """Wait until each is done or abandoned because its log dir is offline; returns those still running when the
+        limit is over."""
         deadline = None if limit is None else self.monotonic() + limit
         found_offline: dict[_Call[T], float] = {}
         pending = list(calls)
@@ -213,7 +215,7 @@ class BoundedCalls:
                 call.given_up = why
 
     def returned(self, call: _Call[Any]) -> None:
-        """The thread of `call` is about to end: what waited for that to be closed is closed now."""
+        """The thread of `call` is about to end: close what waited for it."""
         with self._mutex:
             self._active[call.path].remove(call)
             if not self._active[call.path]:
@@ -225,6 +227,6 @@ class BoundedCalls:
                 close()
 
 
-def _outcomes(begun: Mapping[str, _Call[T] | LogAgentError]) -> dict[str, T | LogAgentError]:
-    """Results and our errors; the first error that is not ours is raised."""
-    return {path: caught(call.outcome) if isinstance(call, _Call) else call for path, call in begun.items()}
+def _outcomes(started: Mapping[str, _Call[T] | LogAgentError]) -> dict[str, T | LogAgentError]:
+    """Results and our own errors; raises the first error that is not ours."""
+    return {path: caught(call.outcome) if isinstance(call, _Call) else call for path, call in started.items()}

@@ -1,23 +1,24 @@
-"""Calls to disks that may never answer: who waits for them, for how long, and what becomes of one that is given up.
+"""Calls to disks that may never answer: who waits for them, for how long, and what happens to a call that is given up.
 
-A call to a hung disk cannot be ended. So the daemon makes each in a thread of its own and waits until it is done, or
-the log dir is offline (the prober found out), or, for a short look, the limit is over. Then the call is **given up**:
-its waiter gets `KafkaStorageError`, and the thread is left behind. Three things keep it from doing harm when the disk
-comes back after all:
+A call to a hung disk cannot be ended. So the daemon makes each one in a separate thread and waits until it is done,
+until the prober marks the log dir offline, or, for a short look, until the limit is over. Then the call is **given
+up**: its waiter gets `KafkaStorageError`, and the thread is left behind. Three things keep the thread from doing harm
+when the disk comes back after all:
 
-- its `stop()` is true from then on, and whatever asks before each change (`StoppableInterlock`)
-  permits none;
-- no descriptor of its log dir is closed before it has returned (`close`): the number would go to another directory,
-  and the sleeper would act on that;
-- as long as it sits there no other call on that log dir is begun.
+- its `stop()` is true from then on, and the interlock that is asked before each change (`StoppableInterlock`) permits
+  none;
+- no descriptor of its log dir is closed before the call has returned (`close`): otherwise the number could be reused
+  for another directory, and the thread would act on that;
+- until it returns, no other call on that log dir is started.
 
-That is `logagent.host.log_dir.bounded_calls`. Commands (`DirectCalls`) just call: whoever waits for them can press
+`logagent.host.log_dir.bounded_calls` implements that. Commands (`DirectCalls`) call directly: their user can press
 Ctrl-C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -29,13 +30,13 @@ Stop = Callable[[], bool]
 
 
 class DiskCalls(Protocol):
-    """Whatever may wait for a disk goes through one of these. `path` is the configured one of the log dir."""
+    """Everything that may wait for a disk goes through one of these. `path` is the configured path of the log dir."""
 
-    # Whether log dirs are worked on at the same time.
+    # Whether log dirs are worked on in parallel.
     parallel: bool
 
     def look(self, path: str, fn: Callable[[], T]) -> T:
-        """`fn()`, a short one."""
+        """`fn()`, which must be short."""
         ...
 
     def looks(
@@ -43,14 +44,14 @@ class DiskCalls(Protocol):
     ) -> dict[str, T | LogAgentError]:
         """Short looks at several log dirs, by path: each one's result or our error, in the order of `jobs`.
 
-        `undo(result)` is called if one comes back when nobody waits for it any more. Other errors pass through, when
-        all have ended.
+        `undo(result)` is called for a look that returns after its waiter has given up. Other errors are raised once all
+        have ended.
         """
         ...
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        """As `looks`, for work that takes as long as it takes while its log dir is online: `fn(stop)` asks `stop`
-        before each change, and ends when it is true."""
+        """As `looks`, for work without a time limit while its log dir is online: `fn(stop)` asks `stop` before each
+        change, and ends when it is true."""
         ...
 
     def ask(
@@ -62,13 +63,17 @@ class DiskCalls(Protocol):
         limit: float,
         undo: Callable[[T], None] | None = None,
     ) -> T:
-        """`fn()`, which may touch all of the log dirs `of`, but none of their open descriptors. No log dir is blamed
-        when it takes longer than `limit` seconds. Raises KafkaStorageError then, when one of them goes offline, and
-        where several earlier ones of the same name hang."""
+        """`fn()`, which may touch all of the log dirs `of`, but none of their open descriptors. Raises
+        KafkaStorageError if it takes longer than `limit` seconds (no log dir is marked offline for that), if one of
+        them goes offline, and if several earlier calls of the same name still hang."""
+        ...
+
+    def at(self, path: str) -> AbstractContextManager[None]:
+        """A context manager: what is done in it may wait for `path`, in this thread and without a limit."""
         ...
 
     def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
-        """Run `close` as soon as no call on one of `paths` is under way: now, or when the last one returns."""
+        """Run `close` as soon as no call on any of `paths` is under way: now, or when the last one returns."""
         ...
 
     def hanging(self, path: str) -> bool:
@@ -77,7 +82,7 @@ class DiskCalls(Protocol):
 
 
 class DirectCalls:
-    """Calls in the thread that asks, one after the other; waits as long as the disk does."""
+    """Calls in the caller's thread, one after the other, without a time limit."""
 
     parallel = False
 
@@ -103,6 +108,9 @@ class DirectCalls:
     ) -> T:
         return fn()
 
+    def at(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
         close()
 
@@ -111,14 +119,25 @@ class DirectCalls:
 
 
 class NotedCalls(DirectCalls):
-    """The same; `note` is told which log dir comes next."""
+    """The same, but calls `note` with what the (innermost) current call may wait for, and with None between calls."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str | None], None]) -> None:
         self._note = note
+        self._under_way: list[str] = []
+
+    @contextmanager
+    def at(self, path: str) -> Iterator[None]:
+        self._under_way.append(path)
+        self._note(path)
+        try:
+            yield
+        finally:
+            self._under_way.pop()
+            self._note(self._under_way[-1] if self._under_way else None)
 
     def look(self, path: str, fn: Callable[[], T]) -> T:
-        self._note(path)
-        return fn()
+        with self.at(path):
+            return fn()
 
     def looks(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
@@ -127,6 +146,17 @@ class NotedCalls(DirectCalls):
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
         return self.looks({path: partial(job, never) for path, job in jobs.items()})
+
+    def ask(
+        self,
+        what: str,
+        fn: Callable[[], T],
+        *,
+        of: Iterable[str],
+        limit: float,
+        undo: Callable[[T], None] | None = None,
+    ) -> T:
+        return self.look(what, fn)
 
 
 def caught(fn: Callable[[], T]) -> T | LogAgentError:
@@ -141,9 +171,9 @@ def never() -> bool:
 
 
 class StoppableInterlock(Interlock):
-    """An interlock that permits nothing any more once `stop()` is true: a call that was given up wakes up to this.
+    """An interlock that permits nothing once `stop()` is true, for a call that was given up and then wakes up.
 
-    It is asked at each look, and a look is good for 2 ms, so the removal of a file costs nothing for it.
+    `stop` is asked at each look, and a look is valid for 2 ms, so it adds no cost to the removal of a file.
     """
 
     __slots__ = ("_stop",)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from logagent.errors import KafkaStorageError
 
-# Errors of a failing disk (or of one that went away); the table is in `logagent.host.log_dir.log_dir`.
+# Errors of a failing (or removed) disk; the table is in `logagent.host.log_dir.log_dir`.
 OFFLINE_ERRNOS = frozenset(
     {
         errno.EIO,
@@ -33,10 +33,11 @@ Listener = Callable[[str, str], None]
 
 
 class LogDirFailures:
-    """Which log dirs are offline and why: the first failure wins and is recorded once. Safe for threads.
+    """Which log dirs are offline and why: the first failure wins and is recorded once. Thread-safe.
 
-    Deviation from `LogDirFailureChannel`: `recovered` takes a log dir back after enough good probes; Kafka waits for a
-    restart. Whoever opened it before it failed stays out all the same: `count` tells that by the number of failures.
+    Deviation from `LogDirFailureChannel`: `recovered` brings a log dir back online after enough good probes; Kafka
+    needs a restart. An `OpenLogDir` from before the failure stays unusable: `count`, the number of failures, shows
+    that.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class LogDirFailures:
         self._mutex = threading.Lock()
 
     def mark_offline(self, path: str, reason: str) -> bool:
-        """Record the failure; True if it is the first of this log dir. Listeners are told of that one only."""
+        """Record the failure; True if it is the first for this log dir. Only that one is passed to the listeners."""
         with self._mutex:
             if path in self._reasons:
                 return False
@@ -59,20 +60,21 @@ class LogDirFailures:
         return True
 
     def recovered(self, path: str, reason: str | None = None) -> None:
-        """It is good again, for those who open it from now on. `reason`: only if it is offline for this one."""
+        """Mark it online, for those who open it from now on. `reason`: only if this is why it is offline."""
         with self._mutex:
             if reason is None or self._reasons.get(path) == reason:
                 self._reasons.pop(path, None)
 
     def reason(self, path: str, since: int | None = None) -> str | None:
-        """Why `path` is offline; None if it is not. `since`: a `count`, after which it must not even have been so."""
+        """Why `path` is offline; None if it is not. `since`: a `count`; being offline at any time after that also
+        counts."""
         reason = self._reasons.get(path)
         if reason is None and since is not None and self._counts.get(path, 0) != since:
-            return "it was offline for a while since it was opened"
+            return "it went offline for a while after it was opened"
         return reason
 
     def count(self, path: str) -> int:
-        """How often `path` went offline so far."""
+        """How often `path` has gone offline so far."""
         return self._counts.get(path, 0)
 
     def offline(self) -> MappingProxyType[str, str]:
@@ -81,15 +83,16 @@ class LogDirFailures:
             return MappingProxyType(dict(self._reasons))
 
     def check(self, path: str, since: int | None = None) -> None:
-        """Raise `KafkaStorageError` if `path` is offline (or was since the `count` that is given)."""
+        """Raise `KafkaStorageError` if `path` is offline (or has been since the given `count`)."""
         reason = self.reason(path, since)
         if reason is not None:
             raise KafkaStorageError(f"log dir {path} is offline: {reason}", log_dir=path)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener(path, reason)` of every first failure, in the thread that found it. Returns how to stop that.
+        """Call `listener(path, reason)` for every first failure, in the thread that found it. Returns a function that
+        unregisters it.
 
-        It must not wait for anything.
+        The listener must not block.
         """
         with self._mutex:
             self._listeners.append(listener)
@@ -102,9 +105,9 @@ class LogDirFailures:
         return stop
 
     def note_real_path(self, path: str, real: str) -> None:
-        """Remember where `path` leads: of a log dir that hangs nobody can ask any more."""
+        """Remember where `path` leads, because that cannot be found out any more once the log dir hangs."""
         self._real_paths[path] = real
 
     def real_path(self, path: str) -> str:
-        """Where `path` led when it was opened last; `path` itself if it never was."""
+        """Where `path` led when it was last opened; `path` itself if it never was."""
         return self._real_paths.get(path, path)

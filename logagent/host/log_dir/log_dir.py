@@ -1,17 +1,18 @@
-"""Log directories and what may be done in them: open, rename, fsync, each under one wrapper that tells a failing disk.
+"""Log directories and what may be done in them: open, rename, fsync, all inside one wrapper that recognises a failing
+disk.
 
 Mirrors Kafka's `LogDirFailureChannel` and `LocalLog.maybeHandleIOException`: refuse if the log dir is offline, act, and
-on an error of the disk mark it offline once and raise `KafkaStorageError`. Deviation: Kafka takes every `IOException`
-for a failing disk; here the errno decides, because an agent meets directories that are merely in somebody's way:
+on an error of the disk mark it offline once and raise `KafkaStorageError`. Deviation: Kafka treats every `IOException`
+as a failing disk; here the errno decides, because an agent meets directories that it merely may not touch or rename:
 
 | errno | outcome |
 | --- | --- |
 | EIO, EREMOTEIO, EROFS, ENODEV, ENXIO, ENOMEDIUM, ESTALE, ENOTCONN, ECONNABORTED, ESHUTDOWN, ETIMEDOUT, EHOSTDOWN, EUCLEAN, EBADMSG | the log dir is offline |
-| everything else (EACCES, EPERM, ENOTEMPTY, EBUSY, ENOSPC, EDQUOT, ENAMETOOLONG, EMFILE, ENOMEM ...) | this item failed, and is tried again later |
+| everything else (EACCES, EPERM, ENOTEMPTY, EBUSY, ENOSPC, EDQUOT, ENAMETOOLONG, EMFILE, ENOMEM ...) | this item failed
+and is tried again later |
 | ENOENT, ENOTDIR, ELOOP, EACCES, EPERM when the log dir **itself** is opened | the log dir is offline |
 
-Directories in a log dir are reached by its descriptor only, without following a symlink.
-"""  # noqa: E501
+Directories in a log dir are reached only through its descriptor, without following symlinks."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from logagent.model.records import Identity
 
 __all__ = ["OFFLINE_ERRNOS", "OPEN_CHILD", "OPEN_DIRECTORY", "LogDirFailures", "OpenLogDir", "check_child_name"]
 
-# When the log dir itself cannot be opened, only these are our own shortage and say nothing about it.
+# If the log dir itself cannot be opened, these errors are our own shortage and say nothing about it.
 _OUR_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -39,14 +40,14 @@ OPEN_CHILD = OPEN_DIRECTORY | os.O_NOFOLLOW
 
 _HINTS = {
     errno.EACCES: "run as the broker's user",
-    errno.EPERM: "run as the broker's user; an immutable file (lsattr) gives this too",
-    errno.EBUSY: "is it a mount point? Those are never touched",
-    errno.EEXIST: "something stands at the new name already; nothing is ever replaced",
+    errno.EPERM: "run as the broker's user; an immutable file (lsattr) causes this too",
+    errno.EBUSY: "is it a mount point? Mount points are never touched",
+    errno.EEXIST: "the new name already exists; nothing is ever replaced",
     errno.EINVAL: "this file system cannot rename without replacing (renameat2 with RENAME_NOREPLACE),"
-    " and nothing else is safe enough",
-    errno.ENOSYS: "renameat2 is needed (Linux 3.15, glibc 2.28); nothing else is safe enough",
+    " and nothing less is safe enough",
+    errno.ENOSYS: "renameat2 is needed (Linux 3.15, glibc 2.28); nothing less is safe enough",
     errno.EXDEV: "the two names are on different file systems; nothing is ever copied",
-    errno.ENOSPC: "the file system needs a little room even for this",
+    errno.ENOSPC: "even this needs a little free space on the file system",
 }
 
 
@@ -79,10 +80,10 @@ def check_child_name(name: str) -> None:
 class OpenLogDir:
     """A log dir, opened once per batch; a context manager.
 
-    `fd` stays on the same directory whatever happens to its path, so `identity` and `mount_id` hold for everything
-    done through it. `path` is the configured one: it may lead through symlinks, as Kafka's own may; nothing below it
-    may. Opening raises `KafkaStorageError` (and marks the log dir offline) if it is missing, no directory, unreadable
-    or on a failing disk, or if it was offline already.
+    `fd` stays on the same directory whatever happens to its path, so `identity` and `mount_id` hold for everything done
+    through it. `path` is the configured path: it may lead through symlinks, as it may for Kafka; nothing below it may.
+    Opening raises `KafkaStorageError` (and marks the log dir offline) if it is missing, not a directory, unreadable, on
+    a failing disk or already offline.
     """
 
     def __init__(self, path: str, failures: LogDirFailures) -> None:
@@ -125,11 +126,11 @@ class OpenLogDir:
             os.close(fd)
 
     def offline(self) -> str | None:
-        """Why nothing may be done through this any more: it is offline, or was since it was opened."""
+        """Why this may no longer be used: the log dir is offline, or has been since it was opened."""
         return self.failures.reason(self.path, self._since)
 
     def check(self) -> None:
-        """Raise `KafkaStorageError` if the log dir is offline, or was since it was opened."""
+        """Raise `KafkaStorageError` if the log dir is offline, or has been since it was opened."""
         self.failures.check(self.path, self._since)
 
     def acting(self, what: str, name: str | None = None) -> Acting:
@@ -141,10 +142,10 @@ class OpenLogDir:
         return Acting(self, what, name)
 
     def explain(self, error: OSError, what: str, name: str | None) -> KafkaStorageError | ItemFailed:
-        """Our error for `error`; marks the log dir offline if it is one of a failing disk."""
+        """Our error for `error`; marks the log dir offline if the disk is failing."""
         path = self.path if name is None else f"{self.path}/{name}"
         said = error.strerror or str(error)
-        # Calls on a descriptor name the number of it.
+        # Errors of calls on a descriptor name only its number.
         if isinstance(error.filename, str | bytes) and error.filename != name:
             said = f"{said}: {os.fsdecode(error.filename)}"
         if error.errno in OFFLINE_ERRNOS:
@@ -159,8 +160,9 @@ class OpenLogDir:
     def open_child(self, name: str, expect: Identity | None = None) -> int:
         """Open the directory `name` in this log dir and return its descriptor, which the caller closes.
 
-        Raises `NotAsPlanned` if it is gone, a symlink, no directory, on another device, behind a mount point (a bind
-        mount of the same device included), or not the one that `expect` names. Other `OSError`s pass through.
+        Raises `NotAsPlanned` if it no longer exists, is a symlink or not a directory, is on another device or a mount
+        point (including a bind mount of the same device), or is not the one that `expect` identifies. Other `OSError`s
+        pass through.
         """
         check_child_name(name)
         path = f"{self.path}/{name}"
@@ -187,7 +189,7 @@ class OpenLogDir:
                 hint="look again and make a new plan",
             )
         if found.st_dev != self.identity.device or mount_id(fd) != self.mount_id:
-            raise NotAsPlanned(f"{path} is a mount point", hint="those are never touched; unmount it first")
+            raise NotAsPlanned(f"{path} is a mount point", hint="mount points are never touched; unmount it first")
 
     def rename(
         self,
@@ -198,18 +200,18 @@ class OpenLogDir:
         into: OpenLogDir | None = None,
         check: Callable[[int], None] | None = None,
     ) -> None:
-        """Rename the directory `name` to `new_name` in this log dir, if it is `expect`, replacing nothing.
+        """Rename the directory `name` to `new_name` in this log dir, if its identity is `expect`, replacing nothing.
 
-        `into`: the directory that it moves to where that is another one on the same file system (a quarantine
-        directory, for brokers that do not start with a `-stray` dir in a log dir, or the way back from there).
+        `into`: the target directory, if it is another one on the same file system (a quarantine directory, for brokers
+        that do not start with a `-stray` dir in a log dir, or the way back from there).
 
         Mirrors the rename of `LogManager.asyncDelete`; deviations: never a non-atomic fallback, never a copy (EXDEV is
-        an error), no fsync (the caller does one `fsync()` for the batch). `check` is given the directory's own
-        descriptor and raises if it is not to be renamed after all; `interlock.before()` is asked last before the call.
-        The caller asks `interlock.after_rename()` next, when it knows that this rename is done.
+        an error), no fsync (the caller does one `fsync()` for the batch). `check` gets the directory's own descriptor
+        and raises if it must not be renamed after all; `interlock.before()` is the last check before the call. The
+        caller then asks `interlock.after_rename()`, when it knows that this rename is done.
 
         A process may swap the directory between our look at it and the rename. Nothing prevents that, so the result is
-        compared, and a wrong one goes back to its name (again replacing nothing).
+        checked, and the wrong directory is renamed back (again replacing nothing).
 
         Raises `NotAsPlanned`, `BrokerHoldsLogDir`, `ItemFailed` (EEXIST, EINVAL, EXDEV, EBUSY ...: nothing was
         renamed) or `KafkaStorageError`.
@@ -231,19 +233,19 @@ class OpenLogDir:
         try:
             found = os.stat(new_name, dir_fd=target.fd, follow_symlinks=False)
         except FileNotFoundError as error:
-            raise NotAsPlanned(f"{target.path}/{new_name} was moved away the moment it got its name") from error
+            raise NotAsPlanned(f"{target.path}/{new_name} was moved away right after it got its name") from error
         if (found.st_dev, found.st_ino) == (expect.device, expect.inode) and stat.S_ISDIR(found.st_mode):
             return
-        swapped = f"{self.path}/{name} was swapped for something else while it was renamed"
+        swapped = f"{self.path}/{name} was replaced by something else while being renamed"
         try:
             interlock.before()
             rename_noreplace(target.fd, new_name, name, self.fd)
         except Exception as error:
             raise NotAsPlanned(
                 f"{swapped}, and could not be put back ({error}): it is now {new_name}",
-                hint=f"find out what replaces directories there, then rename {new_name} by hand",
+                hint=f"find out what is replacing directories there, then rename {new_name} by hand",
             ) from error
-        raise NotAsPlanned(f"{swapped}; it was put back", hint="find out what replaces directories there")
+        raise NotAsPlanned(f"{swapped}; it was put back", hint="find out what is replacing directories there")
 
     def fsync(self) -> None:
         """Make the renames in this log dir durable. Raises `KafkaStorageError` or `ItemFailed`."""

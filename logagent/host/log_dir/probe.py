@@ -1,12 +1,12 @@
 """Does a log dir still work? A file without a name is written, made durable and read back, within a time limit.
 
-A listing proves little: a dead ext4 still lists from the cache. `O_TMPFILE` gives a file that never has a name, so
-nothing is left behind, not even by a kill, and no broker ever sees it. It is 4 KiB, and none is written where no
-block is free. Where there is no such thing (NFS, some FUSE file systems), where we may not write, or where the file
-system is full or read-only, the probe only reads, and its result says so.
+A listing proves little: a dead ext4 still lists from the cache. `O_TMPFILE` creates a file that never has a name, so
+nothing is left behind, not even by a kill, and no broker ever sees it. It is 4 KiB, and is not written if no block is
+free. If the file system does not support it (NFS, some FUSE file systems), if we may not write, or if it is full or
+read-only, the probe only reads, and its result says so.
 
-Every log dir is probed by a thread of its own: one that sits in a call to a hung disk cannot be ended, so it is left
-behind and nobody waits for it. While it sits there no second one is sent after it.
+Every log dir is probed by a separate thread: a thread stuck in a call to a hung disk cannot be ended, so it is left
+behind and nobody waits for it. Until it returns, no second one is started for that log dir.
 """
 
 from __future__ import annotations
@@ -26,55 +26,55 @@ from logagent.files import limits
 from logagent.files.safe_open import opened_regular
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.host.log_dir.task import Task
-from logagent.model.assignments.cluster import MetaSeen
-from logagent.model.health.probe import ProbeOutcome, ProbeResult
+from logagent.model.assignments.cluster import MetaLook
+from logagent.model.health.probe_result import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity
 
 PROBE_BYTES = 4096
-# What the kernel says where a file system has no O_TMPFILE: newer ones the first, older ones one of the others.
+# What the kernel returns if a file system has no O_TMPFILE: newer kernels the first, older ones one of the others.
 _NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
-# When the log dir itself cannot be opened; see the table in `logagent.host.log_dir.log_dir`.
+# The log dir itself cannot be opened; see the table in `logagent.host.log_dir.log_dir`.
 _NOT_OURS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP}) | _NOT_ALLOWED
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Entries looked at where only reading is possible.
+# Entries looked at if the probe can only read.
 _READ_ENTRIES = 16
 
 
 def probe(log_dir: OpenLogDir, timeout: float) -> ProbeResult:
-    """Probe one log dir and wait `timeout` seconds for it at most. Raises nothing; the caller marks it offline."""
+    """Probe one log dir, waiting at most `timeout` seconds. Raises nothing; the caller marks it offline."""
     return Prober().probe_all([log_dir], timeout)[log_dir.path]
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A probe of a path: the directory that it leads to was opened for that alone.
+    """A probe of a path: the directory it leads to is opened only for the probe.
 
-    identity, real: which one, and its path without symlinks. meta, lock: what stands in it, None where the disk did not
-    say. All None of a log dir that hangs or cannot be opened.
+    identity, real: which directory it is, and its path without symlinks. meta, lock: what it contains; None if the disk
+    did not answer. All are None for a log dir that hangs or cannot be opened.
     """
 
     result: ProbeResult
     identity: Identity | None = None
     real: str | None = None
-    meta: MetaSeen | None = None
+    meta: MetaLook | None = None
     lock: LockLook | None = None
 
 
 class Prober:
-    """Probes log dirs side by side, and remembers which of them still hang. Use it from one thread."""
+    """Probes log dirs in parallel, and remembers which of them still hang. Use it from one thread."""
 
     def __init__(self) -> None:
         self._hanging: dict[str, Task[Visit]] = {}
 
     def probe_all(self, log_dirs: Iterable[OpenLogDir], timeout: float) -> Mapping[str, ProbeResult]:
-        """The results by path, after `timeout` seconds at most, however many log dirs hang."""
+        """The results by path, after at most `timeout` seconds, however many log dirs hang."""
         visits = self._all({log_dir.path: partial(_probe_of, log_dir) for log_dir in log_dirs}, timeout)
         return {path: visit.result for path, visit in visits.items()}
 
     def visit_all(self, paths: Iterable[str], timeout: float) -> Mapping[str, Visit]:
-        """The same for directories that the probes open (and close again) themselves: nothing of ours keeps one busy
-        between two rounds, and one that is missing now may be there the next time."""
+        """The same for directories that the probes open and close themselves: we keep none busy between two rounds, and
+        one that is missing now may exist the next time."""
         return self._all({path: partial(_visit_of, path) for path in paths}, timeout)
 
     def _all(self, wanted: Mapping[str, Callable[[], Callable[[], Visit]]], timeout: float) -> dict[str, Visit]:
@@ -83,7 +83,7 @@ class Prober:
         visits: dict[str, Visit] = {}
         for path, task in tasks.items():
             if task is None:
-                hung = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it still hangs")
+                hung = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it is still hanging")
                 visits[path] = Visit(hung)
             elif task.join(max(0.0, deadline - time.monotonic())):
                 visits[path] = task.outcome()
@@ -136,7 +136,8 @@ def _look(path: str, fd: int, started: float) -> Visit:
 
 
 def _probe_of(log_dir: OpenLogDir) -> Callable[[], Visit]:
-    """One probe. It has a descriptor of its own: the log dir may be closed, and its number reused, while it hangs."""
+    """One probe. It has its own descriptor: while it hangs, the log dir may be closed and its descriptor number
+    reused."""
     path, identity, fd = log_dir.path, log_dir.identity, os.dup(log_dir.fd)
 
     def run() -> Visit:
@@ -183,9 +184,9 @@ class _Probe:
         except OSError as error:
             said = error.strerror or str(error)
             if error.errno in _NO_ROOM:
-                return self._read(ProbeOutcome.FULL, f"nothing can be written to it ({said})")
+                return self._read(ProbeOutcome.FULL, f"cannot write to it ({said})")
             if error.errno == errno.EROFS:
-                return self._read(ProbeOutcome.READ_ONLY, f"nothing can be written to it ({said})")
+                return self._read(ProbeOutcome.READ_ONLY, f"cannot write to it ({said})")
             if error.errno in _NO_TMPFILE:
                 return self._read(limited="its file system has no O_TMPFILE, so nothing is written to it")
             if error.errno in _NOT_ALLOWED:
@@ -196,8 +197,8 @@ class _Probe:
     def _read(
         self, outcome: ProbeOutcome = ProbeOutcome.GOOD, reason: str | None = None, limited: str | None = None
     ) -> _Seen:
-        """What can be told by reading: the first entries, and `meta.properties` from the disk, not from the cache."""
-        # Opened anew: a duplicate would share its position with whoever lists the log dir meanwhile.
+        """What reading alone can check: the first entries, and `meta.properties` from the disk, not from the cache."""
+        # Opened again: a duplicate would share its position with a concurrent listing of the log dir.
         directory = os.open(".", OPEN_DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(directory) as entries:
@@ -229,7 +230,7 @@ def _failure(error: OSError) -> _Seen:
 
 
 def _write_and_read_back(dir_fd: int) -> None:
-    """Raises `OSError`; EIO also where other bytes come back than were written."""
+    """Raises `OSError`; EIO also if the bytes read back differ from those written."""
     written = os.urandom(PROBE_BYTES)
     flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | os.O_EXCL
     fd = os.open(".", flags, 0o600, dir_fd=dir_fd)
@@ -240,13 +241,13 @@ def _write_and_read_back(dir_fd: int) -> None:
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if os.pread(fd, PROBE_BYTES, 0) != written:
-            raise OSError(errno.EIO, "other bytes came back than were written")
+            raise OSError(errno.EIO, "the bytes read differ from those written")
     finally:
         os.close(fd)
 
 
 def _read_meta(dir_fd: int) -> None:
-    """From the disk. What it says is for `look_at_meta`, that it can be read is all that counts here."""
+    """From the disk, not the cache. Only whether it can be read counts here; `look_at_meta` reads its content."""
     with (
         suppress(FileNotFoundError, UnreadableError),
         opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd) as fd,

@@ -1,6 +1,7 @@
-"""One piece of work in a thread of its own, which may sit in a call to a hung disk for ever: the one way to have one.
+"""One piece of work in a separate thread, which may be stuck in a call to a hung disk forever: the only kind of such
+threads.
 
-It cannot be ended. Whoever waits stops waiting (`done`) and leaves it behind, as a daemon thread.
+It cannot be ended. A waiter stops waiting (`done`) and leaves it behind, as a daemon thread.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """Runs `fn` from `start` on. `done` is set when it has ended, whichever way; `outcome` is for then."""
+    """Runs `fn` once `start` is called. `done` is set when it has ended, in whatever way; only then ask for
+    `outcome`."""
 
     def __init__(self, name: str, fn: Callable[[], T]) -> None:
         self.done = threading.Event()
@@ -23,11 +25,11 @@ class Task(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Raises RuntimeError where the system starts no more threads."""
+        """Raises RuntimeError if the system cannot start another thread."""
         self._thread.start()
 
     def join(self, timeout: float) -> bool:
-        """Wait for it, so long at most: whether it has ended."""
+        """Wait at most `timeout` seconds for it; whether it has ended."""
         return self.done.wait(timeout)
 
     def outcome(self) -> T:
@@ -47,4 +49,4 @@ class Task(Generic[T]):
             self.done.set()
 
     def ended(self) -> None:
-        """What else is to be done in its thread, before `done`."""
+        """For subclasses: what else is done in its thread before `done`."""

@@ -1,9 +1,9 @@
-"""Big files are shortened from their end before they are unlinked, so that no single call frees more than a chunk.
+"""Big files are truncated from their end before they are unlinked, so that no single call frees more than a chunk.
 
 One unlink of a large, cached or fragmented file keeps the file system's journal and the page cache busy for so long
-that a broker next to it feels it (the idea is RocksDB's `DeleteScheduler`). Never done to a file with another hard
-link (a backup made by `cp -l` would lose its bytes; asked again before every step), to one below `LEAST_BYTES`, to
-anything but a regular file of this very mount, or to one that a process may have mapped.
+that a broker on the same disk notices (the idea is from RocksDB's `DeleteScheduler`). Never done to a file with another
+hard link (a backup made by `cp -l` would lose its bytes; checked again before every step), to one below `LEAST_BYTES`,
+to anything but a regular file on this mount, or to one that a process may have mapped.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import os
 import stat
 from collections.abc import Callable
 
-from logagent.host.linux.syscalls import mount_id
+from logagent.host.linux.syscalls import is_hole, mount_id
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.budget import MAX_CHUNK
-from logagent.host.removal.control import WorkControl
+from logagent.host.removal.work_control import WorkControl
 
-# Without O_NONBLOCK the open of a name that was swapped for a FIFO would wait for its reader.
+# Without O_NONBLOCK, opening a name that was swapped for a FIFO would wait for its reader.
 _OPEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-# Smaller files are unlinked whole: that is quick, and a link made at the last moment costs nobody anything.
+# Smaller files are unlinked whole: that is quick, and a link made at the last moment loses nothing.
 LEAST_BYTES = MAX_CHUNK
-# The file is gone, was swapped for something else, or is in use in a way that makes unlinking it cheap anyway.
+# The file no longer exists, was swapped for something else, or is in use in a way that makes unlinking it cheap anyway.
 _LEAVE_IT_TO_UNLINK = frozenset(
     {
         errno.ENOENT,
@@ -37,7 +37,7 @@ _LEAVE_IT_TO_UNLINK = frozenset(
 
 
 class Shortener:
-    """Shortens files of one removal: `before` is asked immediately before every truncate, all waiting comes earlier."""
+    """Truncates files of one removal: `before` is called immediately before every truncate, after all waiting."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Shortener:
         self.chunk = control.chunk
 
     def shorten(self, dir_fd: int, name: str, found: os.stat_result, keep: int, least: int = LEAST_BYTES) -> int:
-        """Shorten the file that `found` describes to at most `keep` bytes and return its size now; below `least` bytes
-        it is left alone. Asked before every step: that nobody made a link to it.
+        """Truncate the file that `found` describes to at most `keep` bytes and return its new size; below `least` bytes
+        it is left alone. Before every step it is checked that nobody has made a link to it.
 
-        It comes back unshortened if it is not that file any more, or not one that may be shortened. Raises `OSError`,
+        The file is left as it is if it is not that file any more, or may not be truncated. Raises `OSError`,
         `BrokerHoldsLogDir` and `RemovalStopped`.
         """
         try:
@@ -76,7 +76,7 @@ class Shortener:
             stat.S_ISREG(now.st_mode)
             and (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)
             and now.st_nlink == 1
-            # A file can be a mount point too: what is mounted on it lies outside the log dir.
+            # A file can be a mount point too: what is mounted on it is outside the log dir.
             and now.st_dev == self._log_dir.identity.device
             and mount_id(fd) == self._log_dir.mount_id
         )
@@ -84,10 +84,10 @@ class Shortener:
     def _steps(self, fd: int, size: int, keep: int, least: int) -> int:
         while size > keep and size >= least:
             self._control.check()
-            # It stops at the least that may be shortened; from there one step goes all the way.
+            # Stop at `least`; one final step truncates the rest.
             target = max(_next_size(fd, size, self.chunk), least) if size > least else keep
-            self._control.wait_for_budget(min(size - target, MAX_CHUNK))
-            # Pages leave the cache in a call of their own: the truncate is several times shorter then.
+            self._control.wait_for_budget(min(size - target, MAX_CHUNK), self._before)
+            # Drop the pages from the cache in a separate call: that makes the truncate several times faster.
             os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)
             self._before()
             if os.fstat(fd).st_nlink != 1:
@@ -106,17 +106,9 @@ def _next_size(fd: int, size: int, chunk: int) -> int:
     while target > 0:
         step *= 2
         further = max(0, size - step)
-        if not _is_hole(fd, target, size):
+        if not is_hole(fd, target, size):
             break
-        if not _is_hole(fd, further, target):
+        if not is_hole(fd, further, target):
             break
         target = further
     return target
-
-
-def _is_hole(fd: int, start: int, end: int) -> bool:
-    try:
-        return os.lseek(fd, start, os.SEEK_DATA) >= end
-    except OSError as error:
-        # ENXIO: no data from there on. Anything else: this file system cannot tell.
-        return error.errno == errno.ENXIO

@@ -1,4 +1,4 @@
-"""The files of one directory go: in which order, and what happens to each before it is unlinked."""
+"""Removes the files of one directory: the order, and what happens to each before it is unlinked."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import stat
 from logagent.broker.process.lock import Watch
 from logagent.errors import ItemFailed
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.control import WorkControl
 from logagent.host.removal.truncate import LEAST_BYTES, Shortener
+from logagent.host.removal.work_control import WorkControl
 
-# How often a directory may turn out not to be empty, or not to be what it was a moment ago, before we give up.
+# How often a directory may turn out not to be empty, or to have changed since a moment ago, before we give up.
 MAX_SURPRISES = 100
 
-# What says which topic a directory was goes last.
+# The files that say which topic a directory belonged to are removed last.
 _LAST = ("leader-epoch-checkpoint", "partition.metadata")
-# No file name holds a NUL, so this is a mark that can be taken out again; it sorts before every suffix.
+# No file name contains a NUL, so this mark can be removed again; it sorts before every suffix.
 _LOG_FIRST = ".\0"
 
 
 def removal_order(names: list[str]) -> list[str]:
-    """The names in the order in which they go: segments by base offset, each `.log` before its index files."""
+    """The names in the order of removal: segments by base offset, each `.log` before its index files."""
     marked = [name.replace(".log", _LOG_FIRST) for name in names]
     marked.sort()
     order = [name.replace(_LOG_FIRST, ".log") for name in marked]
@@ -33,9 +33,9 @@ def removal_order(names: list[str]) -> list[str]:
 
 
 class FileRemover:
-    """Removes files of one removal, for one worker: `interlock` is its own. Counts what it removed.
+    """One worker of a removal, with its own `interlock`. Counts what it removed.
 
-    files: entries that are no directories. bytes: their sizes. freed: the blocks that came back at once.
+    files: entries that are not directories. bytes: their sizes. freed: the blocks freed at once.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class FileRemover:
         self._surprises = 0
 
     def remove_files(self, fd: int, pending: list[str]) -> str | None:
-        """Remove the files that `pending` names, from its end, in the open directory `fd`.
+        """Remove the files named in `pending`, starting at its end, from the open directory `fd`.
 
         Returns the name of the first directory among them, None when all are done. `pending` keeps the rest.
         """
         check, before, lstat, unlink = self._control.check, self.before, os.lstat, os.unlink
         on_progress = self._control.on_progress
-        # Most files need nothing but a look and an unlink: this loop is where a removal spends its time.
+        # Most files need only a look and an unlink: a removal spends its time in this loop.
         always_prepare = self._held or self._control.budget is not None
         chunk = self._shortener.chunk
         files = size = freed = 0
@@ -98,28 +98,60 @@ class FileRemover:
             self.freed += freed
         return None
 
+    def remove_plain(self, fd: int, pending: list[str]) -> None:
+        """The same for files that an inventory found to be small, regular and without other links. They are not looked
+        at before the unlink, which removes neither a directory nor the target of a symlink.
+
+        Ends at the first name that is a directory after all; `pending` keeps it and the rest. Counts only files.
+        """
+        check, before, unlink = self._control.check, self.before, os.unlink
+        on_progress = self._control.on_progress
+        while pending:
+            check()
+            name = pending.pop()
+            try:
+                before()
+                unlink(name, dir_fd=fd)
+            except FileNotFoundError:
+                continue
+            except IsADirectoryError:
+                pending.append(name)
+                return
+            self.files += 1
+            if on_progress is not None:
+                on_progress(1, 0)
+
+    def count_plain(self, size: int, freed: int) -> None:
+        """Count the bytes that `remove_plain` removed."""
+        self.bytes += size
+        self.freed += freed
+        if self._control.on_progress is not None:
+            self._control.on_progress(0, size)
+
     def _prepare(self, fd: int, name: str, found: os.stat_result) -> tuple[int, int]:
-        """Shorten the file where that is due, and wait for the budget: its size then, and the bytes that it frees."""
+        """Truncate the file if necessary, and wait for the budget; returns its size after that, and the bytes it will
+        free."""
         size, frees = found.st_size, found.st_blocks * 512
         if found.st_nlink != 1 or not stat.S_ISREG(found.st_mode):
             frees = 0
         elif self._held:
-            # The holder of a stray may have it open (`.log`) or mapped (indexes): only the former may be shortened.
-            # However small: unlinked alone, its space would not come back before the broker closes it.
+            # The holder of a stray may have it open (`.log`) or mapped (indexes): only the former may be truncated.
+            # However small: if only unlinked, its space would not be freed until the broker closes it.
             if self._truncate_held and size and name.endswith((".log", ".log.deleted")):
                 size = self._shortener.shorten(fd, name, found, keep=0, least=0)
             frees = frees if size == 0 else 0
         elif frees > self._shortener.chunk and size > LEAST_BYTES:
             size = self._shortener.shorten(fd, name, found, keep=self._shortener.chunk)
-        self._control.wait_for_budget(min(size, frees))
+        # More blocks than bytes: some are allocated beyond the end.
+        self._control.wait_for_budget(frees if size == found.st_size else min(size, frees), self.before)
         return size, frees
 
     def surprise(self, name: str) -> None:
-        """Something is not what it was a moment ago; raises `ItemFailed` when that happens too often."""
+        """Something has changed since a moment ago; raises `ItemFailed` if that happens too often."""
         self._surprises += 1
         if self._surprises > MAX_SURPRISES:
             raise ItemFailed(
-                f"{name} in {self._log_dir.path} keeps changing while it is removed",
+                f"{name} in {self._log_dir.path} keeps changing while being removed",
                 path=f"{self._log_dir.path}/{name}",
-                hint="find out which process writes there",
+                hint="find out which process is writing there",
             )

@@ -1,6 +1,6 @@
-"""What root does for a state dir before it becomes somebody else: makes it where it is not there, and sees whose it is.
+"""What root does for a state dir before switching to another user: creates it if missing, and finds out who owns it.
 
-Another user may lie in wait at every step: a symlink to a directory of root's, a directory swapped for another one.
+Another user may attack every step: a symlink to one of root's directories, a directory swapped for another one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
-    """The state dir `path` (absolute, normal), made for `owner` (user, group) where it is not there; whose it is.
+    """Create the state dir `path` (absolute, normalised) for `owner` (user, group) if it is missing; returns its
+    status, which names its owner.
 
-    Raises JournalError where root would have to follow a symlink or pass a directory that others can write, OSError.
+    Raises JournalError if root would have to follow a symlink or pass a directory that others can write to, or OSError.
     """
     *above, name = path.strip("/").split("/")
     fd, here = os.open("/", _DIRECTORY), ""
@@ -44,14 +45,14 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
 
 
 def _step_into(fd: int, name: str, path: str) -> int:
-    """A descriptor of the directory `name` in `fd`, which is closed."""
+    """A descriptor of the directory `name` in `fd`; `fd` is closed."""
     try:
         below = os.open(name, _DIRECTORY, dir_fd=fd)
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENOTDIR) and stat.S_ISLNK(os.lstat(name, dir_fd=fd).st_mode):
             raise JournalError(
-                f"{path} is a symlink, and root follows none to a state dir",
-                hint="name the directory that it leads to with --state-dir",
+                f"{path} is a symlink, and root follows no symlink to a state dir",
+                hint="name the directory it points to with --state-dir",
             ) from e
         raise
     os.close(fd)
@@ -59,7 +60,8 @@ def _step_into(fd: int, name: str, path: str) -> int:
 
 
 def _only_root_writes(fd: int, here: str, path: str) -> None:
-    """Others could swap what lies in a directory that they write, unless it is sticky (as /tmp is)."""
+    """Check that only root can write here: others could swap entries of a directory they can write to, unless it is
+    sticky (like /tmp)."""
     found = os.fstat(fd)
     if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
         raise JournalError(

@@ -1,7 +1,8 @@
-"""Where the brokers of this cluster listened when it was last known to be this host's own: a file in the state dir.
+"""The addresses of this cluster's brokers when it was last confirmed to be this host's cluster: a file in the state
+dir.
 
 While this host's broker is down, only these may answer for it. A file that is missing, damaged or of another cluster
-says that none was seen.
+counts as none seen.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from contextlib import suppress
 
 from logagent.errors import UnreadableError
+from logagent.files.foreign_json import parse_json
 from logagent.files.limits import FileLimit
 from logagent.files.safe_open import read_regular
 from logagent.model.assignments.identity import BrokerPlace
@@ -20,19 +22,19 @@ _LIMIT = FileLimit(FILE_NAME, 1 << 20)
 
 
 def read_brokers_seen(state_dir: str, cluster_id: str | None) -> frozenset[BrokerPlace]:
-    """The brokers of `cluster_id`; empty where the file says nothing of it."""
+    """The brokers of `cluster_id`; empty if the file has none for it."""
     try:
-        found = json.loads(read_regular(os.path.join(state_dir, FILE_NAME), _LIMIT))
+        found = parse_json(read_regular(os.path.join(state_dir, FILE_NAME), _LIMIT))
         if cluster_id is None or found["cluster_id"] != cluster_id:
             return frozenset()
         places = [(int(node_id), str(host), int(port)) for node_id, host, port in found["brokers"]]
-    except (OSError, UnreadableError, ValueError, TypeError, KeyError):
+    except (OSError, UnreadableError, ValueError, TypeError, KeyError, OverflowError):
         return frozenset()
     return frozenset(BrokerPlace(*place) for place in places)
 
 
 def write_brokers_seen(state_dir: str, cluster_id: str, places: frozenset[BrokerPlace]) -> None:
-    """Replace the file whole. What cannot be written is missing later, which only proves less."""
+    """Replace the whole file. If it cannot be written, less can be proved later; nothing else follows."""
     path = os.path.join(state_dir, FILE_NAME)
     temporary = f"{path}.{os.getpid()}.tmp"
     with suppress(OSError):

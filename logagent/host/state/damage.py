@@ -1,7 +1,7 @@
-"""What a journal must be before SQLite opens it and before anybody reads its rows.
+"""Checks a journal before SQLite opens it and before its rows are read.
 
-The state dir belongs to the broker's user, and root's `logagent history` reads it too: a FIFO would make that wait, a
-row with words for a number would end it with a traceback.
+The state dir belongs to the broker's user, and `logagent history` run as root reads it too: a FIFO would make it wait,
+text in place of a number would end it with a traceback.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import cache
 from logagent.errors import JournalError
 from logagent.files.limits import DATABASE
 from logagent.files.safe_open import opened_regular
-from logagent.host.state.schema import bring_up_to_date, connect
+from logagent.host.state.journal_schema import bring_up_to_date, connect
 from logagent.model.records import ActionKind, Outcome
 
 _VALUES = {
     ("actions", "action"): tuple(kind.value for kind in ActionKind),
     ("actions", "outcome"): tuple(outcome.value for outcome in Outcome),
 }
-# What SQLite opens beside the database, on its own and by name.
+# The files that SQLite itself opens beside the database, by name.
 _BESIDE = ("-wal", "-shm", "-journal")
 _TIMES = (
     "at_ms",
@@ -36,13 +36,13 @@ _TIMES = (
     "until_ms",
 )
 _PATHS = ("log_dir", "name", "new_name", "new_dir", "file")
-_HINT = "move the journal away: what it knows of undo is lost with it; the directories stay as they are"
+_HINT = "move the journal away: its undo information is lost with it; the directories stay as they are"
 _LATEST_MS = 253_402_300_799_999  # the last moment of the year 9999
 
 
 def check_files(path: str) -> None:
-    """Raise UnreadableError unless the journal and what SQLite keeps beside it are regular files of a sensible size,
-    and FileNotFoundError if there is no journal. SQLite itself would wait for the other end of a FIFO."""
+    """Raise UnreadableError unless the journal and SQLite's files beside it are regular files of a sensible size, and
+    FileNotFoundError if there is no journal. SQLite itself would wait for the other end of a FIFO."""
     with opened_regular(path, DATABASE):
         pass
     for suffix in _BESIDE:
@@ -51,14 +51,14 @@ def check_files(path: str) -> None:
 
 
 def create(path: str) -> None:
-    """Make an empty file for a journal; one that is there stays."""
+    """Create an empty journal file; an existing one stays."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640))
 
 
 def check_rows(db: sqlite3.Connection, path: str) -> None:
-    """Raise JournalError if a row holds what we never write: SQLite keeps any type in any column, and whoever can write
-    the file can have put it there. Everything that reads rows may then take them at their word."""
+    """Raise JournalError if a row holds something that we never write: SQLite accepts any type in any column, and any
+    user who can write to the file can have put it there. Code that reads rows can rely on their types after this."""
     db.execute("PRAGMA trusted_schema=OFF")
     if db.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()[0]:
         raise JournalError(f"{path} has views or triggers, which are not ours", hint=_HINT)
@@ -72,7 +72,7 @@ def check_rows(db: sqlite3.Connection, path: str) -> None:
 
 @cache
 def _columns() -> dict[str, list[tuple[str, str, bool]]]:
-    """By table of ours, as we make it and whatever the file says: (column, type, required)."""
+    """Our tables as we create them, whatever the file says: (column, type, required) by table."""
     with closing(connect(":memory:")) as ours:
         bring_up_to_date(ours, 0)
         tables = [
@@ -86,7 +86,7 @@ def _columns() -> dict[str, list[tuple[str, str, bool]]]:
 
 
 def _wrong(table: str, name: str, kind: str, required: bool) -> Iterator[str]:
-    """SQL conditions that no row of ours meets."""
+    """SQL conditions that none of our rows meets."""
     # Text that is not UTF-8 is kept as a blob. (Comparisons, because `typeof(…) NOT IN` is six times slower.)
     wrong = [f"typeof({name})<>'{kind}'" for kind in (("integer",) if kind == "INTEGER" else ("text", "blob"))]
     yield " AND ".join([*wrong, *([] if required else [f"{name} IS NOT NULL"])])

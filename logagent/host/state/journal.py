@@ -1,8 +1,8 @@
-"""The journal: what we meant to do, what came of it, and what we have seen. SQLite, WAL, `synchronous=FULL`.
+"""The journal: what we intended to do, the outcome, and what we have seen. SQLite, WAL, `synchronous=FULL`.
 
 Guarantees. `begin` returns only when the intents are on disk; an intent without an outcome after a crash is therefore
 an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is not UTF-8
-(directory names can hold anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
+(directory names can contain anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").
 """
@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from logagent.host.state.rows import (
+from logagent.host.state.journal_rows import (
     CheckpointEntry,
     Entry,
     Failure,
@@ -26,8 +26,8 @@ from logagent.host.state.rows import (
     text_of,
     text_or_none,
 )
-from logagent.host.state.schema import FILE_NAME, SCHEMA_VERSION, as_journal_error
-from logagent.host.state.store import JournalStore
+from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION, as_journal_error
+from logagent.host.state.journal_store import JournalStore
 from logagent.model.facts import RecentAction
 from logagent.model.planning.retention import SettledAction
 from logagent.model.records import ActionKind, Identity, Outcome
@@ -43,7 +43,8 @@ class Journal(JournalStore):
     # Actions
 
     def begin(self, intents: Sequence[Intent], now_ms: int) -> list[int]:
-        """Make all `intents` durable in one transaction; their ids, in order. Nothing may be done before this."""
+        """Make all `intents` durable in one transaction (within `together`: in its one); their ids, in order.
+        Nothing may be done before it is written."""
         ids: list[int] = []
         with self._transaction() as db:
             for i in intents:
@@ -69,7 +70,7 @@ class Journal(JournalStore):
         return ids
 
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]], now_ms: int) -> None:
-        """Record what came of actions, in one durable transaction."""
+        """Record the outcomes of actions, in one durable transaction."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE actions SET outcome=?, error=?, finished_at_ms=? WHERE id=?",
@@ -77,13 +78,13 @@ class Journal(JournalStore):
             )
 
     def unsettled(self) -> list[Entry]:
-        """Intents without an outcome, oldest first: what a crash (or another process at work) left behind."""
+        """Intents without an outcome, oldest first: left by a crash, or by another process that is still working."""
         return self._entries("WHERE outcome IS NULL ORDER BY id")
 
     def renamed_to(self, directory: str, name: str, identity: Identity) -> Entry | None:
-        """The newest finished rename of ours that gave this directory its present name and place.
+        """Our newest finished rename that gave this directory its present name and place.
 
-        The inode tells it, not the device: a file system can have another device number after a reboot.
+        The inode identifies it, not the device: a file system can have another device number after a reboot.
         """
         found = self._entries(
             "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
@@ -92,28 +93,33 @@ class Journal(JournalStore):
         return found[0] if found else None
 
     def renames(self) -> dict[tuple[str, str], Entry]:
-        """(present directory, present name) → the newest finished rename of ours to that name, for whole listings."""
+        """(present directory, present name) → our newest finished rename to that name, for whole listings."""
         entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
         return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
 
-    def removals_begun(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
-        """(name, inode) of every removal that was ever begun on one of `inodes`: its name was unique, its log dir can
-        have many paths."""
+    def restores(self) -> dict[tuple[str, str], Entry]:
+        """(present directory, present name) → the newest finished restore to that name."""
+        entries = self._entries("WHERE action='restore' AND outcome='done' ORDER BY id")
+        return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
+
+    def removals_started(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
+        """(name, inode) of every removal ever started on one of `inodes`. The name is unique; the log dir is left out
+        because it can have many paths."""
         sql = "SELECT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         with self._lock, as_journal_error(self.path):
-            # Row by row: there can be as many as the journal keeps, and few of them matter.
+            # Row by row: there can be as many as the journal keeps, and only a few matter.
             found = ((name, inode % (1 << 64)) for name, inode in self._db.execute(sql))
             return {(text_of(name), inode) for name, inode in found if inode in inodes}
 
     def of_plan(self, plan_id: str) -> list[Entry]:
-        """The finished renames that `plan_id` made to set directories aside or mark them."""
+        """The finished renames by which `plan_id` set directories aside or marked them."""
         return self._entries(
             "WHERE plan_id=? AND action IN ('mark', 'quarantine') AND outcome='done' ORDER BY id", (plan_id,)
         )
 
     def taken_since(self, at_ms: int) -> tuple[RecentAction, ...]:
-        """What was renamed away or removed (or was about to be) at or after `at_ms`, and what came back, in that order:
-        what the blast radius counts."""
+        """What was renamed away or removed (or was about to be) at or after `at_ms`, and what was restored, in that
+        order: what the blast radius counts."""
         sql = (
             "SELECT device, inode, topic_id, partition, bytes, approved, action FROM actions WHERE at_ms>=?"
             f" AND (action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
@@ -134,7 +140,7 @@ class Journal(JournalStore):
             )
 
     def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
-        """The journal, oldest first; with `limit` only the newest that many."""
+        """The journal, oldest first; with `limit` only that many of the newest."""
         tail = "ORDER BY id DESC LIMIT ?" if limit is not None else "ORDER BY id DESC"
         values: list[Any] = [since_ms or 0] + ([limit] if limit is not None else [])
         return self._entries(f"WHERE at_ms>=? {tail}", values)[::-1]
@@ -142,7 +148,7 @@ class Journal(JournalStore):
     # Retention
 
     def settled(self) -> list[SettledAction]:
-        """Every settled action, as far as it matters for what may be forgotten."""
+        """Every settled action, with the fields that decide what may be forgotten."""
         rows = self._rows(
             "SELECT id, at_ms, log_dir, new_dir, inode,"
             " CASE WHEN action='remove' AND outcome IN ('failed', 'yielded') THEN name END"
@@ -160,8 +166,8 @@ class Journal(JournalStore):
         ]
 
     def forget(self, ids: Sequence[int]) -> None:
-        """Forget these actions with their checkpoint entries; unsettled ones stay whatever is asked. Their room in the
-        file is used again, and what was written beside it (the WAL) goes back to the file system."""
+        """Forget these actions with their checkpoint entries; unsettled ones are always kept. Their space in the file
+        is reused, and that of the WAL is returned to the file system."""
         with self._transaction() as db:
             db.executemany("DELETE FROM actions WHERE id=? AND outcome IS NOT NULL", [(n,) for n in ids])
         with self._lock, as_journal_error(self.path):
@@ -175,7 +181,7 @@ class Journal(JournalStore):
         return [entry_of(row) for row in rows]
 
     def with_checkpoint_entries(self, entry: Entry) -> Entry:
-        """`entry` with the checkpoint entries that its action took out."""
+        """`entry` with the checkpoint entries that its action removed."""
         rows = self._rows(
             "SELECT file, topic, partition, offset FROM checkpoint_entries WHERE action_id=?", (entry.id,)
         )
@@ -185,9 +191,9 @@ class Journal(JournalStore):
         return replace(entry, intent=replace(entry.intent, checkpoint_entries=saved))
 
     def saved_checkpoint_entries(self, directory: str, name: str, identity: Identity) -> tuple[CheckpointEntry, ...]:
-        """What our renames of this directory, back to its current name, took out of the checkpoints.
+        """The checkpoint entries that our renames of this directory, back to its current name, removed.
 
-        Not back beyond an earlier restore: a broker may have moved the offsets since then.
+        Goes back no further than an earlier restore: a broker may have moved the offsets since then.
         """
         saved: dict[str, CheckpointEntry] = {}
         entry = self.renamed_to(directory, name, identity)

@@ -1,6 +1,6 @@
-"""Looks at a journal without touching it: SQLite itself would make files beside it, even to read.
+"""Looks at a journal without touching it: SQLite would create files beside it even for reading.
 
-For `doctor` only, which changes nothing. What the daemon wrote in the last moments may be missing.
+Only for `doctor`, which changes nothing. The daemon's latest writes may be missing.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from logagent.errors import UnreadableError
 from logagent.files.limits import DATABASE
 from logagent.files.safe_open import opened_regular
 from logagent.host.state.damage import check_files
-from logagent.host.state.schema import FILE_NAME, SCHEMA_VERSION
+from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION
 
 _MAGIC = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
-class JournalGlance:
-    """schema: None where it cannot be read. log_dirs: every log dir that the journal tells of."""
+class JournalLook:
+    """schema: None if it cannot be read. log_dirs: every log dir that the journal mentions."""
 
     exists: bool
     schema: int | None = None
     log_dirs: frozenset[str] = frozenset()
 
 
-def glance(state_dir: str) -> JournalGlance:
-    """What can be told of the journal in `state_dir`. Raises nothing."""
+def look_at_journal(state_dir: str) -> JournalLook:
+    """What can be read of the journal in `state_dir`. Raises nothing."""
     path = os.path.join(state_dir, FILE_NAME)
     try:
         check_files(path)
         with opened_regular(path, DATABASE) as fd:
             head = os.read(fd, 100)
     except FileNotFoundError:
-        return JournalGlance(False)
+        return JournalLook(False)
     except (OSError, UnreadableError):
-        return JournalGlance(True)
+        return JournalLook(True)
     if len(head) < 100 or not head.startswith(_MAGIC):
-        return JournalGlance(True)
+        return JournalLook(True)
     schema = int.from_bytes(head[60:64], "big")
-    return JournalGlance(True, schema, _log_dirs(path) if 0 < schema <= SCHEMA_VERSION else frozenset())
+    return JournalLook(True, schema, _log_dirs(path) if 0 < schema <= SCHEMA_VERSION else frozenset())
 
 
 def _log_dirs(path: str) -> frozenset[str]:

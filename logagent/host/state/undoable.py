@@ -1,4 +1,4 @@
-"""What the journal could still undo: asked before a journal is thrown away (purging the system package)."""
+"""What the journal could still undo, asked before a journal is deleted (when the system package is purged)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SETTLED = (ActionKind.REMOVE, ActionKind.RESTORE)
 
 
 def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
-    """Path of every directory that we set aside or marked and that may still be there, and the device it lies on.
+    """The path of every directory that we set aside or marked and that may still exist, and the device it is on.
 
-    Left out is only what is known to be gone: removed or restored by us, or missing from a log dir that is mounted.
-    The device is None where the directory above cannot be read, or may be the mount point of an absent disk.
+    Only directories known not to exist any more are left out: removed or restored by us, or missing from a log dir that
+    is mounted. The device is None if the parent directory cannot be read, or may be the mount point of an absent disk.
     """
     settled = {
         (e.intent.log_dir, e.intent.name): e.id

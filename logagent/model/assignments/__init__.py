@@ -1,1 +1,1 @@
-"""Which replicas the cluster has, and what that says about each directory."""
+"""Which replicas the cluster has, and what that means for each directory."""

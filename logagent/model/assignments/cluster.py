@@ -1,4 +1,4 @@
-"""Do the log dirs of a host belong to one node, the configured one? (Kafka's `MetaPropertiesEnsemble.verify`.)"""
+"""Whether all log dirs of a host belong to the configured node (Kafka's `MetaPropertiesEnsemble.verify`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class MetaSeen:
-    """`meta.properties` of one log dir. `missing`: there is none. `error`: it is there and cannot be read."""
+class MetaLook:
+    """`meta.properties` of one log dir. `missing`: there is none. `error`: why it cannot be read."""
 
     cluster_id: str | None = None
     node_id: int | None = None
@@ -18,19 +18,19 @@ class MetaSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
-    """The ids that all log dirs agree on, and per log dir why nothing may be done there."""
+class ClusterFacts:
+    """The ids that all log dirs agree on, and by log dir why nothing may be done there."""
 
     cluster_id: str | None
     node_id: int | None
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def agree(metas: Mapping[str, MetaSeen], configured_node_id: int | None) -> ClusterView:
-    """What the online log dirs say together.
+def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> ClusterFacts:
+    """Compare the `meta.properties` of the online log dirs.
 
-    An unformatted log dir is a problem of its own; ids that differ, or that are not the configured node's, are a
-    problem of every log dir, because it cannot be told which of them is the stranger.
+    An unformatted log dir is a problem only of that log dir. Ids that differ, or that are not the configured node's,
+    are a problem of every log dir, because any of them may be the wrong one.
     """
     problems = {path: "it is unformatted (no meta.properties)" for path, m in metas.items() if m.missing}
     problems |= {path: f"its meta.properties cannot be read: {m.error}" for path, m in metas.items() if m.error}
@@ -49,12 +49,12 @@ def agree(metas: Mapping[str, MetaSeen], configured_node_id: int | None) -> Clus
     if doubt is not None:
         problems |= dict.fromkeys(readable, doubt)
     problems |= {p: "its meta.properties has no cluster.id" for p, m in readable.items() if m.cluster_id is None}
-    return ClusterView(
+    return ClusterFacts(
         next(iter(clusters)) if len(clusters) == 1 else None,
         next(iter(nodes)) if len(nodes) == 1 else configured_node_id,
         problems,
     )
 
 
-def _each(readable: Mapping[str, MetaSeen], attribute: str) -> str:
+def _each(readable: Mapping[str, MetaLook], attribute: str) -> str:
     return ", ".join(f"{path} {getattr(m, attribute)}" for path, m in sorted(readable.items()))

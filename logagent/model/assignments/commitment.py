@@ -1,17 +1,17 @@
-"""Which part of a metadata log is committed, as far as that can be told from disk.
+"""Which part of a metadata log is known to be committed, judging from the disk alone.
 
-The high watermark of KRaft's log is nowhere on disk, and a follower's tail may hold records that the quorum
+The high watermark of KRaft's log is not stored on disk, and a follower's tail may contain records that the quorum
 never agreed on and will truncate. Kafka itself applies only committed records; we cannot ask, so records count
-as committed under one of three conditions (any is enough), and everything behind is "not known":
+as committed under any one of three conditions, and all records after them are "not known":
 
 1. the quorum has exactly one voter: what is in its log is committed;
 2. a complete snapshot covers the record: snapshots are only made of committed state;
 3. the log holds, at or after the record, two batches of one leader epoch at least `settled_ms` apart, this node does
    not lead the quorum, and the finalized `metadata.version` was 3.7-IV0 or later when both were written.
 
-Condition 3 rests on KAFKA-15489: from 3.7.0 on a leader that lost its quorum resigns after 1.5 fetch timeouts, so one
-that went on for longer had a majority that fetched. Before that an isolated leader appends for ever, and observers
-fetch it. Two batches of different epochs prove nothing: a leader that is isolated twice carries its old records along.
+Condition 3 relies on KAFKA-15489: from 3.7.0 on, a leader that has lost its quorum resigns after 1.5 fetch timeouts, so
+a majority was fetching from one that went on for longer. Before that, an isolated leader appends forever, and observers
+fetch from it. Two batches of different epochs prove nothing: a leader that is isolated twice keeps its old records.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ LEADERS_RESIGN_SINCE = 15
 
 
 def settled_ms(fetch_timeout_ms: int) -> int:
-    """How far apart the two batches must lie, for a `controller.quorum.fetch.timeout.ms`."""
+    """How far apart in time the two batches must be, for a given `controller.quorum.fetch.timeout.ms`."""
     return max(SETTLED_MS, FETCH_TIMEOUTS * fetch_timeout_ms)
 
 
 @dataclass(slots=True)
 class BatchTimes:
-    """Next offset and time (ms) of every batch in the order of the log, 16 bytes a batch; and where epochs begin.
+    """Next offset and time (ms) of every batch in log order (16 bytes per batch), and where epochs begin.
 
-    `epochs` are the indexes of the batches that begin a leader epoch: epochs never fall within a log.
+    `epochs` are the indexes of the batches that begin a leader epoch: within a log, epochs never decrease.
     """
 
     next_offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -50,10 +50,11 @@ class BatchTimes:
         self.times.append(time_ms)
 
     def settled_offset(self, settled: int = SETTLED_MS, *, since_offset: int = 0) -> int | None:
-        """Offset after the last batch that a later one of its epoch is at least `settled` ms younger than, if any.
+        """The offset after the last batch that is followed, in the same epoch, by one at least `settled` ms younger;
+        None if there is none.
 
-        Only batches that end behind `since_offset` count. Everything before the first of two such batches is older
-        than both, whatever its own epoch.
+        Only batches that end after `since_offset` count. Everything before the first batch of such a pair is older than
+        both, whatever its epoch.
         """
         end = len(self.times)
         for start in reversed(self.epochs):
@@ -81,9 +82,9 @@ def committed_offset(
 ) -> int:
     """The offset (exclusive) up to which every record is known to be committed.
 
-    `voters` is the number of voters, None where it is not known; `may_lead` is true unless it is known that this
-    node does not lead the quorum; `resigns_since` is the offset from which `metadata.version` is at least
-    `LEADERS_RESIGN_SINCE`, None where it is not.
+    `voters` is the number of voters, None if unknown; `may_lead` is true unless it is known that this node does not
+    lead the quorum; `resigns_since` is the offset from which `metadata.version` is at least `LEADERS_RESIGN_SINCE`,
+    None if it is not.
     """
     if voters == 1:
         return log_end

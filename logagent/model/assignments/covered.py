@@ -1,9 +1,9 @@
-"""Does another copy of a partition hold every record that a directory holds? The decision, without I/O.
+"""Whether another copy of a partition has every record that a directory has. Decides without I/O.
 
-"At least as long" is not enough: a log that was created anew and refilled is long, too, and an ISR can be full of
-such logs. What identifies a record is its leader epoch and its offset (KIP-101), so the other copy is asked where, in
-its own log, the directory's last leader epoch ends. Used before a stray is removed or marked for deletion, and by
-restore before a copy comes back that its leader would truncate.
+"At least as long" is not enough: a log that was recreated and refilled is long, too, and an ISR can consist of such
+logs. A record is identified by its leader epoch and offset (KIP-101), so the other copy is asked where the directory's
+last leader epoch ends in its own log; a copy on this host must have no gap between its segments, either. Used before a
+stray is removed or marked for deletion, and before a copy is restored that its leader would truncate.
 """
 
 from __future__ import annotations
@@ -13,24 +13,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogLook:
-    """The log of one partition dir, as its own files show it.
+    """The log of one partition dir, read from its own files.
 
-    `log_end` is the offset after the last whole record, None where it cannot be told (torn tail, no segment); `epochs`
-    are (leader epoch, start offset) of `leader-epoch-checkpoint` in its order, empty where the file is missing, empty
-    or wrong; `log_start` is the base offset of the first segment. `problem` says what could not be told.
+    `log_end` is the offset after the last complete record, None if unknown (torn tail, no segment); `epochs` are the
+    (leader epoch, start offset) pairs of `leader-epoch-checkpoint` in file order, empty if the file is missing, empty
+    or invalid; `log_start` and `last_segment` are the base offsets of the first and the last segment; `log_bytes` is
+    the size of all segments; `gaps` are the offsets between a segment's last record and the next segment, if every
+    segment was looked at. `problem` says what could not be determined.
     """
 
     log_start: int | None
     log_end: int | None
     epochs: tuple[tuple[int, int], ...] = ()
     problem: str | None = None
+    last_segment: int | None = None
+    log_bytes: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    def reaches(self, offset: int) -> bool | None:
+        """Whether the log ends at or above `offset`; None if unknown. If the log start offset is above the end, a
+        broker deletes every segment of the log (`LogLoader.load`)."""
+        if self.log_end is not None:
+            return offset <= self.log_end
+        return True if offset <= (self.last_segment or 0) else None
+
+    def emptied_by(self, log_start: int) -> bool:
+        """Whether a broker that loads it with this log start offset would delete records; True also if unknown."""
+        empty = self.log_end is not None and self.log_end == self.log_start
+        return log_start > 0 and not empty and not self.reaches(log_start)
 
     @property
     def last_epoch(self) -> int | None:
-        """The leader epoch of the last record; None for no record or epochs, or where one begins behind the end.
+        """The leader epoch of the last record; None if there are no records or epochs, or an epoch begins after the
+        end.
 
-        A leader notes an epoch when it is elected, so the last ones may have no record: only its followers' logs tell
-        others of an epoch, by its records.
+        A leader records an epoch when it is elected, so the last epochs may have no records yet: followers learn of an
+        epoch only from its records.
         """
         if self.log_end is None or any(start > self.log_end for _, start in self.epochs):
             return None
@@ -39,55 +57,72 @@ class LogLook:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where another copy ends a leader epoch: Kafka's answer to OffsetForLeaderEpoch.
+    """Where a leader epoch ends in another copy: Kafka's answer to OffsetForLeaderEpoch.
 
-    `epoch` is the largest epoch that copy knows which is not above the one asked for, `end_offset` where it ends there;
-    both None where the copy knows no such epoch. `log_start` is the copy's log start offset, None if not known. `where`
-    names the copy ("the leader, node 2").
+    `epoch` is the largest epoch known to that copy that is not above the requested one, `end_offset` is where it ends
+    there; both are None if the copy knows no such epoch. `log_start` is the copy's log start offset, None if unknown.
+    `where` names the copy ("the leader, node 2"). `gaps`: as in `LogLook`; no leader tells about its own.
     """
 
     where: str
     epoch: int | None
     end_offset: int | None
     log_start: int | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    def lacks(self, own: LogLook) -> tuple[int, int] | None:
+        """The first gap in the copy at offsets that `own` may have records for. Only compaction leaves such gaps, and
+        from the offsets it cannot be told from a segment that was lost: neither by the broker that serves the copy."""
+        first, end = max(own.log_start or 0, self.log_start or 0), own.log_end or 0
+        return next(((a, b) for a, b in self.gaps if max(a, first) < min(b, end)), None)
 
 
 def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
-    """The answer of a copy on this disk (`LeaderEpochFileCache.endOffsetFor`).
+    """The answer for a copy on this host's disks (`LeaderEpochFileCache.endOffsetFor`).
 
-    Deviation: an epoch below all that the copy knows has no end there. Kafka names the start of the first one it knows,
-    which proves nothing about the records before it where a copy has lost its older epochs.
+    Deviation: an epoch below all those the copy knows has no end there. Kafka returns the start of the first known
+    epoch, which proves nothing about earlier records if the copy has lost its older epochs.
     """
     if copy.log_end is None or copy.last_epoch is None:
         return EpochEnd(where, None, None, copy.log_start if copy.log_end is not None else None)
     if epoch == copy.last_epoch:
-        return EpochEnd(where, epoch, copy.log_end, copy.log_start)
+        return EpochEnd(where, epoch, copy.log_end, copy.log_start, copy.gaps)
     later = [start for known, start in copy.epochs if known > epoch]
     floor = [known for known, _ in copy.epochs if known <= epoch]
     if not later or not floor:
         return EpochEnd(where, None, None, copy.log_start)
-    return EpochEnd(where, max(floor), min(later), copy.log_start)
+    return EpochEnd(where, max(floor), min(later), copy.log_start, copy.gaps)
 
 
 def covers(other: EpochEnd, own: LogLook) -> bool:
-    """Whether the copy behind `other` (asked for `own.last_epoch`) has every record of `own`, or had and let go of it.
+    """Whether the copy that answered `other` (for `own.last_epoch`) has every record of `own`, or had it and deleted
+    it.
 
-    True if its end of that very epoch is at or above the directory's end, or if its log begins at or above that. False
-    wherever the directory's end or last epoch cannot be told: such a directory is never covered.
+    True if that very epoch ends there at or above the directory's end and no segment may be missing, or if that copy's
+    log begins at or above it. False if the directory's end or last epoch is unknown: such a directory is never covered.
     """
     if own.log_end is None or own.last_epoch is None:
         return False
     if other.log_start is not None and other.log_start >= own.log_end:
         return True
-    return other.epoch == own.last_epoch and other.end_offset is not None and other.end_offset >= own.log_end
+    if other.epoch != own.last_epoch or other.end_offset is None or other.end_offset < own.log_end:
+        return False
+    return other.lacks(own) is None
 
 
 def why_not_covered(own: LogLook, answers: tuple[EpochEnd, ...]) -> str:
-    """In words, with every figure: for a refusal."""
+    """The reason in words, with all figures, for a refusal."""
     if own.log_end is None or own.last_epoch is None:
-        return f"where its own log ends cannot be told ({own.problem or 'it has no leader epochs'})"
-    said = [
-        f"{a.where} ends it at {a.end_offset}" if a.epoch == own.last_epoch else f"{a.where} does not know that epoch"
-        for a in answers
-    ]
+        return f"cannot tell where its own log ends ({own.problem or 'it has no leader epochs'})"
+    said = [_why_not(own, answer) for answer in answers]
     return f"it ends at offset {own.log_end} in leader epoch {own.last_epoch}; {'; '.join(said) or 'nobody was asked'}"
+
+
+def _why_not(own: LogLook, answer: EpochEnd) -> str:
+    if answer.epoch != own.last_epoch:
+        return f"{answer.where} does not know that epoch"
+    said = f"{answer.where} ends it at {answer.end_offset}"
+    gap = answer.lacks(own)
+    if gap is None:
+        return said
+    return f"{said}, but has no records from offset {gap[0]} to {gap[1]}: a segment may be missing"

@@ -1,7 +1,7 @@
-"""Is the cluster that answers the one that this host's disk belongs to? The decision, without I/O.
+"""Whether the cluster that answers is the one that this host's disks belong to. Decides without I/O.
 
-Cluster id and node id prove nothing: a cluster that was cloned with its disks has both. What our own broker says in
-DescribeLogDirs has to be what lies on our disk. While it is down, only brokers that a cluster proven so named count.
+Cluster id and node id prove nothing: a cluster cloned with its disks has both. Our own broker's answer to
+DescribeLogDirs must match our disks. While it is down, only brokers count that a cluster proven this way has named.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from logagent.model.records import Kind, PartitionDir
 Partition = tuple[str, int]
 
 SETTLED_MS = 60_000
-"""A directory younger than this may have come between our look and the broker's answer."""
+"""A directory younger than this may have been created between our look and the broker's answer."""
 
 
 class BrokerPlace(NamedTuple):
-    """A broker by where it listens, as the cluster's metadata tells it."""
+    """A broker and where it listens, from the cluster's metadata."""
 
     node_id: int
     host: str
@@ -29,10 +29,10 @@ class BrokerPlace(NamedTuple):
 def partitions_on_disk(
     dirs: Iterable[PartitionDir], log_dirs: Iterable[str], now_ms: int
 ) -> dict[str, frozenset[Partition]]:
-    """What a broker that has loaded the log dirs must show: by log dir, the partitions of its current directories.
+    """What a broker that has loaded the log dirs must list: by log dir, the partitions of its current directories.
 
-    Those that are settled; where none is (a broker that started a moment ago touches each) all of them, or a host would
-    be known by nothing.
+    Only settled directories count; if there are none (a broker touches each when it starts), all of them do, as a host
+    could not be recognised otherwise.
     """
     found: dict[str, set[Partition]] = {path: set() for path in log_dirs}
     young: dict[str, set[Partition]] = {path: set() for path in found}
@@ -50,10 +50,11 @@ def partitions_on_disk(
 def why_not_ours(
     described: Mapping[str, AbstractSet[Partition] | None], on_disk: Mapping[str, AbstractSet[Partition]]
 ) -> str | None:
-    """Why the broker that gave `described` is not the one that has our disk; None if it is.
+    """Why the broker that answered `described` is not the one that uses our disks; None if it is.
 
-    `described` are its partitions by log dir, None for a log dir that it calls offline. Every log dir of ours must be
-    among them with every partition that we see in it, and one at least must be there: an empty disk is anybody's.
+    `described` are its partitions by log dir, None for a log dir that it reports as offline. It must contain each of
+    our log dirs with every partition that we see there, and at least one partition in all: an empty disk could be
+    anyone's.
     """
     in_common = 0
     for path, partitions in on_disk.items():
@@ -67,4 +68,4 @@ def why_not_ours(
             topic, number = min(missing)
             return f"it does not show {topic}-{number} in {path} (and {len(missing) - 1} more of {len(partitions)})"
         in_common += len(partitions)
-    return None if in_common else "it shows no partition that lies on this disk"
+    return None if in_common else "it shows none of the partitions on this disk"

@@ -1,10 +1,10 @@
-"""The assignment image: which brokers hold which partition of which topic id, and how sure that is.
+"""The assignment image: which brokers hold which partition of which topic id, and how certain that is.
 
 An image comes from one of three sources (the KRaft metadata log on this host's own disk, the Admin API, an
-exported file) and is never changed after it was built. It is keyed by topic id: a name says nothing about an
-incarnation, because deleting and creating a topic gives the same name a new id.
+exported file) and never changes once it is built. It is keyed by topic id: a name does not identify an incarnation,
+because deleting and recreating a topic gives the same name a new id.
 
-`logagent.model.assignments.verdict` decides from it; `logagent.broker.metadata_log.log` and its neighbours build it.
+`logagent.model.assignments.verdict` decides from it; `logagent.broker.metadata_log`, `admin` and `exported` build it.
 Topic and directory ids are the 22-character text of Kafka's `Uuid.toString` (base64url without padding).
 """
 
@@ -27,22 +27,22 @@ class Source(StrEnum):
     FILE = "file"
 
 
-# Kafka's `DirectoryId.reserved`: the first hundred ids (MIGRATING, UNASSIGNED, LOST and room for more) name no
-# directory. Replicas that live can carry them, so they never tell where a replica is.
+# Kafka's `DirectoryId.reserved`: the first hundred ids (MIGRATING, UNASSIGNED, LOST and room for more) identify no
+# directory. Living replicas can have them, so they never show where a replica is.
 RESERVED_DIRECTORY_IDS = frozenset(to_text(n.to_bytes(16, "big")) for n in range(100))
 
 METADATA_TOPIC = "__cluster_metadata"
 
 NEWEST_METADATA_VERSION = 30
-"""4.3-IV0, the newest `metadata.version` whose records are known here."""
+"""4.3-IV0, the newest `metadata.version` whose records we know."""
 
 
 class PartitionAssignment(NamedTuple):
-    """One partition as Kafka's `PartitionRegistration` holds it; a named tuple because there are many.
+    """One partition, like Kafka's `PartitionRegistration`; a named tuple because there are many.
 
-    `replicas` is old and new replicas together while a reassignment is open, so "is the node in `replicas`" is
-    the test for a living replica. `directories` runs parallel to `replicas`, or is empty where the source knows
-    none. `leader` is -1 for "none", and None where the source does not say.
+    During a reassignment, `replicas` contains old and new replicas, so a replica is living if its node is in
+    `replicas`. `directories` is parallel to `replicas`, or empty if the source knows none. `leader` is -1 for "none",
+    and None if the source does not say.
     """
 
     replicas: tuple[int, ...]
@@ -57,7 +57,7 @@ class PartitionAssignment(NamedTuple):
         return bool(self.adding or self.removing)
 
     def directory_of(self, node_id: int) -> str | None:
-        """Id of the directory that holds this node's replica; None where that is not known (reserved ids too)."""
+        """The id of the directory that holds this node's replica; None if unknown or a reserved id."""
         if len(self.directories) != len(self.replicas) or node_id not in self.replicas:
             return None
         directory = self.directories[self.replicas.index(node_id)]
@@ -74,7 +74,7 @@ class Topic:
 
 
 class BrokerRegistration(NamedTuple):
-    """A registered broker. `fenced` is None where the source does not say."""
+    """A registered broker. `fenced` is None if the source does not say."""
 
     node_id: int
     directory_ids: tuple[str, ...] = ()
@@ -83,15 +83,15 @@ class BrokerRegistration(NamedTuple):
 
 @dataclass(slots=True)
 class AssignmentImage:
-    """What one source said at one moment. Build it with `make_image`, and treat it as frozen.
+    """The assignments from one source at one moment. Build it with `make_image`, and treat it as frozen.
 
-    `at_ms` is the age that counts against `assignments.max_age`: the newest batch's time for a metadata log, the
-    moment of asking for the Admin API, and what the file says for a file. `known_until_ms` is the last moment
-    whose directories this image can judge: a directory made later may belong to a topic that the image does not
-    know yet. `complete` says that what is missing here does not exist (the metadata log); the Admin API leaves
-    out what the asking principal may not describe. `uncommitted` holds topic ids, and (topic id, partition)
-    pairs, whose removal (or loss of a replica) is on disk but not known to be committed. `open_transaction`: the log
-    ends within a metadata transaction, so what it is about to say is not in here.
+    `at_ms` is the time whose age counts against `assignments.max_age`: that of the newest batch of a metadata log, of
+    the request to the Admin API, or the one in an exported file. `known_until_ms`: a directory created later than this
+    may belong to a topic that the image does not know yet, so it cannot be judged. `complete`: what is missing here
+    does not exist (the metadata log); the Admin API leaves out what the requesting principal may not describe.
+    `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
+    known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
+    here.
     """
 
     source: Source
@@ -112,7 +112,7 @@ class AssignmentImage:
 
     @property
     def incomplete_because(self) -> str | None:
-        """Why what this image does not list may still exist although its source is complete; None where it may not."""
+        """Why something that this image lacks may exist even though its source is complete; None if it cannot."""
         if self.open_transaction:
             return "a metadata transaction is open at its end"
         if self.metadata_version is not None and self.metadata_version > NEWEST_METADATA_VERSION:
@@ -153,8 +153,8 @@ def make_image(
 ) -> AssignmentImage:
     """Index `topics` by id and by name.
 
-    Raises `UnreadableError` when two topics share an id or a name: such an answer is broken, and a verdict from
-    it would be a guess. A zero id counts as "no id" (Kafka's answer for topics of clusters before 2.8).
+    Raises `UnreadableError` if two topics share an id or a name: such an answer is broken, and a verdict based on it
+    would be a guess. A zero id counts as "no id" (Kafka's answer for topics of clusters before 2.8).
     """
     by_id: dict[str, Topic] = {}
     by_name: dict[str, Topic] = {}
@@ -163,9 +163,9 @@ def make_image(
         if topic.topic_id == ZERO_ID:
             topic.topic_id = None
         if by_name.setdefault(topic.name, topic) is not topic:
-            raise UnreadableError(f"{origin or source}: topic {topic.name} is there twice")
+            raise UnreadableError(f"{origin or source}: topic {topic.name} is listed twice")
         if topic.topic_id is not None and by_id.setdefault(topic.topic_id, topic) is not topic:
-            raise UnreadableError(f"{origin or source}: topic id {topic.topic_id} is there twice")
+            raise UnreadableError(f"{origin or source}: topic id {topic.topic_id} is listed twice")
         replica_lists.update(p.replicas for p in topic.partitions.values())
     return AssignmentImage(
         source=source,

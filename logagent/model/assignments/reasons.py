@@ -1,4 +1,4 @@
-"""Why a verdict is what it is, in the words of `logagent.scan/1`."""
+"""The reasons for verdicts, as they appear in `logagent.scan/1`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The first three are reasons of an orphan, all others of an unknown."""
+    """The first three are reasons for `orphan`, all others for `unknown`."""
 
     TOPIC_ABSENT = "topic-absent"
     TOPIC_RECREATED = "topic-recreated"

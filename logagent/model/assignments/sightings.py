@@ -1,7 +1,7 @@
 """How often, and since when, an orphan has been seen.
 
-An orphan is acted on only after `cleanup.sightings` complete inventories over `cleanup.min_age`. A directory that
-changed (other inode, other topic id, new writes, another reason) is another directory: it starts over.
+An orphan is acted on only after `cleanup.sightings` complete inventories over `cleanup.min_age`. Counting starts over
+if the directory changes (inode, topic id, new writes) or the reason does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logagent.model.records import Identity, PartitionDir, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One orphan as the journal remembers it. Times in ms."""
+    """One orphan as recorded in the journal. Times in ms."""
 
     log_dir: str
     name: str
@@ -37,10 +37,10 @@ class Sighting:
 
 
 def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: int) -> Sighting | None:
-    """`known` if it is of this very directory, unchanged, for this reason: else it was seen under its name only.
+    """`known` if it is of exactly this directory, unchanged, and for this reason; otherwise None.
 
-    Whoever does not count sightings itself (`prestart`, a dry run) finds what the last cycle left, which can be of the
-    directory's predecessor.
+    Commands that do not count sightings themselves (`prestart`, a dry run) use what the last cycle recorded, which may
+    be about an earlier directory of the same name.
     """
     if known is None or not known.first_ms <= known.last_ms <= now_ms:
         return None
@@ -49,7 +49,7 @@ def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: i
 
 
 def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
-    """The orphans of one inventory, as sightings whose count and times are still to be filled in."""
+    """The orphans of one inventory, as sightings whose count and times are not filled in yet."""
     return [
         Sighting(
             d.log_dir,
@@ -75,10 +75,10 @@ def count_sightings(
     complete_log_dirs: frozenset[str],
     now_ms: int,
 ) -> dict[tuple[str, str], Sighting]:
-    """What is known after an inventory that saw `seen` (their count and times are ignored).
+    """The sightings after an inventory that found `seen` (whose count and times are ignored).
 
-    Only log dirs in `complete_log_dirs` (inventoried wholly, with fresh assignments) count: there a known orphan that
-    was not seen again is forgotten; elsewhere it is kept as it was. A clock that went backwards starts over.
+    Only log dirs in `complete_log_dirs` (completely inventoried, with fresh assignments) count: there, a known orphan
+    that was not seen again is forgotten; elsewhere it is kept unchanged. If the clock went back, counting starts over.
     """
     kept = {key: s for key, s in known.items() if s.log_dir not in complete_log_dirs}
     for s in seen:

@@ -1,7 +1,7 @@
-"""May a stray go? Asked before it is removed or marked for deletion; the decision, without I/O.
+"""Whether a stray may be removed; checked before it is removed or marked for deletion. Decides without I/O.
 
-A stray was an orphan when it was set aside, by us or by a broker. Since then its topic id may be found living after
-all, a reassignment may have come back, and the copy that was thought to be elsewhere may be gone.
+A stray was an orphan when we or a broker set it aside. Since then, its topic id may have turned out to exist after all,
+a reassignment may have been reverted, and the copy that was thought to be elsewhere may be gone.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.records import Kind, PartitionDir, Verdict
 
 GONE_FOR_GOOD = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED})
-"""What was proven once stays true: a topic id is never given again. `not-a-replica` a reassignment makes false."""
+"""Reasons that stay true once proven, because topic ids are never reused. (A reassignment can end `not-a-replica`.)"""
 
 SILENT = frozenset({Reason.NO_ASSIGNMENTS, Reason.STALE_ASSIGNMENTS})
-"""Why nothing is known now. Every other unknown says that its topic may live, or speaks of another cluster."""
+"""Reasons that mean that nothing is known now. Any other unknown means that the topic may live, or that the assignments
+are of another cluster."""
 
 
-def as_it_was(stray: PartitionDir, full_topic: str | None, image: AssignmentImage | None) -> PartitionDir:
+def before_stray(stray: PartitionDir, full_topic: str | None, image: AssignmentImage | None) -> PartitionDir:
     """The stray as the current directory that it was, for `verdict.decide`.
 
-    Its name may have lost the end of the topic: then it is the journal's, else the living topic's of its id, if that
-    begins alike.
+    If the end of the topic may have been cut off, take the full name from the journal, else from the living topic with
+    its id if that name begins alike.
     """
     topic = full_topic or stray.topic
     if full_topic is None and stray.truncated and image is not None and stray.topic_id is not None:
@@ -36,13 +37,13 @@ def as_it_was(stray: PartitionDir, full_topic: str | None, image: AssignmentImag
     return replace(stray, kind=Kind.CURRENT, topic=topic)
 
 
-def lives_here(ruling: Ruling) -> bool:
-    """Whether this node is a replica of the stray's topic id and partition: then it must be covered to go."""
+def is_assigned_here(ruling: Ruling) -> bool:
+    """Whether this node is a replica of the stray's topic id and partition: then it is removed only if covered."""
     return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
 
 
 def has_live_isr(stray: PartitionDir, image: AssignmentImage, node_id: int | None) -> bool:
-    """Whether the ISR of its partition has a member other than this node that is known not to be fenced."""
+    """Whether its partition's ISR has a member other than this node that is known not to be fenced."""
     if stray.topic_id is None or stray.partition is None:
         return False
     partition = image.partition(stray.topic_id, stray.partition)
@@ -55,8 +56,8 @@ def has_live_isr(stray: PartitionDir, image: AssignmentImage, node_id: int | Non
 def contradicted(
     stray: PartitionDir, set_aside_ms: int, usable: Sequence[AssignmentImage], unusable: Sequence[AssignmentImage]
 ) -> bool:
-    """Whether its topic id lives by an image that may be used, or by one as young as the stray's name: then whatever
-    proved then that the id was gone did not."""
+    """Whether its topic id exists in a usable image, or in one at least as recent as the stray's name: then the earlier
+    proof that the id was gone is void."""
     images = (*usable, *(image for image in unusable if image.at_ms >= set_aside_ms))
     return any(stray.topic_id in image.by_id for image in images)
 
@@ -64,24 +65,27 @@ def contradicted(
 def decide_stray(
     ruling: Ruling, *, proof: str | None, own: LogLook | None, answers: Sequence[EpochEnd], live_isr: bool
 ) -> StrayRuling:
-    """`ruling` is the verdict on it as the directory that it was; `proof` is why it was an orphan when we set it aside,
-    by the journal, unless `contradicted`; `own` is its log, `answers` where others end its last leader epoch,
-    `live_isr` is `has_live_isr`.
+    """Whether a stray may be removed.
+
+    `ruling`: the verdict on the directory as it was (`before_stray`). `proof`: according to the journal, why it was an
+    orphan when we set it aside, unless `contradicted`. `own`: its log. `answers`: where its last leader epoch ends in
+    other copies. `live_isr`: see `has_live_isr`.
     """
     said = ruling.reason or ruling.verdict.value
     if ruling.detail:
         said += f": {ruling.detail}"
-    if lives_here(ruling):
+    if is_assigned_here(ruling):
         if own is not None and any(covers(answer, own) for answer in answers):
-            return StrayRuling(True, f"{said}; another copy has all of it")
+            return StrayRuling(True, f"{said}; another copy has all of it", "yes")
         why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
-        return StrayRuling(False, f"its partition is assigned to this node, and no copy is known to cover it: {why}")
+        detail = f"its partition is assigned to this node, and no copy is known to cover it: {why}"
+        return StrayRuling(False, detail, "no" if own is not None and answers else "unknown")
     if ruling.verdict is Verdict.ORPHAN:
         if ruling.reason in GONE_FOR_GOOD:
             return StrayRuling(True, said)
         if live_isr:
             return StrayRuling(True, said)
-        return StrayRuling(False, f"{said}; but no live member is known in its ISR")
+        return StrayRuling(False, f"{said}; but its ISR has no member known to be live")
     if proof in GONE_FOR_GOOD and ruling.reason in SILENT:
         return StrayRuling(True, f"{proof} when it was set aside (journal); now {said}")
-    return StrayRuling(False, f"whose it is cannot be told now ({said})")
+    return StrayRuling(False, f"its owner is unknown now ({said})")

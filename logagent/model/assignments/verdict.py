@@ -1,4 +1,4 @@
-"""Whose is this directory? The decision, without I/O."""
+"""Whether a directory is assigned to this broker, an orphan, or unknown. Decides without I/O."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from logagent.model.naming.topic_names import INTERNAL_TOPICS
 from logagent.model.records import Kind, PartitionDir, Verdict
 
 CLOCK_TOLERANCE_MS = 60_000
-"""How far an image's time may lie in the future (the controller's clock is not ours) before it is refused."""
+"""How far in the future an image's time may be (the controller has another clock) before the image is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Who asks: this broker, by its `meta.properties`, and how old assignments may be (`assignments.max_age`)."""
+    """This broker, from its `meta.properties`, and how old assignments may be (`assignments.max_age`)."""
 
     node_id: int | None
     cluster_id: str | None
@@ -35,20 +35,19 @@ def decide(
     absent_by_id: AbstractSet[str] | None = None,
     internal: bool = False,
 ) -> Ruling | None:
-    """The verdict on one directory; None for kinds that have none (only current and future ones do).
+    """The verdict on one directory; None for kinds other than current and future.
 
-    `directory_id` is the `directory.id` of the log dir it lies in, None where there is none. `absent_by_id` are
-    the topic ids that the broker itself answered `UNKNOWN_TOPIC_ID` for; it counts for images that are not
-    complete (Admin API), and for removals that are uncommitted on disk; None = nothing was asked. `internal`: rule on
-    internal topics like on any other (guard "policy" holds them back). Pure and total: it raises nothing and guesses
-    nothing.
+    `directory_id` is the `directory.id` of its log dir, None if there is none. `absent_by_id` are the topic ids for
+    which the broker itself answered `UNKNOWN_TOPIC_ID`; it matters for images that are not complete (Admin API) and for
+    removals that are uncommitted on disk; None = the broker was not asked. `internal`: decide on internal topics like
+    on any other (guard "policy" refuses them). Pure and total: it never raises or guesses.
 
-    The first line that applies, from the top:
+    The first line that applies decides:
 
     ======================================================================  ==========================
     the image ...                                                           verdict, reason
     ======================================================================  ==========================
-    is not there, has no topic, or does not know this node (**)             unknown, no-assignments
+    is missing, has no topics, or does not know this node (**)              unknown, no-assignments
     is of another cluster, or either cluster id or our node id is unknown   unknown, foreign-cluster
     is older than `max_age_ms`, or from the future                          unknown, stale-assignments
     ----------------------------------------------------------------------  --------------------------
@@ -68,20 +67,21 @@ def decide(
     ... its name does not live                                              orphan, topic-absent (*) (+)
     ======================================================================  ==========================
 
-    (**) Neither as a replica nor, where the image is complete, as a registered broker: a drained one is decided.
+    (**) Neither as a replica nor, if the image is complete, as a registered broker, so that directories on a drained
+    broker are decided.
 
-    (+) needs proof of absence: an image that is complete, or the id among `absent_by_id`; else unknown,
-    no-assignments. (*) and (+) then become unknown where one of these holds, in this order:
+    (+) needs proof of absence: a complete image, or the id in `absent_by_id`; otherwise unknown, no-assignments.
+    (*) and (+) then become unknown if one of these is true, in this order:
 
-    - the topic is an internal one: internal
-    - the image is of a newer `metadata.version` than known, or ends within a transaction: no-assignments
-    - the removal is on disk, but not known to be committed, and the id is not among `absent_by_id`: uncommitted
-    - the directory is younger than what the image can know (both its times lie behind it): stale-assignments
+    - the topic is internal: internal
+    - the image has a newer `metadata.version` than we know, or ends within a transaction: no-assignments
+    - the removal is on disk but not known to be committed, and the id is not in `absent_by_id`: uncommitted
+    - the directory is younger than what the image can know (both its times are later): stale-assignments
 
-    A directory never proves an orphan: brokers correct the metadata to where the log lies, and living replicas
-    with the reserved ids occur. "Living replica" means in `replicas`, which is old and new ones together while a
-    reassignment is open. Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations, both
-    to the safe side: no topic id and a missing partition of a living topic are strays to Kafka, unknown to us.
+    A directory id never proves an orphan: brokers correct the metadata to where the log is, and living replicas may
+    have reserved ids. "Living replica" means in `replicas`, which contains old and new ones during a reassignment.
+    Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations, both to the safe side: no topic id
+    and a missing partition of a living topic are strays to Kafka, unknown to us.
     """
     if directory.kind not in (Kind.CURRENT, Kind.FUTURE):
         return None
@@ -93,7 +93,7 @@ def decide(
         return _unknown(Reason.INTERNAL, "this is Kafka's own metadata log")
     topic_id = directory.topic_id
     if topic_id is None or topic_id == ZERO_ID:
-        return _unknown(Reason.NO_TOPIC_ID, directory.error or "no topic id lies in it (partition.metadata)")
+        return _unknown(Reason.NO_TOPIC_ID, directory.error or "it has no topic id (partition.metadata)")
     topic = image.by_id.get(topic_id)
     if topic is not None:
         ruling = _of_living_topic(directory, topic, image, host.node_id, directory_id)
@@ -103,17 +103,17 @@ def decide(
         return ruling
     if directory.topic in INTERNAL_TOPICS and not internal:
         return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(ruling)}")
-    # A broker applies what is committed only: one that says that the topic is gone settles what its disk leaves open.
+    # A broker applies only committed records: if it says that the topic is gone, its removal is committed.
     settled = absent_by_id is not None and ruling.reason != Reason.NOT_A_REPLICA and topic_id in absent_by_id
     return _held_back(directory, image, ruling, settled)
 
 
 def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
-    """The verdict of two sources; `secondary` is None where there is no second usable one.
+    """The verdict from two sources; `secondary` is None if there is no second usable source.
 
-    The first decides. An orphan stands only if the other says the same for the same reason: otherwise unknown,
-    sources-disagree, with both answers in words. Where the first says unknown it stays unknown, and where it says
-    assigned the other can only turn it into unknown by calling it an orphan.
+    The first source decides. An orphan is confirmed only if the second says the same for the same reason; otherwise it
+    becomes unknown, sources-disagree, with both answers in words. Unknown stays unknown. Assigned becomes unknown only
+    if the second source says orphan.
     """
     if secondary is None or primary.verdict is Verdict.UNKNOWN:
         return primary
@@ -130,7 +130,7 @@ def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ru
     if not image.by_name:
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} has no topics")
     if host.node_id is None or host.cluster_id is None:
-        return _unknown(Reason.FOREIGN_CLUSTER, "the cluster and node id of this log dir are not known")
+        return _unknown(Reason.FOREIGN_CLUSTER, "the cluster and node id of this log dir are unknown")
     if image.cluster_id != host.cluster_id:
         return _unknown(
             Reason.FOREIGN_CLUSTER, f"{_origin(image)} is of cluster {image.cluster_id}, not {host.cluster_id}"
@@ -141,7 +141,7 @@ def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ru
         if age_ms < 0:
             what = f"from {-age_ms / 1000:.0f} s in the future"
         return _unknown(Reason.STALE_ASSIGNMENTS, f"{_origin(image)} is {what}")
-    # A drained broker has no replica either, but the image knows it.
+    # A drained broker has no replicas, but a complete image still lists it.
     if host.node_id not in image.nodes and not (image.complete and host.node_id in image.brokers):
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} does not know node {host.node_id}")
     return None
@@ -155,7 +155,7 @@ def _of_living_topic(
     assert directory.partition is not None
     partition = topic.partitions.get(directory.partition)
     if partition is None:
-        return _unknown(Reason.NO_ASSIGNMENTS, f"the topic lives, but has no partition {directory.partition}")
+        return _unknown(Reason.NO_ASSIGNMENTS, f"the topic exists, but has no partition {directory.partition}")
     if node_id in partition.replicas:
         return _of_living_replica(directory, partition, image, node_id, directory_id)
     replicas = ", ".join(map(str, partition.replicas))
@@ -185,7 +185,7 @@ def _of_living_replica(
 
 
 def _is_last_copy(partition: PartitionAssignment, image: AssignmentImage, node_id: int) -> bool | None:
-    """True if no other member of the ISR is known to live; None where the source has no ISR."""
+    """True if no other member of the ISR is known to be live; None if the source has no ISR."""
     if not partition.isr:
         return None
     others = [node for node in partition.isr if node != node_id]
@@ -214,7 +214,7 @@ def _of_gone_topic(
 
 
 def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, settled: bool) -> Ruling:
-    """The last doubts about an orphan; see the second list in `decide`."""
+    """Applies the second list in `decide` to an orphan."""
     assert directory.topic_id is not None and directory.partition is not None
     if (incomplete := image.incomplete_because) is not None:
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {incomplete}; else {_in_words(orphan)}")
@@ -222,8 +222,7 @@ def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, 
         (directory.topic_id, (directory.topic_id, directory.partition))
     ):
         return _unknown(Reason.UNCOMMITTED, f"the removal is not known to be committed; else {_in_words(orphan)}")
-    # Whichever of the two times is older bounds the moment at which a broker wrote here first: ctime is younger
-    # after a rename, mtime after every new file.
+    # The directory was created no later than the older of the two times: a rename renews ctime, a new file mtime.
     newest_possible_ms = min(directory.ctime_ns, directory.mtime_ns) // 1_000_000
     if newest_possible_ms > image.known_until_ms:
         late = (newest_possible_ms - image.known_until_ms) / 1000

@@ -1,1 +1,1 @@
-"""What would make a broker refuse to start, or take a log dir offline."""
+"""Finds what would make a broker refuse to start, or take a log dir offline."""

@@ -1,15 +1,15 @@
-"""What the log dirs themselves mean for a start: disks, locks, owners and modes, checkpoints."""
+"""Start-up problems of the log dirs themselves: disks, locks, owners and modes, checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.facts import CheckpointFault, Denied, PathProblem, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import CheckpointFault, Denied, PathProblem, StartFacts, StartLogDirLook
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.records import Health, HolderState
 
 LOW_FRACTION = 0.02
-"""A smaller fraction of free blocks or inodes is worth a warning."""
+"""Below this fraction of free blocks or inodes there is a warning."""
 
 REPLICATION = "replication-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
@@ -93,7 +93,7 @@ def _low_room(s: StartLogDirLook) -> Iterator[Finding]:
 
 
 def _running(facts: StartFacts) -> Iterator[Finding]:
-    """One line for the running broker, if it is the one in question."""
+    """One finding if the broker in question is running."""
     held = [s for s in facts.log_dirs if s.holder_is_broker]
     if held and not facts.about_to_start:
         yield info(
@@ -107,6 +107,13 @@ def _running(facts: StartFacts) -> Iterator[Finding]:
 
 def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
     holder = s.holder
+    if holder.shared_lock is not None:
+        yield fatal(
+            "lock-held",
+            f"{s.path}/.lock",
+            f"{holder.shared_lock} has a shared lock on it, which is no broker's: a broker started now exits at once",
+            "stop that process; let only the broker's user read the log dir (chmod 0750) if it comes back",
+        )
     if s.given_up_by is not None:
         yield warning(
             "given-up",
@@ -141,7 +148,7 @@ def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
 
 
 def _access(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
-    """One finding per log dir: an owner is rarely wrong for one file alone."""
+    """One finding per log dir, since the owner is rarely wrong for a single file."""
     if not s.denied:
         return
     shown = "; ".join(_in_words(d) for d in s.denied[:_SHOWN_DENIED])

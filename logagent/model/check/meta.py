@@ -1,11 +1,11 @@
-"""`meta.properties`: are the log dirs formatted, and do they belong to one node? (`MetaPropertiesEnsemble`.)"""
+"""`meta.properties`: whether the log dirs are formatted and belong to one node (`MetaPropertiesEnsemble`)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from logagent.model.check.facts import MetaState, Mode, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import MetaState, Mode, StartFacts, StartLogDirLook
 from logagent.model.finding import Finding, Releases, Severity, fatal, warning
 
 _FILE = "meta.properties"
@@ -14,7 +14,7 @@ DIRECTORY_IDS: tuple[int, ...] = (3, 7, 0)
 
 
 def check_meta(facts: StartFacts) -> Iterator[Finding]:
-    """Findings about formatting, cluster id, node id and directory ids of log dirs and metadata log dir together."""
+    """Findings about formatting, cluster id, node id and directory ids across the log dirs and the metadata log dir."""
     present = [s for s in facts.log_dirs if s.answers]
     for s in present:
         yield from _state(s, facts, present)
@@ -78,7 +78,7 @@ def _unformatted(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDi
 
 
 def _differing(read: list[StartLogDirLook]) -> Iterator[Finding]:
-    """Log dirs of more than one cluster or node, each kind once."""
+    """Log dirs of different clusters or nodes."""
     for attribute, code, key in (
         ("cluster_id", "foreign-cluster", "cluster.id"),
         ("node_id", "foreign-node", "node.id or broker.id"),
@@ -90,7 +90,7 @@ def _differing(read: list[StartLogDirLook]) -> Iterator[Finding]:
                 values[value].append(s.path)
         if len(values) < 2:
             continue
-        # The value most log dirs have is taken as the right one; in a tie, the first.
+        # The value of most log dirs is taken to be right; in a tie, the first one.
         usual = max(values, key=lambda v: len(values[v]))
         for value, paths in values.items():
             if value == usual:

@@ -1,10 +1,10 @@
-"""What the configured paths mean for a start: the text of `log.dirs`, missing and duplicate directories."""
+"""Start-up problems of the configured paths: the text of `log.dirs`, missing, duplicate and nested directories."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logagent.model.check.facts import Mode, PathProblem, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import Mode, PathProblem, StartFacts, StartLogDirLook
 from logagent.model.finding import Finding, Releases, Severity, fatal, warning
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.
@@ -13,7 +13,7 @@ WITHOUT_ZOOKEEPER: tuple[int, ...] = (4, 0, 0)
 
 
 def check_paths(facts: StartFacts) -> Iterator[Finding]:
-    """Findings about the configuration, each configured path, and pairs of them."""
+    """Findings about the configuration, about each configured path, and about pairs of paths."""
     yield from _configured_text(facts)
     yield from _pairs(facts.log_dirs)
     for s in facts.log_dirs:

@@ -1,1 +1,1 @@
-"""From what was seen of a host to what works, what does not yet, and the line to change."""
+"""Turns facts about a host into findings: what works, what does not yet, and the line to change."""

@@ -1,13 +1,13 @@
-"""`logagent doctor`: from what was seen of a host to what works, what does not yet, and the exact line to change."""
+"""`logagent doctor`: turns facts about a host into what works, what does not yet, and the exact line to change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from logagent.model.doctor.changes import toml_change
-from logagent.model.doctor.daemon import daemon, metrics, siblings, state_dir
-from logagent.model.doctor.facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
+from logagent.model.doctor.daemon_findings import daemon, metrics, siblings, state_dir
+from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
+from logagent.model.doctor.fixes import toml_change
 from logagent.model.doctor.rights import rights
 from logagent.model.doctor.service import service
 from logagent.model.doctor.storage import files, log_dirs
@@ -15,13 +15,13 @@ from logagent.model.finding import Area, Change, Finding, fatal, info, warning, 
 from logagent.model.health.kafka_version import version_text
 from logagent.model.records import HolderState
 
-# Settings that a broker's command line may override without making its file misleading for us.
+# Settings that we do not use, so a broker's command line may override its file for them.
 _HARMLESS_PREFIXES = ("listeners", "advertised.", "ssl.", "sasl.", "num.", "socket.", "zookeeper.", "metric", "auto.")
 _HELD = (HolderState.HELD, HolderState.STARTING)
 
 
 def diagnose(facts: DoctorFacts) -> tuple[Finding, ...]:
-    """Every finding, by area; also what works, so that a person sees what was checked."""
+    """All findings by area, including what works, so that operators see what was checked."""
     parts = (
         (Area.CONFIGURATION, configuration),
         (Area.BROKER, brokers),
@@ -55,7 +55,7 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
     yield works("server-properties", c.kafka_config, f"the broker's configuration ({how})")
     for b in f.brokers:
         if b.ignored is not None:
-            says = f"process {b.pid} is not taken for a broker: {b.ignored}"
+            says = f"process {b.pid} is not treated as a broker: {b.ignored}"
             yield info("ignored-process", b.config, says, "if it is one, name its configuration with kafka.config")
         if not b.chosen and b.candidate:
             yield info(
@@ -67,7 +67,7 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
 
 
 def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Finding]:
-    """No broker is configured, and none or several were found: one finding for each, with the line that picks it."""
+    """No broker is configured, and none or several were found: a finding for each, with the line that selects it."""
     candidates = [b for b in found if b.candidate]
     if not candidates:
         yield fatal(
@@ -131,8 +131,8 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
             "cluster",
             "",
             problem,
-            "nothing is done while it is unclear whose log dirs these are: compare the meta.properties of every log dir"
-            " with node.id in server.properties",
+            "nothing is done until it is clear which broker these log dirs belong to: compare the meta.properties of"
+            " every log dir with node.id in server.properties",
         )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.doctor.changes import unit_change
-from logagent.model.doctor.facts import DoctorFacts, HolderLook, ProcLook, ServiceLook
+from logagent.model.doctor.doctor_facts import DoctorFacts, HolderLook, ProcLook, ServiceLook
+from logagent.model.doctor.fixes import unit_change
 from logagent.model.finding import Change, Finding, fatal, warning, works
 
 _USELESS = "so it can only report: nothing is renamed or removed while the broker's open files cannot be seen"
@@ -84,10 +84,10 @@ def _descriptors(f: DoctorFacts, h: HolderLook) -> Finding:
 
 
 def _owner(f: DoctorFacts) -> Iterator[Finding]:
-    """While the broker is stopped, the owner of the log dirs is who it will run as."""
+    """While the broker is stopped, the owner of the log dirs is taken for the user it will run as."""
     s = f.subject
     owned = [d for d in f.log_dirs if d.owner_uid is not None]
-    # Where some are the agent's, the others have the wrong owner, not the agent the wrong user.
+    # If some belong to the agent's user, the others have the wrong owner; the agent's user is right.
     if owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
         d = owned[0]
         yield fatal(

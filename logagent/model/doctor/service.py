@@ -1,12 +1,12 @@
-"""The daemon's unit: whether it hides what the daemon has to see, or blocks what it has to write."""
+"""The daemon's unit: whether it hides what the daemon must see, or blocks what it must write to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from logagent.model.doctor.changes import unit_change, unit_word
-from logagent.model.doctor.facts import DoctorFacts, ServiceLook
+from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceLook
+from logagent.model.doctor.fixes import unit_change, unit_word
 from logagent.model.finding import Change, Finding, fatal, info, works
 
 _SYSTEM = {"yes": ("/usr", "/boot", "/efi"), "full": ("/usr", "/boot", "/efi", "/etc"), "strict": ("/",)}
@@ -14,8 +14,7 @@ _SYSTEM = {"yes": ("/usr", "/boot", "/efi"), "full": ("/usr", "/boot", "/efi", "
 _API = ("/dev", "/proc", "/sys")
 _HOMES = ("/home", "/root", "/run/user")
 _TMP = ("/tmp", "/var/tmp")
-# Unit settings that hide the broker or parts of /proc: key, value that works, values that do not
-# (None: all others).
+# Unit settings that hide the broker or parts of /proc: key, the value that works, those that do not (None: all others).
 _BLINDING: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("ProtectProc", "default", None),
     ("ProcSubset", "all", None),
@@ -41,7 +40,7 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
 
 
 def _setup(s: ServiceLook) -> Iterator[Finding]:
-    """Whether the drop-in still says what `logagent setup` would write."""
+    """Whether the drop-in is still what `logagent setup` would write."""
     look = s.setup
     if look is None or look.state == "fits":
         return
@@ -71,7 +70,7 @@ def _blind(s: ServiceLook) -> Iterator[Finding]:
 
 def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
     written = [d.path for d in f.log_dirs] + [a.path for a in f.files if a.write]
-    # A log dir listed by itself is bind-mounted into the service's namespace and keeps an unmounted disk busy.
+    # A log dir that is listed itself is bind-mounted into the service's namespace and keeps an unmounted disk busy.
     points = {d.path: d.mount.point for d in f.log_dirs if d.mount is not None and d.mount.point != "/"}
     if f.state is not None and f.state.service_path is not None:
         written.append(f.state.service_path)
@@ -82,8 +81,8 @@ def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
                 "unit-blocks",
                 path,
                 f"{reason}: {s.unit} cannot write there",
-                "`logagent setup` (as root) opens what server.properties names; places of the system it leaves out:"
-                " open yourself",
+                "`logagent setup` (as root) opens what server.properties names; it leaves out system paths:"
+                " open those yourself",
                 change=unit_change(s, line),
             )
             continue
@@ -130,7 +129,7 @@ def _blocked(s: ServiceLook, path: str, point: str) -> tuple[str | None, str]:
 
 
 def _listed(text: str) -> list[str]:
-    """The paths in a unit's list, without the prefixes systemd permits and what follows a colon."""
+    """The paths in a unit's list, without the prefixes that systemd permits and without what follows a colon."""
     words = re.findall(r'"((?:[^"\\]|\\.)*)"|(\S+)', text)
     return [(quoted or plain).lstrip("-+").split(":")[0] for quoted, plain in words]
 

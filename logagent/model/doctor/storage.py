@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.doctor.changes import shell_word
-from logagent.model.doctor.facts import AccessLook, DoctorFacts, LogDirLook
+from logagent.model.doctor.doctor_facts import AccessLook, DoctorFacts, LogDirLook
+from logagent.model.doctor.fixes import shell_word
 from logagent.model.finding import Change, Finding, fatal, warning, works
 from logagent.model.records import Health, HolderState
 
@@ -35,36 +35,13 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[Finding]:
             "mount its disk, or correct log.dirs; the other log dirs are served in the meantime",
         )
         return
-    if d.mount is not None and d.mount.device_read_only:
-        yield fatal(
-            "read-only",
-            d.path,
-            f"the file system of {d.mount.source} is read-only",
-            "the kernel does that to a file system with errors: check dmesg, run fsck, mount it again",
-        )
-    elif d.mount is not None and d.mount.read_only:
-        yield fatal(
-            "read-only-mount",
-            d.path,
-            f"its mount at {d.mount.point} is read-only here, but the file system itself is not",
-            "usually a bind mount or a sandbox",
-            change=Change(line=f"mount -o remount,bind,rw {shell_word(d.mount.point)}"),
-        )
-    elif blocked is not None:
+    read_only = _read_only(d)
+    if read_only is None and blocked is not None:
         yield _denied(f, blocked, d)
         return
-    elif d.health is Health.OFFLINE:
-        yield fatal("log-dir-offline", d.path, d.reason or "it is offline", "logagent check says more")
-    elif d.health is Health.UNFORMATTED:
-        yield warning(
-            "unformatted",
-            d.path,
-            d.reason or "no meta.properties",
-            "no broker has used it yet: it is listed but never acted on",
-        )
-    elif d.health is Health.FULL:
-        says = d.reason or "its file system is full"
-        yield warning("full", d.path, says, "deleting is still possible, and the cure")
+    state = read_only or _health(d)
+    if state is not None:
+        yield state
     if d.others:
         more = "" if d.others == 1 else f" (and {d.others - 1} more directories)"
         yield fatal(
@@ -78,6 +55,41 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[Finding]:
         says = d.holder_detail or "cannot determine who holds it"
         hint = "if it is the broker, run as its user; if it only looks like one by its command line, stop it or wait"
         yield fatal("holder-unreadable", d.path, says, hint)
+
+
+def _read_only(d: LogDirLook) -> Finding | None:
+    if d.mount is not None and d.mount.device_read_only:
+        return fatal(
+            "read-only",
+            d.path,
+            f"the file system of {d.mount.source} is read-only",
+            "the kernel does that to a file system with errors: check dmesg, run fsck, mount it again",
+        )
+    if d.mount is not None and d.mount.read_only:
+        return fatal(
+            "read-only-mount",
+            d.path,
+            f"its mount at {d.mount.point} is read-only here, but the file system itself is not",
+            "usually a bind mount or a sandbox",
+            change=Change(line=f"mount -o remount,bind,rw {shell_word(d.mount.point)}"),
+        )
+    return None
+
+
+def _health(d: LogDirLook) -> Finding | None:
+    if d.health is Health.OFFLINE:
+        return fatal("log-dir-offline", d.path, d.reason or "it is offline", "logagent check says more")
+    if d.health is Health.UNFORMATTED:
+        return warning(
+            "unformatted",
+            d.path,
+            d.reason or "no meta.properties",
+            "no broker has used it yet: it is listed but never acted on",
+        )
+    if d.health is Health.FULL:
+        says = d.reason or "its file system is full"
+        return warning("full", d.path, says, "deleting is still possible, and frees space")
+    return None
 
 
 def _denied(f: DoctorFacts, a: AccessLook, d: LogDirLook) -> Finding:

@@ -1,1 +1,1 @@
-"""The states of log dirs, what a probe means, who holds a log dir, which Kafka version holds."""
+"""The health of log dirs, the meaning of probes, who holds a log dir, and which Kafka version applies."""

@@ -1,12 +1,12 @@
-"""When did a broker give up a log dir? One rule for the guards, the daemon's probes and `check`.
+"""When a broker counts as having given up a log dir. One rule for the guards, the daemon's probes and `check`.
 
-Kafka takes a log dir offline by closing its logs and its lock (`LogManager.handleLogDirFailure`) and goes on with the
-others. So it gave up a log dir when it holds the lock of another one of the same node, while nobody holds this one and
-none of the brokers that hold the others has its `.lock` open. (One that is still open was only unlinked by somebody.)
+Kafka takes a log dir offline by closing its logs and its lock (`LogManager.handleLogDirFailure`) and continues with the
+others. So it has given up a log dir if it holds the lock of another one of the same node, while nobody holds this one
+and no broker that holds the others has this `.lock` open. (If one has it open, somebody only unlinked the file.)
 
-A broker that starts or stops takes and leaves its locks one after the other and looks the same for a moment. For a
-guard this suspicion is enough to leave the log dir alone. Whoever calls the log dir offline for good needs certainty:
-the same in `ROUNDS` looks in a row, or a broker that has run for `SETTLED_MS`.
+A starting or stopping broker takes or releases its locks one by one and looks the same for a moment. For a guard, this
+suspicion is enough to leave the log dir alone. Calling the log dir offline needs certainty: the same result in `ROUNDS`
+rounds in a row, or a broker that has run for `SETTLED_MS`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SETTLED_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class LockFacts:
-    """The lock of one log dir. held: None where that cannot be told. pid, started_ms: of the holder, where it is known.
-    open_by: processes that have `.lock` open, an unlinked one too; None where that cannot be told."""
+    """The lock of one log dir. held: None if unknown. pid, started_ms: those of the holder, if known. open_by: PIDs
+    that have `.lock` open, even an unlinked one; None if unknown."""
 
     held: bool | None
     pid: int | None = None
@@ -44,12 +44,12 @@ class GivenUp:
         return f"{who} holds other log dirs but not this one: it gave it up"
 
     def is_settled(self, now_ms: int) -> bool:
-        """Whether the broker has run long enough that one look is certain."""
+        """Whether the broker has run long enough for one look to be certain."""
         return self.started_ms is not None and now_ms - self.started_ms >= SETTLED_MS
 
 
 def lock_facts(holder: Holder) -> LockFacts:
-    """What a look at the holder says of the lock."""
+    """Derive the facts about the lock from its holder."""
     if holder.state in (HolderState.HELD, HolderState.STARTING):
         return LockFacts(True, holder.pid, holder.start_time_ms)
     if holder.state is HolderState.UNREADABLE:
@@ -58,7 +58,7 @@ def lock_facts(holder: Holder) -> LockFacts:
 
 
 def given_up(locks: Mapping[str, LockFacts]) -> dict[str, GivenUp]:
-    """Of the log dirs of one node (by path), those that its running broker seems to have given up."""
+    """Those of one node's log dirs (by path) that its running broker seems to have given up."""
     held = [lock for lock in locks.values() if lock.held]
     if not held:
         return {}
@@ -69,7 +69,7 @@ def given_up(locks: Mapping[str, LockFacts]) -> dict[str, GivenUp]:
 
 
 def _may_be_open(lock: LockFacts, pids: set[int | None]) -> bool:
-    """Whether a holder of the others may have this `.lock` open; of one without a known PID any process may be it."""
+    """Whether a holder of the others may have this `.lock` open; a holder with unknown PID may be any process."""
     if lock.open_by is None:
         return True
     return bool(lock.open_by & pids) or (None in pids and bool(lock.open_by))

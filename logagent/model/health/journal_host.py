@@ -1,4 +1,4 @@
-"""Is this journal of this host? State dirs can be swapped, copied or restored from a backup of another broker."""
+"""Whether a journal belongs to this host: state dirs can be swapped, copied or restored from another's backup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JournalHost:
-    """The broker that a journal tells of. directory_ids: of its log dirs (`directory.id`, from 3.7 on)."""
+    """The broker that a journal is about. directory_ids: those of its log dirs (`directory.id`, from 3.7 on)."""
 
     cluster_id: str
     node_id: int
@@ -18,10 +18,10 @@ class JournalHost:
 
 
 def foreign_journal(known: JournalHost | None, here: JournalHost) -> str | None:
-    """Why the journal is of another host; None where it is of this one, or does not say yet.
+    """Why the journal is of another host; None if it is of this one, or does not say yet.
 
-    One disk after the other may be replaced; where not a single directory id is known, these are other disks (a clone
-    has the same cluster and node).
+    Disks may be replaced one by one; but if not a single directory id is known, all disks are different (a clone has
+    the same cluster and node id).
     """
     if known is None:
         return None

@@ -1,19 +1,26 @@
-"""Which version of Kafka holds on this host? One rule for everything that asks.
+"""Which version of Kafka applies on this host. One rule for every caller.
 
-The jars of the running broker, else `kafka.version`, else the jars that are installed, else the oldest release that the
-cluster's `metadata.version` allows. A configured version that the running broker contradicts is a finding of `check`
-and `doctor`.
+That of the running broker's jars, else `kafka.version`, else that of the installed jars, else the oldest release that
+the cluster's `metadata.version` allows. If the running broker contradicts the configured version, `check` and `doctor`
+report it.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 Version = tuple[int, ...]
 
-# From here on a broker keeps `-stray` dirs; before, it does not start with one in a log dir.
+OLDEST_SUPPORTED: Version = (2, 5, 0)
+NEWEST_SUPPORTED: Version = (4, 3, 1)
+# From this release on a broker accepts `-stray` dirs; earlier ones do not start with one in a log dir.
 STRAY_SINCE: Version = (3, 6, 1)
+
+_RELEASE = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4})?(?:-.*)?")
+_MOST_MINOR = 9
+"""The highest minor number of any release since 1.0: `3.91` is a typo."""
 
 
 class VersionSource(StrEnum):
@@ -25,7 +32,7 @@ class VersionSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionLook:
-    """What every source says; None where it says nothing. `pid`: of the running broker with these jars."""
+    """The version from each source, None if it has none. `pid`: that of the running broker."""
 
     running: Version | None = None
     pid: int | None = None
@@ -36,9 +43,9 @@ class VersionLook:
 
 @dataclass(frozen=True, slots=True)
 class KafkaVersion:
-    """`version` is None where no source says anything: then the rules of the oldest release hold.
+    """`version` is None if no source has one: then the rules of the oldest release apply.
 
-    contradicted: the configured version, where the running broker is another one. pid: of the running broker.
+    contradicted: the configured version, if the running broker's differs. pid: that of the running broker.
     """
 
     version: Version | None = None
@@ -48,16 +55,16 @@ class KafkaVersion:
 
     @property
     def exact(self) -> Version | None:
-        """The version, unless it is only the oldest that it can be."""
+        """The version, unless it is only a lower bound."""
         return None if self.source is VersionSource.METADATA else self.version
 
     @property
     def at_least(self) -> Version | None:
-        """The oldest that it can be, where no more is known."""
+        """The lower bound of the version, if that is all that is known."""
         return self.version if self.source is VersionSource.METADATA else None
 
     def says(self) -> str | None:
-        """Where the version is from, for a person."""
+        """Where the version comes from, in words."""
         match self.source:
             case VersionSource.RUNNING:
                 return f"the jars of process {self.pid}"
@@ -74,7 +81,7 @@ UNKNOWN_VERSION = KafkaVersion()
 
 
 def which_version(seen: VersionLook) -> KafkaVersion:
-    """The version that holds, and what says so."""
+    """The version that applies, and its source."""
     if seen.running is not None:
         configured = seen.configured
         wrong = configured is not None and contradicts(configured, seen.running)
@@ -90,10 +97,30 @@ def which_version(seen: VersionLook) -> KafkaVersion:
 
 
 def contradicts(configured: Version, running: Version) -> bool:
-    """Whether another rule may hold for one than for the other: they are of different minor releases, or on different
-    sides of 3.6.1. (`3.9` for a broker 3.9.1 is right as far as it goes.)"""
+    """Whether different rules may apply to the two: they are different minor releases, or on different sides of 3.6.1.
+    (`3.9` does not contradict a broker 3.9.1.)"""
     return configured[:2] != running[:2] or (configured < STRAY_SINCE) != (running < STRAY_SINCE)
 
 
 def version_text(version: Version) -> str:
     return ".".join(map(str, version))
+
+
+def parse_version(text: str) -> Version | None:
+    """(3, 9, 1) for `3.9.1`, (3, 6, 0) for Confluent's `7.6.0-ccs`; None if neither has such a release, such as `39.1`:
+    a version that is too high would permit actions that the broker does not survive."""
+    match = _RELEASE.fullmatch(text)
+    if match is None:
+        return None
+    version = apache_version(int(match[1]), int(match[2]), int(match[3] or 0))
+    major, minor, _ = version
+    return version if major <= NEWEST_SUPPORTED[0] + 1 and (major == 0 or minor <= _MOST_MINOR) else None
+
+
+def apache_version(major: int, minor: int, patch: int) -> tuple[int, int, int]:
+    """Translates Confluent's version numbers, from 5.0 on: 7.6.x is Apache 3.6, assumed to be its oldest patch."""
+    if major < 5:
+        return major, minor, patch
+    if major == 5:
+        return 2, minor, 0
+    return (2, 6 + minor, 0) if major == 6 else (major - 4, minor, 0)

@@ -1,8 +1,8 @@
-"""When does a broker that holds a log dir count as serving, so that its strays may be removed under it?
+"""When a broker that holds a log dir counts as serving, so that strays may be removed while it runs.
 
 A holder is `starting` until it was positively seen serving: its own node id answers DescribeLogDirs for this log dir
-without error, or it has every current, future, delete and stray directory open that was there when it took the lock.
-Age alone never ends `starting` (a recovery can take hours), and `guard.settle` is waited in addition.
+without error, or it has every current, future, delete and stray directory open that existed when it took the lock. Age
+alone never ends `starting` (a recovery can take hours), and after that `guard.settle` must pass.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from logagent.model.records import HolderState, Kind, PartitionDir
 
 # A process's start time is computed from the boot time, which the kernel rounds to seconds.
 SAME_START_MS = 2_000
-# From its start as a process to its lock, however slow the host is. A directory made later was not there to be loaded.
+# The longest time from process start to lock, even on a slow host. Directories created later need not be loaded.
 LOCKED_WITHIN_MS = 600_000
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenHolder:
-    """A process (PID and start time) that was seen with a log dir's lock, or serving, and since when we know (ms)."""
+    """A process (PID and start time) that was seen holding a log dir's lock, or serving; since_ms: first seen so."""
 
     pid: int
     started_ms: int
@@ -39,11 +39,11 @@ def has_all_open(
     locked_by_ms: int | None,
     now_ms: int,
 ) -> bool:
-    """Whether the holder has a file of every directory open that it loads from this log dir. One at least must be.
+    """Whether the holder has a file open in every directory that it loads from this log dir, and in at least one.
 
-    A directory that was made after `locked_by_ms` (when the holder is known to have had the lock) it need not load.
-    `born_ms` says when that was (all other times change while it is loaded), None where it is not kept; it is asked
-    about those that are not open, up to the first one that was there, or may have been.
+    It need not load a directory created after `locked_by_ms` (when it is known to have had the lock). `born_ms` returns
+    the creation time (all other times change during loading), None if the file system does not record it; it is called
+    for directories that are not open, up to the first one that existed then, or may have.
     """
     pid = where.holder.pid
     loaded = [d for d in dirs if d.kind in _LOADED and d.log_dir == where.path]
@@ -59,7 +59,7 @@ def has_all_open(
 def first_held(
     log_dirs: Mapping[str, LogDirFacts], known: Mapping[str, SeenHolder], now_ms: int
 ) -> dict[str, SeenHolder]:
-    """By log dir the process that has its lock now, and since when we have seen it so."""
+    """By log dir, the process that has its lock now, and since when we have seen that."""
     found: dict[str, SeenHolder] = {}
     for path, where in log_dirs.items():
         pid, started_ms = where.holder.pid, where.holder.start_time_ms
@@ -72,15 +72,15 @@ def first_held(
 
 
 def locked_by_ms(holder: SeenHolder | None) -> int | None:
-    """The moment (ms) by which it had the lock: when we saw it, or its start and what a start takes at most."""
+    """The time (ms) by which it had the lock: when we first saw it, or its start plus `LOCKED_WITHIN_MS` if earlier."""
     return None if holder is None else min(holder.since_ms, holder.started_ms + LOCKED_WITHIN_MS)
 
 
 def serving_now(where: LogDirFacts, known: SeenHolder | None, *, seen: bool, now_ms: int) -> SeenHolder | None:
-    """What is known after a look that did (`seen`) or did not see the holder serve.
+    """The serving holder after a look that did (`seen`) or did not find it serving.
 
-    A process once seen serving stays so while it holds the lock; another process starts over. A `since` in the
-    future (a clock was set back) starts over too.
+    Once seen serving, a process counts as serving while it holds the lock; another process starts over. A `since_ms` in
+    the future (the clock was set back) starts over too.
     """
     holder = where.holder
     if holder.state is not HolderState.STARTING or holder.pid is None or holder.start_time_ms is None:
@@ -91,8 +91,8 @@ def serving_now(where: LogDirFacts, known: SeenHolder | None, *, seen: bool, now
 
 
 def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int, now_ms: int) -> LogDirFacts:
-    """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then it says
-    how long it was seen."""
+    """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then the
+    holder's detail says how long that was."""
     seen_ms = now_ms - serving.since_ms
     if seen_ms >= settle_ms:
         return replace(where, holder=replace(where.holder, state=HolderState.HELD))
@@ -100,18 +100,18 @@ def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int,
     return replace(where, holder=replace(where.holder, detail=detail))
 
 
-def tell_serving(
+def mark_serving(
     log_dirs: Mapping[str, LogDirFacts],
     known: Mapping[str, SeenHolder],
     seen: Callable[[LogDirFacts], bool],
     settle_ms: int,
     now_ms: int,
 ) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
-    """The log dirs with their holders told apart, and what is to be remembered of those that serve."""
-    told, noted = dict(log_dirs), {}
+    """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember."""
+    updated, noted = dict(log_dirs), {}
     for path, where in log_dirs.items():
         serving = serving_now(where, known.get(path), seen=seen(where), now_ms=now_ms)
         if serving is not None:
             noted[path] = serving
-            told[path] = with_settled_holder(where, serving, settle_ms, now_ms)
-    return told, noted
+            updated[path] = with_settled_holder(where, serving, settle_ms, now_ms)
+    return updated, noted

@@ -1,7 +1,7 @@
-"""Decimal numbers as Java reads them: what the broker accepts in names and files, no more and no less.
+"""Decimal numbers as Java parses them: exactly what the broker accepts in names and files.
 
-Python's `int()` would also take blanks, underscores and digits outside the Basic Multilingual Plane, and refuses
-very long strings that Java takes (leading zeros), so the broker and we would disagree about the same bytes.
+Python's `int()` also accepts whitespace, underscores and digits outside the Basic Multilingual Plane, and rejects very
+long strings that Java accepts (leading zeros), so the broker and we would disagree about the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MIN: Final = -(2**63)
 LONG_MAX: Final = 2**63 - 1
 
-# Nothing below 10^19 is lost by looking at the last 19 digits; a longer number fits only with zeros in front.
+# The last 19 digits hold any number below 10^19; a longer one fits only if all digits before them are zero.
 _SIGNIFICANT = 19
 
 
@@ -29,7 +29,7 @@ def parse_long(text: str) -> int:
 
 def _parse(text: str, low: int, high: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Java looks at UTF-16 units, so a digit above U+FFFF is two surrogates and no digit.
+    # Java looks at UTF-16 units: a digit above U+FFFF is two surrogates to it, not a digit.
     if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
         raise ValueError(f'For input string: "{text}"')
     if len(digits) > _SIGNIFICANT and any(int(digit) for digit in digits[:-_SIGNIFICANT]):

@@ -1,7 +1,7 @@
 """Topic and directory ids: 16 bytes, written as 22 characters of url-safe base64 (Kafka's `Uuid`, KIP-516).
 
-Everywhere in logagent an id is its canonical text. Texts that are not canonical exist (padding, unused bits set in
-the last character) and Kafka reads them as the same id, so ids are compared only after `canonical`.
+Throughout logagent an id is its canonical text. Other spellings exist (padding, unused bits set in the last character)
+and Kafka reads them as the same id, so compare ids only after `canonical`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 ZERO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""No id at all: what brokers before 2.8 report. As a directory id: MIGRATING."""
+"""As a topic id: none, as brokers before 2.8 report. As a directory id: MIGRATING."""
 
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 """`Uuid.METADATA_TOPIC_ID`, the topic id of `__cluster_metadata`."""
@@ -22,7 +22,7 @@ DIRECTORY_LOST: Final = "AAAAAAAAAAAAAAAAAAAAAg"
 
 _ID_BYTES: Final = 16
 _MAX_TEXT: Final = 24
-# The last of the 22 characters carries two bits; canonical texts leave its other four at zero.
+# The last of the 22 characters carries two bits; in canonical text its other four are zero.
 _CANONICAL: Final = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
 _ALPHABET: Final = {
     ord(character): value
@@ -32,14 +32,14 @@ _PADDING: Final = ord("=")
 
 
 def canonical(text: str) -> str:
-    """The one text Kafka writes for the id that `text` stands for; raises ValueError as `from_text`."""
+    """The text that Kafka writes for the id `text`; raises ValueError like `from_text`."""
     if _CANONICAL.fullmatch(text) is not None:
         return text
     return to_text(from_text(text))
 
 
 def from_text(text: str) -> bytes:
-    """`Uuid.fromString`: the 16 bytes of an id; raises ValueError with Kafka's message where Kafka refuses."""
+    """`Uuid.fromString`: the 16 bytes of an id; raises ValueError with Kafka's message if Kafka refuses the text."""
     if _CANONICAL.fullmatch(text) is not None:
         return base64.urlsafe_b64decode(text + "==")
     prefix = _java_prefix(text, _MAX_TEXT)
@@ -69,9 +69,9 @@ def to_hex(raw: bytes) -> str:
 
 
 def is_reserved(text: str) -> bool:
-    """`DirectoryId.reserved`: upper half zero and lower half, taken as a signed number, below 100.
+    """`DirectoryId.reserved`: the upper half is zero and the lower half, as a signed number, is below 100.
 
-    These name no directory. Raises ValueError as `from_text`.
+    Reserved ids identify no directory. Raises ValueError like `from_text`.
     """
     raw = from_text(text)
     return not any(raw[:8]) and int.from_bytes(raw[8:], "big", signed=True) < 100
@@ -97,7 +97,7 @@ def _java_url_decode(source: bytes) -> bytes:
         byte = source[position]
         position += 1
         if byte == _PADDING:
-            # Padding may follow two characters (then there are two of it) or three; "x=" is judged below.
+            # Padding follows two characters (as "==") or three; "x=" is rejected below.
             second_missing = count == 2 and source[position : position + 1] != b"="
             if count == 0 or second_missing:
                 raise ValueError("Input byte array has wrong 4-byte ending unit")

@@ -9,13 +9,13 @@ MAX_TOPIC: Final = 249
 """The longest legal topic name, in characters."""
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that Kafka itself keeps. `__cluster_metadata` is not among them: it is the metadata log, and never touched."""
+"""Topics that Kafka itself creates. `__cluster_metadata` is not one of them: it is the metadata log, never touched."""
 
 _LEGAL_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def validate_topic(topic: str) -> None:
-    """Raise ValueError with Kafka's own message if `topic` is no legal name (`Topic.validate`)."""
+    """Raise ValueError with Kafka's own message if `topic` is not a legal name (`Topic.validate`)."""
     problem = _problem(topic)
     if problem is not None:
         raise ValueError(f"Topic name is invalid: {problem}")
@@ -32,12 +32,12 @@ def is_internal(topic: str) -> bool:
 
 
 def has_collision_chars(topic: str) -> bool:
-    """`Topic.hasCollisionChars`: metric names turn `.` into `_`, so either may make two topics look the same."""
+    """`Topic.hasCollisionChars`: metric names turn `.` into `_`, so topics with either may look the same."""
     return "." in topic or "_" in topic
 
 
 def collides(topic: str, other: str) -> bool:
-    """`Topic.hasCollision`: the two topics have one name in metrics."""
+    """`Topic.hasCollision`: the two topics have the same name in metrics."""
     return topic.replace(".", "_") == other.replace(".", "_")
 
 
@@ -46,7 +46,7 @@ def _problem(topic: str) -> str | None:
         return "the empty string is not allowed"
     if topic in (".", ".."):
         return f"'{topic}' is not allowed"
-    # Java counts UTF-16 units; which of the two messages comes first depends on it.
+    # Java counts UTF-16 units; this decides which of the next two messages applies.
     if len(topic) + sum(character > "\uffff" for character in topic) > MAX_TOPIC:
         return f"the length of '{topic}' is longer than the max allowed length {MAX_TOPIC}"
     if _LEGAL_CHARS.fullmatch(topic) is None:

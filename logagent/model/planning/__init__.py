@@ -1,1 +1,1 @@
-"""What to do with which directory: proposals, guards, plans, the delete queue, the blast radius."""
+"""Decides what to do with each directory: proposals, guards, plans, the delete queue, the blast radius."""

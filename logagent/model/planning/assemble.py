@@ -1,4 +1,4 @@
-"""Makes a plan of proposals: every guard over every proposal, then the blast radius over the whole."""
+"""Makes a plan from proposals: every guard checks every proposal, then the blast radius the whole plan."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def assemble(
     approve: str | None = None,
     refusals: Sequence[Refusal] = (),
 ) -> Plan:
-    """The plan: each proposal that every guard lets pass, the first refusal of each other one.
+    """The plan: the proposals that pass every guard, and the first refusal of each of the others.
 
-    With `approve` (a plan id) exactly the actions of that plan are kept, and marked approved; what fell due later is
-    left out. Where they cannot be found again, the plan needs approval anew and says so.
+    With `approve` (a plan id), exactly the actions of that plan are kept and marked approved; what fell due since is
+    left out. If they are no longer all there, the plan says so and needs a new approval.
     """
     refused = list(refusals)
     permitted: list[Proposal] = []
@@ -41,18 +41,30 @@ def assemble(
         found = approved_subset(permitted, approve)
         if found is None:
             stop = _not_that_plan(permitted, approve)
-            return Plan(plan_id(permitted), facts.now_ms, tuple(permitted), (*refused, stop), tuple(waiting), stop)
+            refused.append(stop)
+            return _plan(permitted, facts, refused, waiting, stop)
         permitted = [replace(p, approved=True) for p in found]
     tripped = blast_radius(permitted, facts, limits)
     if tripped is not None:
         refused.append(tripped)
-    return Plan(plan_id(permitted), facts.now_ms, tuple(permitted), tuple(refused), tuple(waiting), tripped)
+    return _plan(permitted, facts, refused, waiting, tripped)
+
+
+def _plan(
+    actions: Sequence[Proposal],
+    facts: Facts,
+    refused: Sequence[Refusal],
+    waiting: Sequence[Waiting],
+    needs_approval: Refusal | None,
+) -> Plan:
+    permitted, id_ = tuple(actions), plan_id(actions)
+    return Plan(id_, facts.now_ms, permitted, tuple(refused), tuple(waiting), needs_approval, facts.strays)
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:
-    """`permitted` without the halves of pairs (a restore and what makes room for it) of which the other was refused.
+    """`permitted` without those whose partner was refused; a restore and what makes room for it are partners.
 
-    Setting a living partition aside for a restore that does not come would only do harm.
+    Setting a live partition aside for a restore that does not happen would only do harm.
     """
     there = {(p.dir.log_dir, p.dir.name) for p in permitted}
     partner: dict[tuple[str, str], tuple[str, str]] = {}
@@ -73,7 +85,7 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
 
 
 def _with_their_restores(permitted: Sequence[Proposal]) -> list[Proposal]:
-    """Without the marked directories that are taken out of the queue for a restore which does not come."""
+    """`permitted` without marked directories that would leave the queue for a restore that does not happen."""
     comes_back = {(p.dir.log_dir, p.dir.name) for p in permitted if p.action is ActionKind.RESTORE}
     return [
         p for p in permitted if not p.on_the_way_back or (p.new_dir or p.dir.log_dir, p.new_name or "") in comes_back
@@ -81,7 +93,8 @@ def _with_their_restores(permitted: Sequence[Proposal]) -> list[Proposal]:
 
 
 def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposal] | None:
-    """The actions of the plan with id `approve`: all of `permitted`, or all but those that fell due last."""
+    """The actions of the plan with id `approve`: all of `permitted`, or all but those that fell due last; None if that
+    plan can no longer be made."""
     by_due = sorted(permitted, key=lambda p: p.due_at_ms or 0)
     for keep in range(len(by_due), 0, -1):
         if plan_id(by_due[:keep]) == approve:
@@ -95,7 +108,7 @@ def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
         "",
         "",
         "blast-radius",
-        f"plan {approve} cannot be carried out any more: a directory in it is gone, has changed or is refused now",
+        f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now",
         f"look at the new plan {plan_id(permitted)} and approve that one",
         sum(p.dir.bytes for p in permitted),
     )

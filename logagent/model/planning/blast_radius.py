@@ -1,6 +1,11 @@
-"""Guard "blast-radius": how much of the host a plan takes away, with what was taken within the last 24 hours.
+"""Guard "blast-radius": how much of the host a plan takes away, together with what was taken in the last 24 hours.
 
-It concerns a plan as a whole, so it stands apart from the guards of single directories.
+It checks a whole plan, so it is separate from the guards of single directories.
+
+What was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
+must not start from zero. On disk, a directory counts if a logagent gave it its name within the 24 hours
+(`naming.rename_uuids`). The ctime is not used: every broker start renews it for every stray, which would stop every
+cleanup for a day. What a broker marked or set aside itself was not our doing, so it counts only when we remove it.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from logagent.model.facts import Facts, RecentAction
+from logagent.model.naming.rename_uuids import renamed_at_ms
 from logagent.model.planning.plan import Proposal, Refusal, plan_id
 from logagent.model.records import ActionKind, Identity, Kind, PartitionDir
 
@@ -16,13 +22,13 @@ Key = tuple[Identity, str | None, int | None]
 _PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
-class Taken:
-    """The directories of `recent`, by what tells them apart over all their names and places.
+class RecentDirs:
+    """The directories of `recent`, by a key that identifies them across renames and moves.
 
-    A directory keeps its inode over renames; the topic id and the partition tell it from the next one that gets that
-    inode. A removal that was interrupted may have taken the topic id: then inode and partition have to do. sizes: the
-    largest that was seen of each. approved: those that an operator allowed, and that did not come back since: an
-    approval ends with a restore.
+    A directory keeps its inode when renamed; topic id and partition distinguish it from a later one with the same
+    inode. An interrupted removal may have removed the topic id: then inode and partition must suffice. sizes: the
+    largest size seen of each. approved: those that an operator allowed and that were not restored since (a restore ends
+    the approval).
     """
 
     def __init__(self, recent: Iterable[RecentAction]) -> None:
@@ -40,7 +46,7 @@ class Taken:
                 self.approved.add(key)
 
     def key(self, directory: PartitionDir) -> Key:
-        """By what a directory that is still there is among them."""
+        """The key of a directory that is still on disk."""
         return self._key(directory.identity, directory.topic_id, directory.partition)
 
     def _key(self, identity: Identity, topic_id: str | None, partition: int | None) -> Key:
@@ -49,10 +55,23 @@ class Taken:
         return (identity, topic_id, partition)
 
 
-def had(dirs: Iterable[PartitionDir], taken: Taken) -> tuple[int, int]:
-    """Partition dirs and bytes that the host had within 24 hours: those among `dirs`, and those taken since.
+def on_disk(dirs: Iterable[PartitionDir], taken: RecentDirs, since_ms: int) -> tuple[RecentAction, ...]:
+    """Directories that a logagent renamed since `since_ms` and that `taken` does not know: those of another state
+    dir."""
+    return tuple(
+        RecentAction(d.identity, d.topic_id, d.partition, d.bytes, approved=False)
+        for d in dirs
+        if d.kind in (Kind.STRAY, Kind.DELETE)
+        and (at_ms := renamed_at_ms(d.uuid)) is not None
+        and at_ms >= since_ms
+        and taken.key(d) not in taken.sizes
+    )
 
-    One that was removed in part counts whole, as it does in the blast radius.
+
+def dirs_of_a_day(dirs: Iterable[PartitionDir], taken: RecentDirs) -> tuple[int, int]:
+    """Partition dirs and bytes that the host had within the 24 hours: those among `dirs`, and those taken since.
+
+    A partly removed directory counts with its full size, as it does in the blast radius.
     """
     gone = dict(taken.sizes)
     count = size = 0
@@ -72,16 +91,16 @@ class BlastRadius:
 
 
 def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
-    """Why the plan as a whole is refused; None where it is within `limits`.
+    """Why the whole plan is refused; None if it is within `limits`.
 
-    A directory counts once, whatever was done to it (`Taken`), and not at all once an operator has approved it: for
-    what follows from that. One that bears its own name (again, however it came back) counts, whatever was approved of
-    it before. One directory is always allowed.
+    A directory counts once, whatever was done to it (`RecentDirs`). If an operator approved an earlier step, its later
+    steps do not count; but a current or future directory always counts, even if it was approved before and came back.
+    One directory is always allowed.
     """
     counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
     if not counted:
         return None
-    taken = Taken(facts.recent)
+    taken = RecentDirs(facts.recent)
     approved = taken.approved - {taken.key(p.dir) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
     sizes = {key: size for key, size in taken.sizes.items() if key not in approved}
     for p in counted:
@@ -91,7 +110,7 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
     if fact is None:
         return None
-    hint = f"read the plan; if all of it is meant, run it again with --execute --approve {plan_id(permitted)}"
+    hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan_id(permitted)}"
     return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
 
 
@@ -99,7 +118,7 @@ def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str 
     if dirs <= 1:
         return None
     if dirs > limits.max_dirs:
-        return f"{dirs} directories within 24 hours are more than cleanup.max_dirs = {limits.max_dirs}"
+        return f"{dirs} directories within 24 hours exceed cleanup.max_dirs = {limits.max_dirs}"
     most_dirs = limits.max_fraction * facts.partition_dirs
     if dirs > most_dirs:
         return (
@@ -117,5 +136,5 @@ def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str 
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
     taken = {(p.dir.log_dir, p.dir.name) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
     if taken and all(key in taken for key in facts.assigned_dirs):
-        return "it would leave this host without a single assigned partition dir"
+        return "it would leave this host without any assigned partition dir"
     return None

@@ -1,8 +1,8 @@
-"""The guards, in one list. Each looks at one proposal and the facts, and lets it pass (None) or refuses and says why.
+"""The guards, in one list. Each checks one proposal against the facts and lets it pass (None) or refuses and says why.
 
-They run when a plan is made and again right before each rename and each removal, on facts gathered anew. What no
-fact can promise for the microseconds in between is held by descriptors and by the interlock (`host.disk`,
-`broker.lock`). The blast radius, which concerns a plan as a whole, stands in `model.plan`.
+They run when a plan is made and again, on fresh facts, right before each rename and each removal. For the microseconds
+in between, descriptors and the interlock protect what no fact can promise (`host.log_dir`, `broker.process.lock`). The
+blast radius, which checks a whole plan, is in `model.planning.blast_radius`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.kafka_version import STRAY_SINCE, version_text
-from logagent.model.naming import names
+from logagent.model.naming import dir_names
 from logagent.model.planning.plan import GuardName, Proposal, Refusal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
@@ -23,7 +23,7 @@ _BECOMES = {
 }
 _ACTS_ON = {
     ActionKind.MARK: (Kind.CURRENT, Kind.FUTURE, Kind.STRAY),
-    # A marked one only on its way back: the broker would purge what changes places with it.
+    # A marked directory only while being restored: the broker would purge whatever is swapped with it.
     ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE, Kind.DELETE),
     ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
     ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
@@ -35,9 +35,11 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
     d = p.dir
     where = facts.log_dirs.get(d.log_dir)
     if where is None:
-        return _refuse(p, "inside", f"{d.log_dir} is no configured log dir", "name the log dirs the broker uses")
+        return _refuse(p, "inside", f"{d.log_dir} is not a configured log dir", "name the log dirs the broker uses")
     if not d.name or "/" in d.name or d.name in (".", ".."):
-        return _refuse(p, "inside", f"{d.name!r} is no name of a direct child", "nothing outside a log dir is touched")
+        return _refuse(
+            p, "inside", f"{d.name!r} is not the name of a direct child", "nothing outside a log dir is touched"
+        )
     if d.kind in (Kind.METADATA, Kind.CACHE, Kind.INVALID):
         return _refuse(p, "inside", f"it is {_KIND_WORDS[d.kind]}", "logagent never touches it")
     if d.kind not in _ACTS_ON.get(p.action, ()):
@@ -52,11 +54,11 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def _misread(p: Proposal) -> Refusal | None:
-    """A new name that Kafka would not read as what is meant. A topic with a blank is a partition to it as long as it
-    is current, but marked it is an invalid name, and no broker starts with one."""
+    """Refuses a new name that Kafka would not read as intended. A topic with whitespace is valid in a current name, but
+    invalid in a marked one, and no broker starts with an invalid name."""
     if p.new_name is None:
         return None
-    read = names.classify(p.new_name)
+    read = dir_names.classify(p.new_name)
     if read.kind in _BECOMES.get(p.action, ()) and read.partition == p.dir.partition:
         return None
     why = read.error or f"Kafka would read {p.new_name} as a {read.kind.value} dir"
@@ -74,18 +76,18 @@ def cluster(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def online(p: Proposal, facts: Facts) -> Refusal | None:
-    """The log dir is not offline and can be written to. A full one is not offline: deleting is the cure."""
+    """The log dir is not offline and can be written to. A full log dir passes: deleting is what helps there."""
     for where in _places(p, facts):
         if where.health not in (Health.ONLINE, Health.FULL):
             fact = f"{where.path} is {where.health.value}: {where.health_reason or 'no reason was recorded'}"
-            return _refuse(p, "online", fact, "mend the disk or remount it; logagent check shows its health")
+            return _refuse(p, "online", fact, "repair or remount the disk; logagent check shows its health")
     return None
 
 
 def in_use(p: Proposal, facts: Facts) -> Refusal | None:
-    """No process has anything below the directory open or mapped, and that could be seen.
+    """No process has anything below the directory open or mapped, and we were able to see that.
 
-    Exception: removing a stray whose only opener is the serving holder (Kafka keeps strays open and never writes them).
+    Exception: removing a stray that only the serving holder has open (Kafka keeps strays open and never writes them).
     """
     where = _where(p.dir.log_dir, facts)
     if where.open_files_unreadable is not None:
@@ -95,19 +97,26 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
     if not pids or _stray_of_serving_holder(p, where, pids):
         return None
     who = ", ".join(str(pid) for pid in pids)
-    return _refuse(p, "in-use", f"process {who} has files below it open", "it is not ours while somebody has it open")
+    return _refuse(
+        p,
+        "in-use",
+        f"process {who} has files below it open",
+        "nothing is done with a directory that a process has open",
+    )
 
 
 def assigned(p: Proposal, facts: Facts) -> Refusal | None:
-    """Only proven orphans are renamed away, unless the operator takes the responsibility in words.
+    """Only proven orphans are renamed away, unless the operator explicitly takes responsibility.
 
-    A stray is asked again before it goes: what was an orphan when it was set aside may be assigned again, and then it
-    stays unless another copy covers it. One whose removal has begun is half a directory already, and goes on.
+    A stray is checked again before it is removed: it may have been assigned again since it was set aside, and then it
+    stays unless another copy covers it. A removal that has started continues: the directory is no longer complete.
     """
     if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK):
-        return None if p.begun else _stray(p, facts)
+        return None if p.removal_started else _stray(p, facts)
     if p.action not in _RENAMES_AWAY or p.on_the_way_back:
         return None
+    if p.double and p.action is ActionKind.QUARANTINE:
+        return _double(p, facts)
     ruling = facts.ruling(p.dir)
     if ruling.verdict is Verdict.ORPHAN:
         return None
@@ -115,10 +124,10 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
     if ruling.reason is not None:
         fact += f" ({ruling.reason}{': ' + ruling.detail if ruling.detail else ''})"
     if not p.flags.allow_assigned:
-        return _refuse(p, "assigned", fact, "add --allow-assigned if this copy is really to go")
+        return _refuse(p, "assigned", fact, "add --allow-assigned if you really mean to delete this copy")
     if ruling.last_copy is not False and not p.flags.even_last_copy:
-        copies = "it is the last live copy" if ruling.last_copy else "no fresh assignments show another live copy"
-        return _refuse(p, "assigned", f"{fact}, and {copies}", "add --even-last-copy if the data may be lost for good")
+        copies = "it is the last live copy" if ruling.last_copy else "no current assignments show another live copy"
+        return _refuse(p, "assigned", f"{fact}, and {copies}", "add --even-last-copy if the data may be lost forever")
     return None
 
 
@@ -126,13 +135,21 @@ def _stray(p: Proposal, facts: Facts) -> Refusal | None:
     ruling = facts.strays.get((p.dir.log_dir, p.dir.name))
     if ruling is not None and ruling.may_go:
         return None
-    fact = "nobody asked whose it is" if ruling is None else ruling.detail
+    fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
     return _refuse(p, "assigned", fact, hint)
 
 
+def _double(p: Proposal, facts: Facts) -> Refusal | None:
+    ruling = facts.doubles.get((p.dir.log_dir, p.dir.name))
+    if ruling is not None and ruling.may_go:
+        return None
+    fact = "the other copy was not checked" if ruling is None else ruling.detail
+    return _refuse(p, "assigned", fact, "it stays: it may be the only copy of some of its records")
+
+
 def lock(p: Proposal, facts: Facts) -> Refusal | None:
-    """It can be told who holds the log dir, and nobody hides. (Held in the open: see `window`.)"""
+    """It is known who holds the log dir, and no holder is hidden. (For one that is openly held see `window`.)"""
     for where in _places(p, facts):
         holder = where.holder
         detail = f": {holder.detail}" if holder.detail else ""
@@ -141,13 +158,13 @@ def lock(p: Proposal, facts: Facts) -> Refusal | None:
             hint = "stop that process; a broker that gave the dir up may keep files open until it stops"
             return _refuse(p, "lock", fact, hint)
         if holder.state is HolderState.UNREADABLE:
-            fact = f"who holds .lock cannot be told{detail}"
+            fact = f"cannot tell who holds .lock{detail}"
             return _refuse(p, "lock", fact, "run as the broker's own user")
     return None
 
 
 def window(p: Proposal, facts: Facts) -> Refusal | None:
-    """What a live or starting broker forbids (table of windows in the README)."""
+    """No live or starting broker forbids the action (table of windows in the README)."""
     for where in _places(p, facts):
         holder = where.holder
         if holder.state not in (HolderState.HELD, HolderState.STARTING):
@@ -165,7 +182,8 @@ def window(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def version(p: Proposal, facts: Facts) -> Refusal | None:
-    """A broker before 3.6.1 (or of unknown version) does not start with a `-stray` dir in a log dir."""
+    """Refuses to create a `-stray` dir in a log dir for brokers before 3.6.1 (or of unknown version): they would not
+    start."""
     if p.action is not ActionKind.QUARANTINE:
         return None
     known = facts.kafka_version
@@ -182,35 +200,38 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
 
 def policy(p: Proposal, facts: Facts) -> Refusal | None:
     """`delete.topic.enable=false` and internal topics."""
-    going = p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and not p.begun
+    going = p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and not p.removal_started
     if p.action not in _RENAMES_AWAY and not going:
         return None
     if p.flags.by_topic and not facts.delete_topic_enable:
         fact = "the broker's configuration says delete.topic.enable=false"
         return _refuse(p, "policy", fact, "set delete.topic.enable=true in server.properties if deletion is wanted")
     topic = p.full_topic or p.dir.topic
-    if topic is not None and names.is_internal(topic) and not p.flags.include_internal:
-        which = "logagent cleanup --include-internal" if going else "add --include-internal"
-        return _refuse(p, "policy", f"{topic} is an internal topic", f"{which} if it is really to go")
+    if topic is not None and dir_names.is_internal(topic) and not p.flags.include_internal:
+        # `prestart` runs unattended and has no such option: strays of internal topics wait for `cleanup`.
+        which = "logagent cleanup --include-internal" if p.dir.kind is Kind.STRAY else "add --include-internal"
+        return _refuse(p, "policy", f"{topic} is an internal topic", f"{which} if it really should go")
     return None
 
 
 def journal(p: Proposal, facts: Facts) -> Refusal | None:
-    """The intent can be made durable before the act."""
+    """The intent can be written durably before the action."""
     if facts.journal_problem is None:
         return None
-    return _refuse(p, "journal", facts.journal_problem, "nothing is done without the journal: mend the state dir first")
+    return _refuse(
+        p, "journal", facts.journal_problem, "nothing is done without the journal: repair the state dir first"
+    )
 
 
 Guard = Callable[[Proposal, Facts], Refusal | None]
 
-# In the order in which an operator wants to hear of them.
+# In the order most useful to operators: the first refusal is the one that is shown.
 GUARDS: tuple[Guard, ...] = (inside, online, cluster, lock, window, in_use, version, policy, assigned, journal)
 
 _KIND_WORDS = {
     Kind.METADATA: "KRaft's own metadata log",
     Kind.CACHE: "the remote log index cache",
-    Kind.INVALID: "no partition dir by its name",
+    Kind.INVALID: "not named like a partition dir",
 }
 
 
@@ -225,13 +246,13 @@ def _stray_of_serving_holder(p: Proposal, where: LogDirFacts, pids: tuple[int, .
 
 
 def _places(p: Proposal, facts: Facts) -> tuple[LogDirFacts, ...]:
-    """The log dirs that an action touches: where the directory lies, and where it goes if that is another one."""
+    """The log dirs that an action touches: the directory's own, and the target if that is another one."""
     here = _where(p.dir.log_dir, facts)
     return (here,) if p.new_dir is None else (here, _where(p.new_dir, facts))
 
 
 def _where(path: str, facts: Facts) -> LogDirFacts:
-    """The log dir's facts. One that is not among them counts as offline, so that a missing fact never permits."""
+    """The facts of a log dir. An unknown log dir counts as offline, so that a missing fact never permits anything."""
     known = facts.log_dirs.get(path)
     if known is not None:
         return known

@@ -1,7 +1,7 @@
-"""Whose a directory would be under its current name: asked before it is restored, as it is before one is taken away.
+"""Checks who owns a directory before it is restored under its current name, as is done before one is deleted.
 
-A name says nothing about an incarnation. An old one under its name again displaces the living one, and the topic serves
-nothing; a copy whose partition is led elsewhere is truncated to what that leader has.
+A name does not identify a topic's incarnation. A restored directory of an old incarnation would displace the living
+one, and the topic would serve nothing; a copy whose partition is led elsewhere is truncated to what that leader has.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from logagent.model.records import PartitionDir
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the operator asked for in words. `topic`: the full name of a cut one that the journal does not know."""
+class RestoreOptions:
+    """What the operator asked for explicitly. `topic`: the full name of a truncated topic that the journal lacks."""
 
     replace: bool = False
     even_last_copy: bool = False
@@ -27,23 +27,26 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class CopyLook:
-    """A directory on its way back, as its disk shows it.
+    """A directory to be restored, as found on disk.
 
-    `rebuild_some` and `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, and all of them.
-    `without_log`: index files whose `.log` is gone.
+    `rebuild_some`, `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, or all of them.
+    `without_log`: index files whose `.log` is missing. `log_start_back`: the log start offset that is restored with it
+    (0: none); then `standing` is the log of the current directory of its name.
     """
 
     log: LogLook
     rebuild_some: int = 0
     rebuild_all: int = 0
     without_log: tuple[str, ...] = ()
+    log_start_back: int = 0
+    standing: LogLook | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who has what, by the first usable source (`image`, None where there is none), asked by broker `node_id`.
+    """Assignments as seen by broker `node_id`. `image`: the first usable source, None if there is none.
 
-    `leaders`: by (log dir, name) where the leader of the partition ends the directory's last leader epoch.
+    `leaders`: by (log dir, name), the partition leader's end offset for the directory's last leader epoch.
     """
 
     image: AssignmentImage | None = None
@@ -51,50 +54,64 @@ class Owner:
     leaders: Mapping[tuple[str, str], EpochEnd] = field(default_factory=dict)
 
     def refuses(
-        self, d: PartitionDir, topic: str, there: PartitionDir | None, copy: CopyLook, asked: Asked, *, undone: bool
+        self,
+        d: PartitionDir,
+        topic: str,
+        there: PartitionDir | None,
+        copy: CopyLook,
+        options: RestoreOptions,
+        *,
+        undone: bool,
     ) -> Refusal | None:
-        """Why `d` does not come back as a partition of `topic`; `there`: what it displaces.
+        """Why `d` cannot be restored as a partition of `topic`; None if it can. `there`: what it would displace.
 
-        `undone`: it was renamed by us and nothing took its place since, so that it comes back to where it was.
+        `undone`: we renamed it and nothing took its place since, so the restore only undoes that.
         """
-        return self._another(d, topic, there) or self._truncated(d, topic, copy.log, asked, undone=undone)
+        return self._other_incarnation(d, topic, there) or self._would_be_truncated(
+            d, topic, copy.log, options, undone=undone
+        )
 
     def says(self, d: PartitionDir, topic: str) -> str:
-        """What the operator has to know of one that is not refused; empty, or words that go on after a reason."""
+        """A remark for the operator on a restore that is not refused: empty, or text to append to a reason."""
         if self.image is None:
-            return " (whose it is cannot be told: no assignments)"
+            return " (no assignments, so its owner is unknown)"
         if self._assigned(d, topic) is None:
-            return " (it is not assigned to this broker: from 3.7 on it sets it aside again, under a new name)"
+            return " (it is not assigned to this broker: from 3.7 on, the broker sets it aside again under a new name)"
         return ""
 
-    def _another(self, d: PartitionDir, topic: str, there: PartitionDir | None) -> Refusal | None:
+    def _other_incarnation(self, d: PartitionDir, topic: str, there: PartitionDir | None) -> Refusal | None:
         mine = d.topic_id or "no topic id"
         if self.image is None:
             if there is None or (there.topic_id is not None and there.topic_id == d.topic_id):
                 return None
-            fact = f"it has {mine}, and {there.name} has {there.topic_id or 'none'}; there are no assignments to ask"
-            return _refuse(d, fact, "give usable assignments (logagent assignments show)")
+            fact = f"it has {mine}, and {there.name} has {there.topic_id or 'none'}; there are no assignments to check"
+            return _refuse(d, fact, "provide usable assignments (logagent assignments show)")
         living = self.image.by_name.get(topic)
         if living is not None and living.topic_id != d.topic_id:
-            fact = f"topic {topic} lives with {living.topic_id or 'no topic id'}; this directory has {mine}"
+            fact = f"topic {topic} now exists with {living.topic_id or 'no topic id'}; this directory has {mine}"
             return _refuse(d, fact, "it belongs to another incarnation of that topic; copy its records by other means")
         lives_as = self.image.by_id.get(d.topic_id) if d.topic_id is not None else None
         if lives_as is not None and lives_as.name != topic:
             return _refuse(d, f"its topic id is that of topic {lives_as.name}", "check its name (--topic-name)")
         return None
 
-    def _truncated(self, d: PartitionDir, topic: str, log: LogLook, asked: Asked, *, undone: bool) -> Refusal | None:
+    def _would_be_truncated(
+        self, d: PartitionDir, topic: str, log: LogLook, options: RestoreOptions, *, undone: bool
+    ) -> Refusal | None:
         partition = self._assigned(d, topic)
         others = [node for node in partition.isr if node != self.node_id] if partition is not None else []
         answer = self.leaders.get((d.log_dir, d.name))
-        if not others or asked.leader_will_truncate or (answer is None and undone):
+        if not others or options.leader_will_truncate or (answer is None and undone):
             return None
         if answer is not None and covers(answer, log):
             return None
         elsewhere = ", ".join(map(str, others))
         fact = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"
         fact += f" {why_not_covered(log, (answer,) if answer is not None else ())}"
-        hint = "add --leader-will-truncate if what the leader does not have may go; else stop the other replicas first"
+        hint = (
+            "add --leader-will-truncate if you can lose what the leader does not have; otherwise stop the "
+            "other replicas first"
+        )
         return _refuse(d, fact, hint)
 
     def _assigned(self, d: PartitionDir, topic: str) -> PartitionAssignment | None:

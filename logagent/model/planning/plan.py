@@ -1,16 +1,16 @@
 """A plan: what would be done, what was refused and by which guard, what waits and until when. An immutable value.
 
-A dry run prints the plan, `--execute` carries out the very same one. `assemble` makes it.
+A dry run prints the plan, `--execute` carries out exactly the same plan. `assemble` makes it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from logagent.model.facts import Facts
+from logagent.model.facts import Facts, StrayRuling
 from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
 
 GuardName = Literal[
@@ -31,7 +31,7 @@ GUARD_NAMES: tuple[GuardName, ...] = get_args(GuardName)
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the operator allowed in words."""
+    """What the operator allowed explicitly."""
 
     allow_assigned: bool = False
     even_last_copy: bool = False
@@ -41,13 +41,14 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Something that could be done to one directory, before any guard has seen it.
+    """A possible action on one directory, before any guard has checked it.
 
-    `new_dir` is the directory that a quarantined one moves to where that is not its log dir (brokers before 3.6.1).
-    `approved`: an operator allowed this very directory by plan id in an earlier step. `begun`: something of it is gone.
-    `makes_room_for`: the (log dir, name) of a restore in the same plan; the two happen together or not at all, and
-    `through` is where what is displaced stands in between. `rebuild_all`: the broker is to rebuild the indexes of all
-    segments of what is restored, not only of those that need it.
+    `new_dir`: the directory that it moves to if that is not its own log dir (a quarantine for brokers before 3.6.1).
+    `approved`: an operator approved this directory by plan id earlier. `removal_started`: part of it is gone.
+    `makes_room_for`: the (log dir, name) of a restore in the same plan; both happen or neither, and `through` is where
+    the displaced directory is in between. `rebuild_all`: the broker must rebuild the indexes of all restored segments,
+    not only of those that need it. `double`: it is assigned, but another log dir of this host has all of it, and it may
+    be set aside as long as that is true.
     """
 
     action: ActionKind
@@ -59,21 +60,23 @@ class Proposal:
     due_at_ms: int | None = None
     sightings: int = 0
     approved: bool = False
-    begun: bool = False
+    removal_started: bool = False
     flags: Flags = Flags()
     makes_room_for: tuple[str, str] | None = None
     through: tuple[str, str] | None = None
     rebuild_all: bool = False
+    double: bool = False
 
     @property
     def on_the_way_back(self) -> bool:
-        """A marked directory that is set aside first, for what it changes places with must bear no `-delete` name."""
+        """Whether this sets a marked directory aside before a restore: the directory that it is swapped with must not
+        get its `-delete` name."""
         return self.action is ActionKind.QUARANTINE and self.dir.kind is Kind.DELETE
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`guard` saw `fact`; `hint` is what the operator can do. `name` is empty where the whole plan is refused."""
+    """`guard` found `fact`; `hint` is what the operator can do. `name` is empty if the whole plan is refused."""
 
     log_dir: str
     name: str
@@ -85,7 +88,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Something that is not due yet, or not possible in this window; `until_ms` where that is known."""
+    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known."""
 
     log_dir: str
     name: str
@@ -97,7 +100,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What came of one proposal. `freed_bytes` is what the filesystem got back."""
+    """The result of one proposal. `freed_bytes` is what the file system gained."""
 
     outcome: Outcome
     error: str | None = None
@@ -106,7 +109,7 @@ class ActionResult:
 
 @dataclass(slots=True)
 class Execution:
-    """What came of a plan: a result per action id, and the refusals that came up on the way."""
+    """The results of a plan: one per action id, and the refusals that came up during execution."""
 
     results: dict[str, ActionResult] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
@@ -118,7 +121,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in the order in which they are carried out."""
+    """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on."""
 
     plan_id: str
     made_at_ms: int
@@ -126,6 +129,7 @@ class Plan:
     refusals: tuple[Refusal, ...]
     waiting: tuple[Waiting, ...] = ()
     needs_approval: Refusal | None = None
+    strays: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict, compare=False)
 
     @property
     def bytes(self) -> int:
@@ -141,10 +145,11 @@ def action_id(proposal: Proposal) -> str:
 
 
 def plan_id(proposals: Iterable[Proposal]) -> str:
-    """16 hex digits over the sorted (action, log_dir, name, device, inode, topic_id) of all actions.
+    """16 hex digits over the sorted (action, log_dir, name, device, inode, topic_id) of all actions, and for a restored
+    directory which restore that was: an approval left in a script or a shell history then no longer matches.
 
     New names (they are random), sizes, times and sightings do not count: a plan made again a minute later has the same
-    id exactly when it would do the same to the same directories.
+    id exactly if it would do the same to the same directories.
     """
     digest = hashlib.sha256()
     for item in sorted(map(_identifying, proposals)):
@@ -154,5 +159,6 @@ def plan_id(proposals: Iterable[Proposal]) -> str:
 
 def _identifying(p: Proposal) -> bytes:
     d = p.dir
-    parts = (p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or "")
+    restored = () if d.restored_by is None else (str(d.restored_by),)
+    parts = (p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or "", *restored)
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)

@@ -1,18 +1,15 @@
-"""What could be done, before any guard has seen it: what was selected (delete) or is due (cleanup)."""
+"""Possible actions, before any guard has checked them: on what was selected (delete) or is due (cleanup)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting, of_directory
 from logagent.model.facts import Facts
-from logagent.model.naming import names
-from logagent.model.planning.blast_radius import Taken
+from logagent.model.naming import dir_names
+from logagent.model.planning.blast_radius import RecentDirs
 from logagent.model.planning.plan import Flags, Proposal, Waiting
 from logagent.model.planning.queue import (
     Attempts,
@@ -24,7 +21,7 @@ from logagent.model.planning.queue import (
     full_topic,
     marked_at_ms,
 )
-from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
@@ -32,71 +29,10 @@ _NO_FLAGS = Flags()
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The ages that `cleanup.*` asks for, in ms, and how many sightings."""
+    """The sightings and the minimum age, in ms, that `cleanup.*` requires."""
 
     sightings: int
     min_age_ms: int
-
-
-def compile_topics(expression: str) -> re.Pattern[str]:
-    """A topic pattern as Kafka's own tools read it (`TopicFilter.IncludeList`): `,` means `|`, blanks do not count, and
-    the whole is one regular expression that matches whole names. Nothing is cut apart: `prod(,-test)-logs` is
-    `prod(|-test)-logs`. Raises `re.error`."""
-    pattern = _BLANK.sub("", expression.replace(",", "|")).strip("\"'")
-    if _COUNTED.search(pattern):
-        raise re.error("`,` means `|` in a topic pattern, so it cannot stand inside {}", pattern)
-    try:
-        return re.compile(pattern)
-    except (RecursionError, OverflowError) as error:
-        raise re.error(f"it is nested too deeply or counts too far ({error})", pattern) from None
-
-
-# One that is escaped is meant.
-_BLANK = re.compile(r"(?<!\\) ")
-# What is left of `{1,3}`: Java refuses it, Python would read it to the letter.
-_COUNTED = re.compile(r"(?<!\\)\{\d*\|\d*\}")
-
-
-def matching(dirs: Iterable[PartitionDir], topics: AbstractSet[str], *, is_future: bool) -> set[TopicPartition]:
-    """The partitions of `topics` whose current (or future) logs are among `dirs`.
-
-    Internal topics are among them: the guard "policy" refuses those one by one, so that the operator hears of it.
-    """
-    wanted = Kind.FUTURE if is_future else Kind.CURRENT
-    return {
-        TopicPartition(d.topic, d.partition)
-        for d in dirs
-        if d.kind is wanted and d.topic and d.partition is not None and d.topic in topics
-    }
-
-
-def find_partitions(
-    partitions: Collection[TopicPartition], dirs: Iterable[PartitionDir], facts: Facts, *, is_future: bool
-) -> tuple[list[PartitionDir], list[TopicPartition]]:
-    """The directories of the current (or future) logs of `partitions`, and those of `partitions` that have none.
-
-    Raises KafkaStorageError, in Kafka's words, where one that has none may be in an offline log dir.
-    """
-    kind = Kind.FUTURE if is_future else Kind.CURRENT
-    found: list[PartitionDir] = []
-    absent = set(partitions)
-    for d in dirs:
-        if d.kind is kind and d.topic is not None and d.partition is not None:
-            partition = TopicPartition(d.topic, d.partition)
-            if partition in partitions:
-                found.append(d)
-                absent.discard(partition)
-    offline = [f.path for f in facts.log_dirs.values() if f.health is Health.OFFLINE]
-    missing = sorted(absent, key=str)
-    if missing and offline:
-        what = "future log" if is_future else "log"
-        raise KafkaStorageError(
-            f"Failed to delete {what} for {missing[0]} because it may be in one of the offline directories"
-            f" {', '.join(offline)}",
-            log_dir=offline[0],
-            hint="repair the disk; logagent scan shows why the log dir is offline",
-        )
-    return found, missing
 
 
 def rename_away(
@@ -111,7 +47,7 @@ def rename_away(
     sightings: int = 0,
 ) -> Proposal:
     """`asyncDelete` of one directory: to `-stray` (quarantine) or to `-delete` (mark), under a fresh random name."""
-    build = names.stray_name if is_stray else names.delete_name
+    build = dir_names.stray_name if is_stray else dir_names.delete_name
     topic, partition = directory.topic or "", directory.partition if directory.partition is not None else -1
     return Proposal(
         action=ActionKind.QUARANTINE if is_stray else ActionKind.MARK,
@@ -133,7 +69,7 @@ def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], 
     for entry in queue:
         ready_at = max(entry.due_at_ms, entry.marked_at_ms)
         if ready_at <= now_ms:
-            reason = "removal begun" if entry.begun else f"marked by {entry.owner}"
+            reason = "removal begun" if entry.removal_started else f"marked by {entry.owner}"
             proposals.append(
                 Proposal(
                     ActionKind.REMOVE,
@@ -142,7 +78,7 @@ def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], 
                     full_topic=entry.full_topic,
                     due_at_ms=entry.due_at_ms,
                     approved=entry.approved,
-                    begun=entry.begun,
+                    removal_started=entry.removal_started,
                 )
             )
         else:
@@ -152,36 +88,37 @@ def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], 
 
 
 def uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
-    """Those that would add to the blast radius of the last 24 hours.
+    """The proposals that would add to the blast radius of the last 24 hours.
 
-    The others were renamed by us within that time, so they passed it then, each together with all before it: their
-    removal adds nothing, however small the host is. And one directory alone is always allowed.
+    The others were renamed by us within that time and counted then, so their removal adds nothing, however small the
+    host is. A single directory is always allowed.
     """
     if len(proposals) == 1 and not facts.recent:
         return []
-    taken = Taken(facts.recent)
+    taken = RecentDirs(facts.recent)
     return [p for p in proposals if not p.approved and taken.key(p.dir) not in taken.sizes]
 
 
 def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
-    """What the broker marked waits as long as a log dir is offline or not mounted; the rest of the queue.
+    """Returns the removals that wait while a log dir is offline or not mounted (what the broker marked), and the rest
+    of the queue.
 
-    The source of a finished move between log dirs is marked, and where its target failed it is the only readable copy
-    of the node. (A broker that starts purges it all the same.)
+    The source of a finished move between log dirs is marked; if the target has failed, it is the node's only readable
+    copy. (A broker that starts purges it all the same.)
     """
     hidden = facts.not_seen()
     if hidden is None:
         return [], list(queue)
-    why = f"log dir {hidden[0]} {hidden[1]}: it may be the source of a move to there"
-    kept = [e for e in queue if e.owner == "broker" and not e.begun]
+    why = f"log dir {hidden[0]} {hidden[1]}: it may be the source of a move to this log dir"
+    kept = [e for e in queue if e.owner == "broker" and not e.removal_started]
     waiting = [Waiting(e.dir.log_dir, e.dir.name, ActionKind.REMOVE, why, None) for e in kept]
-    return waiting, [e for e in queue if e.owner != "broker" or e.begun]
+    return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
 
 
 def strays(
     found: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
-    begun: frozenset[tuple[str, str]],
+    removals_started: frozenset[tuple[str, str]],
     retention_ms: int,
     now_ms: int,
     failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
@@ -189,9 +126,9 @@ def strays(
     corrected: Corrected = as_written,
     flags: Flags = _NO_FLAGS,
 ) -> tuple[list[Proposal], list[Waiting]]:
-    """Strays past their retention, and those that are kept. What the broker set aside counts from its ctime.
+    """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime.
 
-    One whose removal failed waits as long as a marked one does.
+    After a failed removal, a stray waits as long as a marked directory does.
     """
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
@@ -201,7 +138,7 @@ def strays(
         key = (d.log_dir, d.name)
         mark = marks.get(key)
         at = marked_at_ms(d, mark, corrected)
-        due_at = at if key in begun else at + retention_ms
+        due_at = at if key in removals_started else at + retention_ms
         failed = failures.get(key)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
             until, why = failed.last_at_ms + backoff_ms(failed.count), f"retry after: {failed.last_error}"
@@ -211,12 +148,12 @@ def strays(
                 Proposal(
                     ActionKind.REMOVE,
                     d,
-                    "removal begun" if key in begun else "stray-retention",
+                    "removal begun" if key in removals_started else "stray-retention",
                     full_topic=full_topic(d, mark),
                     due_at_ms=due_at,
                     approved=mark is not None and mark.approved,
-                    # Only the mark on disk says that something went: an intent may have come to nothing.
-                    begun=key in begun and d.removal_begun,
+                    # Only the mark on disk proves that something was removed: an intent may not have been carried out.
+                    removal_started=key in removals_started and d.removal_started,
                     flags=flags,
                 )
             )
@@ -232,7 +169,7 @@ def orphans(
     ages: Ages,
     new_uuid: NewUuid,
 ) -> tuple[list[Proposal], list[Waiting]]:
-    """Proven orphans: those old enough and seen often enough go to quarantine, the others wait."""
+    """Proven orphans: those old enough and seen often enough are quarantined, the others wait."""
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
     for d in dirs:
@@ -249,7 +186,7 @@ def orphans(
             why = f"{reason}: seen {count} of {ages.sightings} times"
             waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
         elif _broker_there(facts, d.log_dir):
-            why = f"{reason}: waits for the broker's next stop"
+            why = f"{reason}: waiting for the broker's next stop"
             waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, None, count))
         else:
             proposals.append(
@@ -267,7 +204,7 @@ def orphans(
 
 
 def orphan_because(p: Proposal, facts: Facts) -> str | None:
-    """Why what `p` sets aside or marks is an orphan; None where it is none (the operator's word) or a stray already."""
+    """Why the directory that `p` sets aside or marks is an orphan; None if it is not one (on request) or a stray."""
     if p.action not in (ActionKind.QUARANTINE, ActionKind.MARK) or p.dir.kind not in (Kind.CURRENT, Kind.FUTURE):
         return None
     ruling = facts.ruling(p.dir)
@@ -275,7 +212,7 @@ def orphan_because(p: Proposal, facts: Facts) -> str | None:
 
 
 def held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
-    """All of it waits, for a reason that concerns the whole cycle."""
+    """Make all proposals wait, for a reason that concerns the whole cycle."""
     return [Waiting(p.dir.log_dir, p.dir.name, p.action, why, None, p.sightings) for p in proposals]
 
 

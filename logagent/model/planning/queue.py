@@ -1,9 +1,9 @@
-"""Which directories that are marked for deletion are due, in which order, and when the next one is.
+"""Which directories marked for deletion are due, in which order, and when the next one is.
 
-Mirrors the `logsToBeDeleted` queue of Kafka's LogManager, with the directory name as the durable entry. Deviations, on
-purpose: the delay does not start anew at every start (the time of marking is the journal's, else the directory's
-ctime); a failed removal stays queued and is tried again with backoff; what the broker marked itself is left to it for
-`cleanup.leftover_grace` beyond its own delay.
+Mirrors the `logsToBeDeleted` queue of Kafka's LogManager, with the directory name as the durable entry. Deliberate
+deviations: the delay does not restart with every start (the time of marking comes from the journal, else from the
+directory's ctime); a failed removal stays queued and is retried with backoff; what the broker marked is left to the
+broker for `cleanup.leftover_grace` beyond its own delay.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Owner = Literal["broker", "logagent"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the journal knows of a rename of ours: when (ms), and what the name no longer tells.
+    """What the journal knows about one of our renames: when (ms), and what the new name no longer shows.
 
-    `old_name` is the name it had before, to the letter: `zzz-01` is partition 1 too, and goes back to `zzz-01`.
-    `came_from` is the log dir that it was quarantined from, where that is not the directory it lies in now; `reason` is
-    why it was an orphan then, where it still has the topic id that it had. `intact`: the broker had stopped cleanly
-    before it lost its name, and it never bore a `-delete` name since.
+    `old_name`: the exact name before: `zzz-01` is partition 1 too, and is restored as `zzz-01`. `original_dir`: the log
+    dir that it was quarantined from, if it is in another directory now. `reason`: why it was an orphan then, if it
+    still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it never had a
+    `-delete` name since. `ordered`: an order of the fleet renamed it.
     """
 
     at_ms: int
@@ -35,9 +35,10 @@ class Mark:
     old_name: str | None = None
     approved: bool = False
     action_id: int | None = None
-    came_from: str | None = None
+    original_dir: str | None = None
     reason: str | None = None
     intact: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,12 @@ class QueueEntry:
     due_at_ms: int
     full_topic: str | None
     approved: bool = False
-    begun: bool = False
+    removal_started: bool = False
     attempts: Attempts | None = None
 
 
 def backoff_ms(attempts: int) -> int:
-    """How long to wait after the `attempts`-th failed removal: 1 s, doubled each time, at most an hour."""
+    """How long to wait after the `attempts`-th failed removal: 1 s, doubling each time, at most an hour."""
     return min(BACKOFF_FIRST_MS << min(attempts - 1, 30), BACKOFF_MOST_MS) if attempts > 0 else 0
 
 
@@ -76,10 +77,10 @@ def as_written(at_ms: int) -> int:
 
 
 def marked_at_ms(directory: PartitionDir, mark: Mark | None, corrected: Corrected = as_written) -> int:
-    """The journal's time, else the directory's ctime: a rename sets it (and leaves mtime) on Linux file systems.
+    """The journal's time, else the directory's ctime: on Linux file systems a rename sets it (and leaves mtime).
 
-    A ctime before the last write is that of a wrong clock (a host that starts in 1970 sets its strays aside before it
-    learns the time): then the last write counts. corrected: a moment that was written down, by the clock of today.
+    A ctime before the last write comes from a wrong clock (a host that boots in 1970 sets its strays aside before it
+    learns the time): then the last write counts. corrected: translates a recorded time to today's clock.
     """
     if mark is not None:
         return corrected(mark.at_ms)
@@ -87,7 +88,7 @@ def marked_at_ms(directory: PartitionDir, mark: Mark | None, corrected: Correcte
 
 
 def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
-    """The whole topic name: the journal's, else the parsed one unless its end may have been cut off (then None)."""
+    """The full topic name: the journal's, else the parsed one unless its end may have been cut off (then None)."""
     if mark is not None and mark.full_topic is not None:
         return mark.full_topic
     return None if directory.truncated else directory.topic
@@ -97,7 +98,7 @@ def build_queue(
     marked: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
     failures: Mapping[tuple[str, str], Attempts],
-    begun: frozenset[tuple[str, str]],
+    removals_started: frozenset[tuple[str, str]],
     *,
     delay_ms: int,
     leftover_grace_ms: int,
@@ -105,8 +106,9 @@ def build_queue(
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
-    A removal that the journal began (`begun`) has served its delay: it is due at once, but for the backoff after a
-    failure. That something of it went, only the mark on disk says: an intent may have come to nothing.
+    A removal that the journal says was started (`removals_started`) has waited its delay: it is due at once, except for
+    the backoff after a failure. Only the mark on disk proves that part of it was removed: an intent may never have been
+    carried out.
     """
     entries = []
     for directory in marked:
@@ -114,7 +116,7 @@ def build_queue(
         mark, failed = marks.get(key), failures.get(key)
         at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"
-        due = at if key in begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
+        due = at if key in removals_started else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
         if failed is not None:
             due = max(due, failed.last_at_ms + backoff_ms(failed.count))
         entries.append(
@@ -125,7 +127,7 @@ def build_queue(
                 due_at_ms=due,
                 full_topic=full_topic(directory, mark),
                 approved=mark is not None and mark.approved,
-                begun=key in begun and directory.removal_begun,
+                removal_started=key in removals_started and directory.removal_started,
                 attempts=failed,
             )
         )
@@ -134,5 +136,5 @@ def build_queue(
 
 
 def due(queue: Iterable[QueueEntry], now_ms: int) -> list[QueueEntry]:
-    """Those whose time has come. One that was marked in the future (a clock was set back) is not due."""
+    """The entries that are due. One that was marked in the future (the clock was set back) is not."""
     return [e for e in queue if max(e.due_at_ms, e.marked_at_ms) <= now_ms]

@@ -1,7 +1,7 @@
-"""What could be restored, before any guard has seen it: `-stray` and `-delete` dirs on their way back.
+"""Possible restores of `-stray` and `-delete` dirs, before any guard has checked them.
 
 With `--replace` the partition is current at every moment: a `-delete` dir is set aside first (a broker would purge what
-gets its name), then it changes places with what stands under the name, and that gets a stray name of its own.
+gets its name), then swapped with the directory that has the current name, which then gets a new stray name.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
 from logagent.model.facts import Facts
-from logagent.model.naming import names
-from logagent.model.planning.owner import Asked, CopyLook, Owner
+from logagent.model.naming import dir_names
+from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.planning.queue import Mark, full_topic
 from logagent.model.records import ActionKind, Kind, PartitionDir
 
-# A kind with the topic and partition: a broker starts with one directory of each, however it is spelled.
+# Kind, topic and partition: a broker starts only with one directory of each, however its name is spelled.
 Slot = tuple[Kind, str | None, int | None]
 
 
 @dataclass(slots=True)
-class _Standing:
-    """What stands in the log dirs, and what this plan has already put there."""
+class _Occupied:
+    """What is in the log dirs, and what this plan has already restored there."""
 
     by_slot: dict[Slot, PartitionDir]
     incarnations: dict[tuple[str | None, int | None], PartitionDir]
     taken: set[Slot] = field(default_factory=set)
 
     @classmethod
-    def of(cls, dirs: Sequence[PartitionDir]) -> _Standing:
+    def of(cls, dirs: Sequence[PartitionDir]) -> _Occupied:
         return cls(
             {(d.kind, d.topic, d.partition): d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)},
             {(d.topic_id, d.partition): d for d in dirs if d.kind is Kind.CURRENT and d.topic_id},
@@ -43,58 +43,68 @@ def restorations(
     all_dirs: Sequence[PartitionDir],
     facts: Facts,
     marks: Mapping[tuple[str, str], Mark],
-    begun: frozenset[tuple[str, str]],
     copies: Mapping[tuple[str, str], CopyLook],
     owner: Owner,
-    asked: Asked,
+    options: RestoreOptions,
     *,
     new_uuid: NewUuid,
 ) -> tuple[list[Proposal], list[Refusal]]:
-    """`-stray` and `-delete` dirs back to their full current names, each one or a refusal with its reason.
+    """Restore `-stray` and `-delete` dirs under their full current names: proposals, or refusals with the reason.
 
-    copies: what the disk says of each of them. owner: whose they are.
+    copies: what was found on disk in each of them. owner: who owns their partitions.
     """
     proposals: list[Proposal] = []
     refusals: list[Refusal] = []
-    standing = _Standing.of(all_dirs)
+    occupied = _Occupied.of(all_dirs)
     for d in chosen:
         key = (d.log_dir, d.name)
         mark = marks.get(key)
-        name = full_topic(d, mark) or asked.topic
-        came_from = mark.came_from if mark is not None else None
-        begun_here = d.removal_begun or key in begun
+        name = full_topic(d, mark) or options.topic
+        original_dir = mark.original_dir if mark is not None else None
         copy = copies.get(key)
         refusal = (
-            _cannot_restore(d, name, begun=begun_here)
+            _cannot_restore(d, name)
             or _incomplete(d, copy)
-            or _homeless(d, came_from, facts)
-            or _not_all_seen(d, facts)
+            or _origin_unknown(d, original_dir, facts)
+            or _not_all_visible(d, facts)
         )
         if refusal is not None:
             refusals.append(refusal)
             continue
         assert name is not None and d.partition is not None and copy is not None
-        target = _name_before(mark) or names.current_name(name, d.partition)
-        slot: Slot = (names.classify(target).kind, name, d.partition)
-        home = came_from or d.log_dir
-        there = standing.by_slot.get(slot)
-        refusal = _collision(d, target, slot, standing, home=home, replace=asked.replace) or owner.refuses(
-            d, name, there, copy, asked, undone=mark is not None and there is None
+        target = _previous_name(mark) or dir_names.current_name(name, d.partition)
+        slot: Slot = (dir_names.classify(target).kind, name, d.partition)
+        home = original_dir or d.log_dir
+        there = occupied.by_slot.get(slot)
+        undone = mark is not None and there is None
+        refusal = (
+            _collision(d, target, slot, occupied, home=home, replace=options.replace)
+            or _conflicts_with_future(d, slot, all_dirs, home=home, undone=undone)
+            or owner.refuses(d, name, there, copy, options, undone=undone)
+            or _emptied(d, there, copy, facts.quarantine_dirs.get(home), options)
         )
         if refusal is not None:
             refusals.append(refusal)
             continue
-        standing.taken.add(slot)
+        occupied.taken.add(slot)
         rebuild_all = mark is None or not mark.intact or d.kind is Kind.DELETE
-        reason = f"asked for{owner.says(d, name)}; {_reads(copy.rebuild_all if rebuild_all else copy.rebuild_some)}"
-        back = Proposal(
-            ActionKind.RESTORE, d, reason, new_name=target, new_dir=came_from, full_topic=name, rebuild_all=rebuild_all
+        reason = (
+            f"asked for{owner.says(d, name)}; {_rebuild_cost(copy.rebuild_all if rebuild_all else copy.rebuild_some)}"
         )
-        proposals += [back] if there is None else _changing_places(there, back, home, facts, asked, new_uuid)
+        back = Proposal(
+            ActionKind.RESTORE,
+            d,
+            reason,
+            new_name=target,
+            new_dir=original_dir,
+            full_topic=name,
+            rebuild_all=rebuild_all,
+        )
+        proposals += [back] if there is None else _swap(there, back, home, facts, options, new_uuid)
     return proposals, refusals
 
 
-def _reads(count: int) -> str:
+def _rebuild_cost(count: int) -> str:
     return f"the broker reads {count} bytes at its next start, to rebuild its indexes"
 
 
@@ -103,17 +113,17 @@ def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
         fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
         return Refusal(d.log_dir, d.name, "inside", fact, "look at it by hand; logagent leaves it alone", d.bytes)
     if copy.without_log:
-        fact = f"{copy.without_log[0]} is there, and its .log is not: a removal of it had begun"
-        return Refusal(d.log_dir, d.name, "journal", fact, "the data comes from a replica", d.bytes)
+        fact = f"{copy.without_log[0]} is there, and its .log is not: its removal had started"
+        return Refusal(d.log_dir, d.name, "journal", fact, "get the data from a replica", d.bytes)
     return None
 
 
-def _not_all_seen(d: PartitionDir, facts: Facts) -> Refusal | None:
-    """The partition may be current in a log dir that is offline or was not looked at."""
+def _not_all_visible(d: PartitionDir, facts: Facts) -> Refusal | None:
+    """Refuses if the partition may be current in a log dir that is offline or was not looked at."""
     hidden = facts.not_seen()
     if hidden is not None:
         fact = f"log dir {hidden[0]} {hidden[1]}: the partition may be current there"
-        return Refusal(d.log_dir, d.name, "online", fact, "mend that log dir first", d.bytes)
+        return Refusal(d.log_dir, d.name, "online", fact, "repair that log dir first", d.bytes)
     if facts.left_out:
         fact = f"log dir {facts.left_out[0]} was not looked at: the partition may be current there"
         hint = "name all log dirs of the broker with --log-dir, or none"
@@ -121,18 +131,18 @@ def _not_all_seen(d: PartitionDir, facts: Facts) -> Refusal | None:
     return None
 
 
-def _changing_places(
-    there: PartitionDir, back: Proposal, home: str, facts: Facts, asked: Asked, new_uuid: NewUuid
+def _swap(
+    there: PartitionDir, back: Proposal, home: str, facts: Facts, options: RestoreOptions, new_uuid: NewUuid
 ) -> list[Proposal]:
-    """`back` takes the place of `there`, which is asked like a deletion; --replace is the operator's word for it."""
-    freely = Flags(allow_assigned=True, even_last_copy=asked.even_last_copy, include_internal=True)
+    """`back` takes the place of `there`, which is checked like a deletion; --replace is the operator's consent."""
+    freely = Flags(allow_assigned=True, even_last_copy=options.even_last_copy, include_internal=True)
     quarantine = facts.quarantine_dirs.get(home)
     steps: list[Proposal] = []
     if back.dir.kind is Kind.DELETE:
         assert back.full_topic is not None and back.dir.partition is not None
-        # Under the same UUID, so that it is found again by the name that was asked for.
-        name = names.stray_name(back.full_topic, back.dir.partition, back.dir.uuid or new_uuid())
-        reason = "taken out of the delete queue: the broker would purge what changes places with it"
+        # With the same UUID, so that it can be found again by the name that was asked for.
+        name = dir_names.stray_name(back.full_topic, back.dir.partition, back.dir.uuid or new_uuid())
+        reason = "taken out of the delete queue: the broker would purge whatever is swapped with it"
         first = Proposal(
             ActionKind.QUARANTINE, back.dir, reason, name, quarantine, full_topic=back.full_topic, flags=freely
         )
@@ -145,27 +155,48 @@ def _changing_places(
     return [*steps, replaced(away, makes_room_for=coming, through=coming), back]
 
 
-def _name_before(mark: Mark | None) -> str | None:
+def _emptied(
+    d: PartitionDir, there: PartitionDir | None, copy: CopyLook, quarantine: str | None, options: RestoreOptions
+) -> Refusal | None:
+    """Refuses to displace an only copy (`--even-last-copy`) if the broker would empty it at its next start: a broker
+    empties a stray that ends below the log start offset checkpointed for its name (`LogManager.loadLog`)."""
+    if there is None or quarantine is not None or not options.even_last_copy or copy.log_start_back == 0:
+        return None
+    log = copy.standing
+    if log is not None and not log.emptied_by(copy.log_start_back):
+        return None
+    end = "unknown" if log is None or log.log_end is None else f"at {log.log_end}"
+    fact = f"with it log start offset {copy.log_start_back} comes back, and {there.name}, which would be a stray beside"
+    fact += f" it, ends {end}: the broker would empty that at its next start"
+    hint = (
+        "set cleanup.quarantine_dirs to a directory outside log.dirs on the same file system, or leave "
+        "--even-last-copy out where another replica has its records"
+    )
+    return Refusal(d.log_dir, d.name, "assigned", fact, hint, d.bytes)
+
+
+def _previous_name(mark: Mark | None) -> str | None:
     """The current or future name that a directory of ours had before it was marked or set aside."""
     if mark is None or mark.old_name is None:
         return None
-    return mark.old_name if names.classify(mark.old_name).kind in (Kind.CURRENT, Kind.FUTURE) else None
+    return mark.old_name if dir_names.classify(mark.old_name).kind in (Kind.CURRENT, Kind.FUTURE) else None
 
 
-def _cannot_restore(d: PartitionDir, name: str | None, *, begun: bool) -> Refusal | None:
+def _cannot_restore(d: PartitionDir, name: str | None) -> Refusal | None:
     if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
         fact, hint = f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored"
         return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
-    if begun:
-        fact = "its removal has begun: some of its files may be gone"
+    # The mark on disk precedes the first unlink; an intent that is only in the journal may not have been carried out.
+    if d.removal_started:
+        fact = "its removal has started: some of its files may be gone"
         return Refusal(
-            d.log_dir, d.name, "journal", fact, "let the removal finish; the data comes from a replica", d.bytes
+            d.log_dir, d.name, "journal", fact, "let the removal finish; get the data from a replica", d.bytes
         )
     if d.segments == 0:
-        fact = "no segment is left in it"
+        fact = "it has no segments left"
         return Refusal(d.log_dir, d.name, "policy", fact, "there is nothing to restore", d.bytes)
     if name is None:
-        fact = f"its name was cut and the journal does not know the full topic ({d.topic}…)"
+        fact = f"its name was truncated and the journal does not know the full topic ({d.topic}…)"
         return Refusal(d.log_dir, d.name, "policy", fact, "name the topic with --topic-name", d.bytes)
     if d.topic is None or not name.startswith(d.topic):
         fact = f"topic {name} does not begin with {d.topic}"
@@ -173,23 +204,47 @@ def _cannot_restore(d: PartitionDir, name: str | None, *, begun: bool) -> Refusa
     return None
 
 
-def _homeless(d: PartitionDir, came_from: str | None, facts: Facts) -> Refusal | None:
+def _origin_unknown(d: PartitionDir, original_dir: str | None, facts: Facts) -> Refusal | None:
     where = facts.log_dirs.get(d.log_dir)
-    if where is None or not where.quarantine or came_from is not None:
+    if where is None or not where.quarantine or original_dir is not None:
         return None
     fact = "the journal does not know which log dir it was quarantined from"
     return Refusal(d.log_dir, d.name, "journal", fact, "move it back by hand while the broker is stopped", d.bytes)
 
 
-def _collision(
-    d: PartitionDir, target: str, slot: Slot, standing: _Standing, *, home: str, replace: bool
+def _conflicts_with_future(
+    d: PartitionDir, slot: Slot, all_dirs: Sequence[PartitionDir], *, home: str, undone: bool
 ) -> Refusal | None:
-    """Why `target` is not free for `d`, which goes back to the log dir `home`."""
-    there = standing.by_slot.get(slot)
+    """Refuses a current log beside a future one. A future log is truncated to follow the current one, but without a
+    current log it may have the most records (unless we set that current log aside and nothing took its place since). No
+    broker starts with both in one log dir."""
+    kind, *partition = slot
+    if kind is not Kind.CURRENT:
+        return None
+    futures = [f for f in all_dirs if f.kind is Kind.FUTURE and [f.topic, f.partition] == partition]
+    beside = next((f for f in futures if f.log_dir == home), None)
+    current = any(f.kind is Kind.CURRENT and [f.topic, f.partition] == partition for f in all_dirs)
+    if beside is not None:
+        fact = f"{beside.name} is in this log dir: no broker starts with both"
+        hint = "restore or keep one of them (logagent delete --future removes the other)"
+    elif futures and not undone and not current:
+        other = futures[0]
+        fact = f"{other.log_dir}/{other.name} is there without a current log: it would be truncated to this one"
+        hint = "start the broker, which promotes it, or remove it first (logagent delete --future)"
+    else:
+        return None
+    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+
+
+def _collision(
+    d: PartitionDir, target: str, slot: Slot, occupied: _Occupied, *, home: str, replace: bool
+) -> Refusal | None:
+    """Why `d` cannot get the name `target` in the log dir `home`; None if it can."""
+    there = occupied.by_slot.get(slot)
     elsewhere = None
     if d.topic_id and slot[0] is Kind.CURRENT:
-        elsewhere = standing.incarnations.get((d.topic_id, d.partition))
-    if slot in standing.taken:
+        elsewhere = occupied.incarnations.get((d.topic_id, d.partition))
+    if slot in occupied.taken:
         fact, hint = f"another directory of this plan is already restored as {target}", "restore one of them"
     elif elsewhere is not None and elsewhere is not there:
         fact = f"this incarnation is current as {elsewhere.log_dir}/{elsewhere.name}"
@@ -201,7 +256,7 @@ def _collision(
         hint = "a broker does not start with one partition twice"
     elif not replace:
         fact = f"{there.name} exists in this log dir"
-        hint = "add --replace to set aside what stands there"
+        hint = "add --replace to set that directory aside"
     else:
         return None
     return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)

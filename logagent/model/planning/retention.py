@@ -1,4 +1,4 @@
-"""What the journal may forget: settled actions that are old, on directories that are gone."""
+"""What the journal may forget: old settled actions on directories that no longer exist."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 DAY_MS = 86_400_000
 KEEP_MS = 90 * DAY_MS
-# Of what nothing needs, no more rows than this are kept, however young (some 40 MB).
+# At most this many unneeded rows are kept, however recent (some 40 MB).
 MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SettledAction:
-    """One settled row of the journal. `places`: the directories that it took place in (two, for some quarantines).
+    """One settled row of the journal. `places`: the log or quarantine dirs concerned (two, for some quarantines).
 
-    attempt: the name of what a removal failed on, or left to another time.
+    attempt: the name of the directory, if this was a removal that failed or was left for later.
     """
 
     id: int
@@ -35,14 +35,15 @@ def forgettable(
     keep_ms: int = KEEP_MS,
     most_rows: int = MOST_ROWS,
 ) -> list[int]:
-    """The ids of what may go.
+    """The ids of the rows that may be forgotten.
 
-    there: inodes of the -stray and -delete directories that a whole inventory saw; whatever concerns one of them is
-    needed (its full name, its time of marking, its checkpoint entries, that its removal was begun), under all names it
-    had. scanned: the log dirs of that inventory; nothing is forgotten of others, which may come back. The last 24 hours
-    (and a future that a clock once showed) stay for the blast radius.
+    there: inodes of the -stray and -delete directories in a complete inventory; every row on one of them is needed (its
+    full name, its time of marking, its checkpoint entries, that its removal has started), under all names it had.
+    scanned: the log dirs of that inventory; rows on others are kept, as those may come back. The last 24 hours (and
+    times in the future, from a wrong clock) are kept for the blast radius.
 
-    Of the attempts to remove one directory, which can be one an hour for ever, the last one is enough wherever it is.
+    Of the attempts to remove a directory, of which there can be one an hour forever, only the last is kept, on any log
+    dir.
     """
     old = [r for r in rows if r.at_ms < now_ms - DAY_MS]
     last: dict[tuple[object, ...], int] = {}

@@ -1,8 +1,9 @@
-"""The drop-in of logagent.service: whom it runs as, and the only places that it may write to. Pure decisions.
+"""The drop-in of logagent.service: which user it runs as, and the only places it may write to. Pure decisions.
 
-The mount point is opened, not the log dir below it: systemd would bind the log dir into the service's own namespace,
-where it stays writable after the host unmounted the disk and keeps the device busy. `-`, and After= in place of
-RequiresMountsFor=: a missing or dying disk must neither keep the service from starting nor stop it.
+ReadWritePaths= names the mount point, not the log dir below it: systemd would bind-mount the log dir into the service's
+own namespace, where it stays writable after the host has unmounted the disk and keeps the device busy. The `-` prefix,
+and After= instead of RequiresMountsFor=, because a missing or dying disk must neither prevent the service from starting
+nor stop it.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NAME = "50-logagent-setup.conf"
-# Nothing here, nor below, is ever opened for writing, whatever server.properties says.
+# These and everything below are never opened for writing, whatever server.properties says.
 SYSTEM_PATHS = (
     "/bin", "/boot", "/dev", "/efi", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr",
 )  # fmt: skip
-# These hold more than one program's things: a directory below is fine, the directory itself is not.
+# These are shared by many programs: a directory below one is fine, the directory itself is not.
 SHARED_PATHS = ("/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")
 _TMP = ("/tmp/", "/var/tmp/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupFacts:
-    """What a drop-in is made of.
+    """What a drop-in is made from.
 
-    command: what writes it again. config: the server.properties. user: a name or number, never root's. group: the
-    same. paths: every directory to be written to, absolute, without symlinks. mounts: every mount point of the host,
+    command: the command that writes it again. config: the server.properties. user, group: names or numbers, never
+    root's. paths: every directory to be written to, absolute, without symlinks. mounts: every mount point of the host,
     now or at boot.
     """
 
@@ -38,7 +39,7 @@ class SetupFacts:
 
 
 def drop_in(facts: SetupFacts) -> str:
-    """The text of the drop-in. `allowed` holds for every path in `facts`."""
+    """The text of the drop-in. Every path in `facts` must be `allowed`."""
     points = dict.fromkeys(p for path in facts.paths if (p := mount_point(path, facts.mounts)) is not None)
     lines = [
         f"# Written by `{facts.command}`, from {quoted(facts.config)}.",
@@ -58,7 +59,7 @@ def drop_in(facts: SetupFacts) -> str:
 
 
 def allowed(path: str) -> bool:
-    """Whether `path` may be opened: absolute, plain, no place of the system's and none that many share."""
+    """Whether `path` may be opened for writing: absolute, plain, neither a system path nor a shared one."""
     if not path.startswith("/") or ".." in path.split("/") or has_control(path):
         return False
     path = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
@@ -66,27 +67,27 @@ def allowed(path: str) -> bool:
 
 
 def has_control(text: str) -> bool:
-    """Whether something in `text` could end a line of a unit file, or is no text at all.
+    """Whether anything in `text` could end a line of a unit file, or is not valid text.
 
-    systemd ends lines at CR and NUL too, and its lines are UTF-8.
+    systemd also ends lines at CR and NUL, and expects UTF-8.
     """
     return not text.isprintable() or any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def mount_point(path: str, mounts: Sequence[str]) -> str | None:
-    """The mount point that `path` lies on, None for the root file system."""
+    """The mount point of `path`, None for the root file system."""
     above = [m for m in mounts if m != "/" and (path == m or path.startswith(f"{m.rstrip('/')}/"))]
     return max(above, key=len, default=None)
 
 
 def writable(path: str, mounts: Sequence[str]) -> str:
-    """What to open for `path`: its mount point, unless that belongs to others too."""
+    """What to open for `path`: its mount point, unless others use that too."""
     point = mount_point(path, mounts)
     return point if point is not None and allowed(point) else path
 
 
 def unit_of_mount(path: str) -> str:
-    """The name of the mount unit of `path`, as `systemd-escape --path --suffix=mount` says it."""
+    """The name of the mount unit for `path`, as printed by `systemd-escape --path --suffix=mount`."""
     escaped = ""
     for i, byte in enumerate(path.strip("/").encode("utf-8", "surrogateescape")):
         character = chr(byte)
@@ -100,6 +101,6 @@ def unit_of_mount(path: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """`path` as a word of a unit file: `%` starts a specifier there, and white space ends a word."""
+    """`path` as one word of a unit file, where `%` starts a specifier and whitespace ends a word."""
     word = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{word}"'

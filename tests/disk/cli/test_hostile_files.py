@@ -1,27 +1,44 @@
 """Every file that we did not write, replaced by what never ends, is not a file, or is far too large: a sentence and a
-documented status, at once and without memory."""
+documented status, within a second of what the same command takes without it, and without memory.
+
+Commands run in copies of this process that cannot read what its owner may not: to root all is readable.
+"""
 
 from __future__ import annotations
 
-import resource
+import csv
+import ctypes
+import json
+import os
 import shutil
 import time
+import traceback
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import CliHost
+from logagent.store.shared import init_store
+from tests.cli_host import CliHost, Ran, run_here
 from tests.disk.hostile_files import FILES, KINDS, Opened, changing
+from tests.needs import need_root
 
-# Generous for two busy cores; what hung did so for good, what grew did so by gigabytes.
-_SECONDS = 5.0
+# capset(2): two words of each set, version 3; CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+_CAPABILITIES_3 = 0x20080522
+_READS_ALL = 1 << 1 | 1 << 2
+_SECONDS = 1.0
 _BYTES = 200_000_000
 _STATUSES = {int(status) for status in Exit}
+# On busy machines any process may wait that long for a core; what hangs does so each time.
+_ATTEMPTS = 3
+# The first command of each file; the others with LOGAGENT_TESTS_FULL=1.
+_COMMANDS = None if os.environ.get("LOGAGENT_TESTS_FULL") else 1
 
 
-def host_with(tmp_path: Path, name: str, file: Opened) -> CliHost:
-    host = CliHost(tmp_path)
+def host_with(path: Path, name: str, file: Opened) -> CliHost:
+    host = CliHost(path)
     host.with_assignments()
     if "assignments" not in name:
         host.configure()
@@ -35,9 +52,24 @@ def host_with(tmp_path: Path, name: str, file: Opened) -> CliHost:
             "kafka.bootstrap_servers": "127.0.0.1:1",
             "kafka.client": str(host.root / "client.properties"),
         })  # fmt: skip
+    if "purge" in file.commands[0]:
+        lay_out_report(host)
     if file.where(host).parent == host.state:
         assert host.run("cleanup", "--execute").status == Exit.OK
     return host
+
+
+def lay_out_report(host: CliHost) -> None:
+    store, report = host.root / "store", host.root / "report"
+    store.mkdir()
+    init_store(str(store))
+    (report / "run").mkdir(parents=True)
+    for folder in (report, report / "run"):
+        for table in ("orphans", "leftovers", "usage_hosts"):
+            with (folder / f"{table}.csv").open("w", newline="") as file:
+                csv.writer(file).writerow(["cluster_id", "node_id", "host", "kind", "reason", "bytes", "topic"])
+    (report / "run/report.json").write_text("{}")
+    assert run_here("topics", "keygen", str(host.root / "key"), "--key-id", "ops").status == Exit.OK
 
 
 def put_away(path: Path) -> None:
@@ -47,10 +79,71 @@ def put_away(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class Took:
+    ran: Ran
+    seconds: float
+    grown: int
+
+
+def run_copy(host: CliHost, command: str) -> Took:
+    words = command.format(root=host.root).split()
+    arguments = words if words[0] == "topics" else host.arguments(*words)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            respect_modes()
+            before, began = memory("VmRSS"), busy_or_blocked()
+            ran = run_here(*arguments)
+            took = busy_or_blocked() - began, memory("VmHWM") - before
+            os.write(writer, json.dumps([ran.status, ran.out[-2000:], ran.err[-2000:], *took]).encode())
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())  # what the command let through
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(pid, 0)
+    assert answer, f"{command} ended without an answer"
+    status, out, err, seconds, grown = json.loads(answer)
+    return Took(Ran(status, out, err), seconds, grown)
+
+
+def busy_or_blocked() -> float:
+    """Seconds of this process but for those in which it waited for a core."""
+    with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        return time.monotonic() - int(file.read().split()[1]) / 1e9
+
+
+def memory(which: str) -> int:
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(which))
+
+
+def respect_modes() -> None:
+    """Give up the capabilities for which modes of files mean nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
+    if libc.capget(header, sets) == 0:
+        for n in range(3):
+            sets[n] &= ~_READS_ALL
+        if libc.capset(header, sets) == 0:
+            return
+    raise OSError(ctypes.get_errno(), "capset")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_hostile_file_is_a_sentence_and_a_status(tmp_path: Path, name: str) -> None:
+    need_root()
     file = FILES[name]
     host = host_with(tmp_path, name, file)
+    commands = file.commands[:_COMMANDS]
+    clean = {command: run_copy(host, command).seconds for command in commands}
     path = file.where(host)
     # SQLite makes the files beside a journal anew, but not of a journal's own remains.
     saved = {p: p.read_bytes() for p in path.parent.glob("journal.db*")} if path.parent == host.state else {}
@@ -59,21 +152,27 @@ def test_a_hostile_file_is_a_sentence_and_a_status(tmp_path: Path, name: str) ->
             beside.write_bytes(content)
         put_away(path)
         make(path)
-        for command in file.commands:
-            check_one(host, command, kind)
-        for leftover in (path, *saved):
+        for command in commands:
+            check_one(host, command, kind, clean[command])
+        for leftover in (path, path.with_name("a-fifo"), *saved):
             put_away(leftover)
+    if name.endswith("-shm"):
+        # SQLite maps it, and shortening it under a command ends that with SIGBUS, as a kill would (the kill runs show
+        # what that leaves). Only the owner of the state dir can.
+        return
     path.touch()
     with changing(path):
-        for command in file.commands:
-            check_one(host, command, "changing")
+        for command in commands:
+            check_one(host, command, "changing", clean[command])
 
 
-def check_one(host: CliHost, command: str, kind: str) -> None:
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-    ran = host.run(*command.split())
-    what = f"{command} with {kind}: {ran.status} {ran.err}"
-    assert time.monotonic() - started < _SECONDS, what
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < _BYTES, what
-    assert ran.status in _STATUSES and "Traceback" not in ran.err, what
-    assert ran.status == Exit.OK or ran.err.strip() or ran.out.strip(), what
+def check_one(host: CliHost, command: str, kind: str, clean: float) -> None:
+    for attempt in range(_ATTEMPTS):
+        took = run_copy(host, command)
+        ran, what = took.ran, f"{command} with {kind}: {took}"
+        assert took.grown < _BYTES, what
+        assert ran.status in _STATUSES and "Traceback" not in ran.err, what
+        assert ran.status == Exit.OK or ran.err.strip() or ran.out.strip(), what
+        if took.seconds < clean + _SECONDS:
+            return
+        assert attempt < _ATTEMPTS - 1, f"{what}, {clean:.2f} s without it"

@@ -116,3 +116,10 @@ def run_with_stdin(*arguments: str) -> Ran:
             return run_here(*arguments)
         finally:
             sys.stdin = before
+
+
+def test_a_fleet_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """It may be a file system that is not mounted: whatever went there would be hidden by it later."""
+    ran = run_here("fleet", "init", "--store", str(tmp_path / "absent"))
+    assert ran.status == Exit.FAILED and "hint: mount or create the directory first" in ran.err
+    assert not (tmp_path / "absent").exists()

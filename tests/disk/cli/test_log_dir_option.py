@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,55 @@ def test_restore_knows_what_is_current_in_the_log_dir_left_out(host: CliHost) ->
     assert ran.status == 3 and ran.json["actions"] == []
     assert any(str(other) in r["fact"] for r in ran.json["refusals"]), ran.json["refusals"]
     assert (here / marked).exists()
+
+
+@pytest.mark.parametrize("typo", ["d1x", "", "d1/x-1", "../etc"])
+def test_what_is_no_log_dir_is_said(host: CliHost, typo: str) -> None:
+    before = host.partitions()
+    ran = host.run("cleanup", "--execute", "--log-dir", f"{host.disk}/{typo}")
+    assert ran.status == 78 and "it is not a log dir" in ran.err and str(host.d1) in ran.err
+    assert host.partitions() == before
+
+
+def test_one_by_a_symlink_a_slash_or_a_relative_path_is_the_same(host: CliHost, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(host.d1)
+    plans = {
+        host.run("cleanup", "--json", "--log-dir", spelling).json["plan_id"]
+        for spelling in (f"{host.d1}/", str(host.d1), os.path.relpath(host.d1))
+    }
+    assert len(plans) == 1
+    linked = host.run("cleanup", "--json", "--log-dir", str(tmp_path / "link")).json
+    assert {a["name"] for a in linked["actions"]} == {
+        a["name"] for a in host.run("cleanup", "--json", "--log-dir", str(host.d1)).json["actions"]
+    }
+
+
+@pytest.mark.parametrize("kind", ["symlink", "bind mount"])
+def test_one_log_dir_under_two_paths_counts_once_and_is_said(
+    host: CliHost, tmp_path: Path, bind_mount: Callable[[Path, Path], None], kind: str
+) -> None:
+    """Every directory was listed and removed twice ("20 of 20 done"). No broker starts with it."""
+    second = tmp_path / "second"
+    if kind == "symlink":
+        second.symlink_to(host.d1)
+    else:
+        second.mkdir()
+        bind_mount(host.d1, second)
+    log_dirs = [word for path in (host.d1, second, host.d2) for word in ("--log-dir", str(path))]
+    once = host.run("scan", "--json").json
+    twice = host.run("scan", "--json", *log_dirs)
+    assert twice.status == 5 and f"{second} is offline: it is the same directory as {host.d1}" in twice.err
+    names = [[(d["log_dir"], d["name"]) for d in scan["dirs"]] for scan in (once, twice.json)]
+    assert names[0] == names[1] and names[0]
+    # As beside any log dir that is offline: what may be the target of a move from there waits.
+    plan = host.run("cleanup", "--json", "--execute", *log_dirs).json
+    listed = [(e["log_dir"], e["name"]) for part in ("actions", "waiting", "refusals") for e in plan[part] if e["name"]]
+    assert listed and not any(log_dir == str(second) for log_dir, _ in listed)
+    found = [f for f in host.run("check", "--json", *log_dirs).json["findings"] if f["path"] == str(second)]
+    assert [f["code"] for f in found] == ["duplicate-log-dir"]
+
+
+def test_a_budget_of_days_is_a_typo(host: CliHost) -> None:
+    for budget in ("999999d", "61m"):
+        ran = host.run("prestart", "--budget", budget)
+        assert ran.status == 2 and "the maximum is an hour" in ran.err

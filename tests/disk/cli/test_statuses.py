@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import resource
 import shutil
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,7 +15,7 @@ import pytest
 
 from logagent.cli.main import COMMANDS, cli
 from logagent.errors import Exit
-from tests.cli_host import FREELY, CliHost, run_apart, run_here
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, run_apart, run_here
 
 
 @pytest.fixture
@@ -48,6 +52,8 @@ def test_failed(host: CliHost) -> None:
         ("explain",),
         ("schema", "nothing"),
         ("prestart", "--budget", "soon"),
+        ("prestart", "--budget", "999999d"),
+        ("check", "--kafka-version", "39.1"),
         ("check", "--kafka-version", "newest"),
         ("check", "--broker-user", "nobody-of-that-name"),
     ],
@@ -133,3 +139,20 @@ def test_every_command_and_option_explains_itself() -> None:
 def test_it_runs_as_a_module() -> None:
     ran = run_apart("--version")
     assert ran.status == 0 and re.fullmatch(r"logagent, version \d+\.\d+\.\d+\n", ran.out)
+
+
+def test_too_few_file_descriptors_are_named_and_not_taken_for_a_dead_disk(host: CliHost) -> None:
+    """From too few to start up to enough: whatever is refused meanwhile is refused for that reason."""
+    host.with_assignments(**NO_LIMITS, **ALL_DUE)
+    statuses = []
+    for number in range(8, 20):
+        command = [sys.executable, "-m", "logagent", *host.arguments("cleanup", "--execute")]
+        limited = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (number, number))
+        ran = subprocess.run(command, preexec_fn=limited, capture_output=True, text=True, check=False)
+        statuses.append(ran.returncode)
+        if ran.returncode == 0:
+            break
+        assert "Traceback" not in ran.stderr and "it could not be read" not in ran.stderr
+        if ran.returncode == Exit.OFFLINE:
+            assert "offline: " in ran.stderr and ran.stderr.count("Too many open files") > 1
+    assert statuses[0] != 0 == statuses[-1]

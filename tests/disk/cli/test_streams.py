@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli_host import FREELY, NO_LIMITS, CliHost
+from tests.terminal import on_a_terminal, plain
 
 
 @pytest.fixture
@@ -65,47 +63,16 @@ def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
         assert done.returncode == 1 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
 
 
-def on_a_terminal(host: CliHost, *arguments: str, **environment: str) -> str:
-    """What a command writes to a terminal of 110 columns, stdout and stderr together."""
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "110", **environment}
-    with subprocess.Popen(
-        [sys.executable, "-m", "logagent", *host.arguments(*arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={k: v for k, v in environ.items() if v},
-    ) as running:
-        os.close(theirs)
-        text = b"".join(_read(ours))
-        running.wait(30)
-    os.close(ours)
-    return text.decode()
-
-
-def _read(terminal: int) -> Iterator[bytes]:
-    while True:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError as e:
-            assert e.errno == errno.EIO
-            return
-        if not piece:
-            return
-        yield piece
-
-
 def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
-    coloured = on_a_terminal(host, "scan", NO_COLOR="")
+    coloured = on_a_terminal(host.arguments("scan"), columns=110, NO_COLOR="")
     assert "\x1b[1m" in coloured
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", coloured)
-    lines = plain.replace("\r", "").splitlines()
+    lines = plain(coloured)
     directories = lines[lines.index(next(line for line in lines if line.startswith("Directories"))) :]
     assert all(len(line) <= 110 for line in directories), "it fits the terminal"
     assert any("…" in line for line in directories)
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
-    for ran in (on_a_terminal(host, "scan", NO_COLOR="1"), on_a_terminal(host, "scan", "--no-color", NO_COLOR="")):
-        assert not colour.search(ran)
+    for option, variable in (((), "1"), (("--no-color",), "")):
+        assert not colour.search(on_a_terminal(host.arguments("scan", *option), columns=110, NO_COLOR=variable))
     assert "\x1b" not in host.spawn("scan", COLUMNS="").out
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.daemon.status_socket import SOCKET_NAME, ask_status
+from logagent.agent.status.status_socket import SOCKET_NAME, ask_status
 from logagent.errors import Exit, ServiceUnreachable
 from tests.cli_host import CliHost
 
@@ -25,7 +25,7 @@ STATUS: dict[str, Any] = {
     "schema": "logagent.status/1", "at": "2026-11-22T02:00:00.000Z", "host": "h", "agent_version": "1.0", "pid": 7,
     "started_at": "2026-11-22T01:00:00.000Z", "state_dir": "/s", "mode": "report", "config": None,
     "kafka_config": None, "log_dirs": [LOG_DIR], "brokers": [], "queue": None, "assignments": None, "cycles": [],
-    "running": None, "next": {}, "publish": None,
+    "open_exchanges": [], "running": None, "next": {}, "publish": None,
 }  # fmt: skip
 
 

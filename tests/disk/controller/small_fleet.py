@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,11 +11,21 @@ from typing import Any
 
 from logagent.controller.controller_context import Replica, Topic
 from logagent.controller.deletion_client import TopicOutcome
-from logagent.controller.rounds import DeletionRounds, Setting
+from logagent.controller.rounds import DeletionRounds
+from logagent.controller.setting import Setting
 from logagent.errors import ServiceUnreachable
 from logagent.store.control import Control
-from logagent.store.deletion import Answer, Kind, Order, Request, RequestedDirectory, RequestedPartition, RequestedTopic
-from logagent.store.files import Claim, land
+from logagent.store.deletion import (
+    Answer,
+    Identity,
+    Kind,
+    Order,
+    Request,
+    RequestedDirectory,
+    RequestedPartition,
+    RequestedTopic,
+)
+from logagent.store.landing_files import Claim, land
 from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_answer, write_request
 from logagent.store.signing import PrivateKey, PublicKey, public_key
 from tests.unit.controller.fleet_model import Host
@@ -23,6 +33,12 @@ from tests.unit.controller.fleet_model import Host
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 KEY = PrivateKey("ops", b"\x01" * 32)
 TOPIC_ID = "A" * 22
+DIRECTORY = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
+Change = Callable[[dict[str, Any]], object]
+
+
+def unchanged(row: dict[str, Any]) -> None:
+    """No change."""
 
 
 @dataclass
@@ -31,8 +47,19 @@ class Admin:
 
     living: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
+    now: dict[str, RequestedTopic] = field(default_factory=dict)
+    between: Callable[[], None] = lambda: None
     disabled: bool = False
     unreachable: bool = False
+    still_deleting: bool = False
+    live_brokers: frozenset[int] = frozenset({1, 2, 3})
+    moving: set[str] = field(default_factory=set)
+
+    def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
+        if self.unreachable:
+            raise ServiceUnreachable("nobody listens there")
+        self.between()
+        return {topic_id: self.now[topic_id] for topic_id in topics if topic_id in self.now}
 
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         if self.unreachable:
@@ -40,11 +67,14 @@ class Admin:
         self.asked += topics
         if self.disabled:
             return {topic_id: TopicOutcome("disabled", "TOPIC_DELETION_DISABLED") for topic_id in topics}
+        if self.still_deleting:
+            said = TopicOutcome("again", "the cluster is still deleting it", self.live_brokers)
+            return dict.fromkeys(topics, said)
         self.living -= set(topics)
         return {topic_id: TopicOutcome("deleted") for topic_id in topics}
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
-        return ()
+        return self.moving & set(topics)
 
 
 class SmallFleet:
@@ -58,6 +88,9 @@ class SmallFleet:
         self.hosts = {node: Host(node) for node in (1, 2, 3)}
         self.seen: dict[int, set[str]] = {node: set() for node in self.hosts}
         self.highest = 0
+        self.needs: dict[int, timedelta] = {}
+        """How long a host's agent is at an order before it acts, if the order still stands then."""
+        self.begun: dict[tuple[int, str], datetime] = {}
         self.snapshots = 0
         self.warnings: list[str] = []
 
@@ -72,15 +105,26 @@ class SmallFleet:
             )
         )
 
-    def publish(self, node: int, host: str | None = None) -> None:
-        """A snapshot of what the host has."""
+    def publish(
+        self, node: int, host: str | None = None, log_dirs: Mapping[str, str] | None = None, change: Change = unchanged
+    ) -> None:
+        """A snapshot of what the host has; each directory's row as `change` leaves it."""
         self.snapshots += 1
         claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
+        rows += [{"row": "log_dir", "path": path, "health": health} for path, health in (log_dirs or {}).items()]
         for (topic_id, partition), d in self.hosts[node].disk.items():
             rows.append({"row": "dir", "kind": "current", "log_dir": d.log_dir, "name": d.name, "topic_id": topic_id,
                          "partition": partition, "bytes": d.bytes})  # fmt: skip
+            change(rows[-1])
         land(self.store, claim, [json.dumps(row) for row in rows], received_at=self.now)
+
+    def everywhere(self, directory: Identity = DIRECTORY, log_dirs: Mapping[str, str] | None = None) -> SmallFleet:
+        """Every host has the topic's directory, and has published it."""
+        for node in self.hosts:
+            self.hosts[node].disk[TOPIC_ID, 0] = directory
+            self.publish(node, log_dirs=log_dirs)
+        return self
 
     def request(self, kind: Kind = "topics", number: int = 1, **more: Any) -> Request:
         request = Request(
@@ -115,6 +159,9 @@ class SmallFleet:
         for order in self.orders(node):
             self.highest = max(self.highest, order.epoch)
             if order.epoch < self.highest or order.order_id in self.seen[node]:
+                continue
+            begun = self.begun.setdefault((node, order.order_id), self.now)
+            if self.now - begun < self.needs.get(node, timedelta(0)):
                 continue
             self.seen[node].add(order.order_id)
             for p in order.partitions:

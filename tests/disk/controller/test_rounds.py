@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,22 +10,25 @@ import pytest
 
 from logagent.controller.controller_context import ReplicaState
 from logagent.errors import LogAgentError
-from logagent.store.deletion import Identity
+from logagent.store.deletion import Answer, Closed, Kind, RequestedPartition
 from logagent.store.epochs import EpochLost
-from logagent.store.orders import REQUESTS, Requests, encode, write_request
+from logagent.store.orders import (
+    REQUESTS,
+    Requests,
+    answers_folder,
+    encode,
+    instant,
+    write_answer,
+    write_closed,
+    write_request,
+)
 from logagent.store.signing import PrivateKey
-from tests.disk.controller.small_fleet import CLUSTER, KEY, TOPIC_ID, SmallFleet
-
-DIRECTORY = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
+from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, KEY, TOPIC_ID, SmallFleet
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> SmallFleet:
-    fleet = SmallFleet(tmp_path)
-    for node in fleet.hosts:
-        fleet.hosts[node].disk[TOPIC_ID, 0] = DIRECTORY
-        fleet.publish(node)
-    return fleet
+    return SmallFleet(tmp_path).everywhere()
 
 
 def closings(fleet: SmallFleet, request_id: str) -> list[str]:
@@ -40,6 +44,73 @@ def test_a_topic_goes_from_every_host_and_the_request_is_closed(fleet: SmallFlee
     assert all(not host.disk for host in fleet.hosts.values())
     assert closings(fleet, request.request_id) == ["0000000001-done.json"]
     assert [order.action for order in fleet.orders(1)] == ["stop", "delete"]
+
+
+@pytest.mark.parametrize("kind", ["topics", "directories"])
+def test_a_controller_for_each_round_gets_on_as_well(fleet: SmallFleet, kind: Kind) -> None:
+    """`topics run --once` of a timer: what hosts told the one before is known to the next."""
+    if kind == "topics":
+        fleet.request(topics=(fleet.topic(),))
+    else:
+        fleet.request(kind, directories=tuple(fleet.directory(n, only_copy=True) for n in (1, 2, 3)), approved=True)
+    for _ in range(3):
+        controller = fleet.controller()
+        controller.start()
+        fleet.rounds(controller, 1)
+    assert closings(fleet, "request-1") == ["0000000003-done.json"]
+    assert all(not host.disk for host in fleet.hosts.values())
+
+
+@pytest.mark.parametrize("kind", ["topics", "directories"])
+def test_a_refusal_of_an_order_of_before_holds_up_no_later_controller(fleet: SmallFleet, kind: Kind) -> None:
+    """The agent of node 2 did not know the schema; it was upgraded since."""
+    if kind == "topics":
+        fleet.request(topics=(fleet.topic(),))
+    else:
+        fleet.request(kind, directories=tuple(fleet.directory(n, only_copy=True) for n in (1, 2, 3)), approved=True)
+    controller = fleet.controller()
+    controller.start()
+    controller.round()
+    (order,) = fleet.orders(2)
+    fleet.seen[2].add(order.order_id)
+    why = "its schema is logagent.order/2, this version knows logagent.order/1"
+    at = instant(fleet.now)
+    write_answer(fleet.control, Answer(order.order_id, 1, 1, CLUSTER, 2, f"{2:032x}", 0, "stop", at, "1", refused=why))
+    for _ in range(5):
+        fleet.now += timedelta(minutes=10)
+        controller = fleet.controller()
+        controller.start()
+        fleet.rounds(controller, 1)
+    assert controller.state_of("request-1") == "done" and all(not host.disk for host in fleet.hosts.values())
+
+
+@pytest.mark.parametrize("kind", ["topics", "directories"])
+def test_a_log_dir_that_was_offline_holds_up_no_later_controller(fleet: SmallFleet, kind: Kind) -> None:
+    if kind == "topics":
+        fleet.request(topics=(fleet.topic(),))
+    else:
+        fleet.request(kind, directories=tuple(fleet.directory(n, only_copy=True) for n in (1, 2, 3)), approved=True)
+    for number in range(6):
+        fleet.hosts[2].disk_offline = number == 0
+        fleet.now += timedelta(minutes=10)
+        controller = fleet.controller()
+        controller.start()
+        fleet.rounds(controller, 1)
+    assert controller.state_of("request-1") == "done" and all(not host.disk for host in fleet.hosts.values())
+
+
+def test_what_was_told_before_is_asked_again_when_it_is_another_directory_now(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    first = fleet.controller()
+    first.start()
+    fleet.rounds(first, 1)
+    fleet.hosts[1].disk[TOPIC_ID, 0] = replace(DIRECTORY, inode=99)
+    second = fleet.controller()
+    second.start()
+    fleet.rounds(second, 1)
+    assert fleet.hosts[1].disk and not fleet.hosts[2].disk
+    fleet.rounds(second, 6)
+    assert not fleet.hosts[1].disk and second.state_of("request-1") == "done"
 
 
 def test_nothing_is_resent_to_those_that_succeeded_while_one_host_is_down(fleet: SmallFleet) -> None:
@@ -87,6 +158,79 @@ def test_a_purge_never_deletes_the_living_topic(fleet: SmallFleet) -> None:
         fleet.rounds(controller, 3)
     assert fleet.admin.asked == [] and TOPIC_ID in fleet.admin.living
     assert not fleet.hosts[1].disk and fleet.hosts[2].disk and fleet.hosts[3].disk
+
+
+def test_what_was_added_since_the_request_is_read_right_before_the_deletion(fleet: SmallFleet) -> None:
+    asked = fleet.topic((1, 2))
+    fleet.hosts[3].disk.clear()
+    fleet.publish(3)
+    fleet.admin.now[TOPIC_ID] = replace(
+        asked, partitions=(RequestedPartition(0, (1, 2, 3)), RequestedPartition(1, (3,)))
+    )
+    fleet.request(topics=(asked,))
+    controller = fleet.controller()
+    controller.start()
+    controller.round()
+    assert {(r.partition, r.node_id) for r in controller.context.replicas} == {(0, 1), (0, 2), (0, 3), (1, 3)}
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "done" and fleet.admin.asked == [TOPIC_ID]
+
+
+def test_a_topic_id_that_bears_another_name_is_not_deleted(fleet: SmallFleet) -> None:
+    asked = fleet.topic()
+    fleet.admin.now[TOPIC_ID] = replace(asked, topic="__consumer_offsets")
+    fleet.request(topics=(asked,))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller, 3)
+    (known,) = controller.context.topics_to_be_deleted.values()
+    assert fleet.admin.asked == [] and "__consumer_offsets" in (known.waits_for_cluster or "")
+
+
+def test_a_cancellation_counts_until_right_before_the_deletion(fleet: SmallFleet) -> None:
+    def cancel() -> None:
+        closed = Closed("request-1", CLUSTER, 1, "cancelled", "ops", instant(fleet.now))
+        write_closed(fleet.control, closed, KEY)
+
+    fleet.request(topics=(fleet.topic(),))
+    fleet.admin.between = cancel
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller, 2)
+    assert fleet.admin.asked == [] and controller.state_of("request-1") == "cancelled"
+
+
+def test_a_controller_that_lost_its_epoch_meanwhile_deletes_no_topic(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+
+    def take_over() -> None:
+        fleet.controller().start()
+
+    fleet.admin.between = take_over
+    with pytest.raises(EpochLost):
+        controller.round()
+    assert fleet.admin.asked == []
+
+
+def test_closed_requests_and_what_was_answered_to_them_are_collected_after_a_month(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "done"
+    answers = sum(len(fleet.control.names(answers_folder(node))) for node in (1, 2, 3))
+    fleet.now += timedelta(days=29)
+    fleet.controller().start()
+    assert sum(len(fleet.control.names(answers_folder(node))) for node in (1, 2, 3)) == answers > 0
+    fleet.now += timedelta(days=2)
+    fleet.request(number=2, topics=(fleet.topic(topic_id="B" * 22),))
+    last = fleet.controller()
+    last.start()
+    assert [n for n in fleet.control.names("requests") if n.endswith(".json")] == ["request-2.json"]
+    assert [name for node in (1, 2, 3) for name in fleet.control.names(answers_folder(node))] == []
+    assert last.epoch == 3 and fleet.controller().highest_epoch() is not None
 
 
 def test_all_copies_of_a_partition_in_one_plan_want_an_approval(fleet: SmallFleet) -> None:
@@ -285,8 +429,40 @@ def test_a_cluster_that_cannot_be_reached_holds_up_no_other_deletion(fleet: Smal
     fleet.rounds(controller)
     assert all(not host.disk for host in fleet.hosts.values()) and other in fleet.admin.living
     waits = [k.waits_for_cluster or "" for k in controller.context.topics_to_be_deleted.values()]
-    assert len(waits) == 1 and "cannot be reached" in waits[0]
+    assert len(waits) == 1 and "could not ask the cluster" in waits[0]
     fleet.admin.unreachable = False
     fleet.now += timedelta(minutes=10)
     fleet.rounds(controller)
     assert other not in fleet.admin.living and not controller.context.topics_to_be_deleted
+
+
+@pytest.mark.parametrize("controller_each_round", [False, True])
+def test_a_copy_that_shows_up_after_the_answer_is_deleted_by_the_next_controller_too(
+    fleet: SmallFleet, controller_each_round: bool
+) -> None:
+    """Its host's answers of before say that it was set aside: of the directory that was there then."""
+    controller = fleet.controller()
+    fleet.request(topics=(fleet.topic(),))
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "done"
+    fleet.now += timedelta(hours=1)
+    fleet.hosts[2].disk[TOPIC_ID, 0] = replace(DIRECTORY, inode=99)
+    for node in fleet.hosts:
+        fleet.publish(node)
+    for number in range(6):
+        if controller_each_round or number == 0:
+            controller = fleet.controller()
+            controller.start()
+        fleet.rounds(controller, 1)
+    assert not fleet.hosts[2].disk and controller.state_of("request-1") == "done"
+
+
+def test_of_several_closings_the_newest_counts_however_the_folder_lists_them(fleet: SmallFleet) -> None:
+    request = fleet.request(topics=(fleet.topic(),))
+    for epoch in (*range(2, 31, 2), *range(31, 1, -2)):
+        closed = Closed(request.request_id, CLUSTER, epoch, "done", "ops", instant(fleet.now))
+        assert write_closed(fleet.control, closed, KEY)
+    requests = Requests(fleet.control, fleet.keys)
+    requests.refresh()
+    assert requests.closed[request.request_id]["done"].epoch == 31

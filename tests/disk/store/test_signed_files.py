@@ -44,7 +44,7 @@ def take(control: Control, above: int = 0) -> ControllerEpoch:
 
 
 def forge(control: Control, name: str, content: bytes) -> None:
-    folder = control.store / "control" / CLUSTER / "epoch"
+    folder = Path(control.store) / "control" / CLUSTER / "epoch"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content)
 
@@ -57,7 +57,7 @@ def test_a_key_is_private_and_never_printed(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         generate("ops-1", tmp_path / "key")
     (tmp_path / "key").chmod(0o640)
-    with pytest.raises(ConfigError, match="others than its owner"):
+    with pytest.raises(ConfigError, match="users other than its owner"):
         load_private_key(tmp_path / "key")
 
 

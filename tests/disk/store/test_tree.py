@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import ServiceUnreachable
-from logagent.store import files
-from logagent.store.files import Claim
+from logagent.store import landing_files
+from logagent.store.landing_files import Claim
 from logagent.store.names import as_date, as_node, is_plain, publisher_of
-from logagent.store.tree import MARKER, StoreTree, check_store, init_store
+from logagent.store.shared import check_store, init_store
+from logagent.store.tree import MARKER, StoreTree
 from tests.needs import need_root
 
 AT = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
@@ -23,9 +24,9 @@ IMAGE = Claim("kraft-log-9-20261122T010203000Z-7", "assignments", "cluster", Non
 
 
 def _send(store: Path, claim: Claim, spool: Path) -> None:
-    data = files.put(spool / claim.kind, claim, ['{"row": "x"}'])
+    data = landing_files.put(spool / claim.kind, claim, ['{"row": "x"}'])
     with StoreTree(store) as tree:
-        files.deliver(tree, claim, data, files.manifest_of(data).read_bytes(), lambda: None)
+        landing_files.deliver(tree, claim, data, landing_files.manifest_of(data).read_bytes(), lambda: None)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_a_symlink_in_the_store_leads_an_agent_nowhere(store: Path, tmp_path: Pa
     log_dir = tmp_path / "log-dir"
     log_dir.mkdir()
     (tmp_path / "spool").mkdir()
-    names = files.place(SNAPSHOT)
+    names = landing_files.place(SNAPSHOT)
     link = store.joinpath(*names[: depth + 1])
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.exists():
@@ -57,7 +58,7 @@ def test_what_lies_at_the_temporary_name_is_replaced_not_followed(store: Path, t
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (tmp_path / "spool").mkdir()
-    place = store.joinpath(*files.place(SNAPSHOT))
+    place = store.joinpath(*landing_files.place(SNAPSHOT))
     place.mkdir(parents=True)
     (place / f"{SNAPSHOT.snapshot_id}.jsonl.gz.tmp").symlink_to(precious)
     os.mkfifo(place / f"{SNAPSHOT.snapshot_id}.manifest.json.tmp")
@@ -102,22 +103,22 @@ def test_hosts_with_other_user_ids_share_a_day(store: Path, tmp_path: Path) -> N
 
 
 def test_a_manifest_that_proves_nothing_keeps_nobody_from_publishing(store: Path, tmp_path: Path) -> None:
-    place = store.joinpath(*files.place(IMAGE))
+    place = store.joinpath(*landing_files.place(IMAGE))
     place.mkdir(parents=True)
     now = time.time()
 
     def recent() -> bool:
         with StoreTree(store) as tree:
-            return files.has_recent_assignments(tree, IMAGE, now - 60, now)
+            return landing_files.has_recent_assignments(tree, IMAGE, now - 60, now)
 
     empty = place / "kraft-log-1-x-9.manifest.json"
     empty.touch()
     assert not recent()
     (place / "kraft-log-1-x-9.jsonl.gz").write_bytes(b"x")
-    assert not recent(), "no manifest of ours"
+    assert not recent(), "not one of our manifests"
     empty.unlink()
-    data = files.land(store, IMAGE, ['{"row": "assignments"}'])
-    manifest = files.manifest_of(data)
+    data = landing_files.land(store, IMAGE, ['{"row": "assignments"}'])
+    manifest = landing_files.manifest_of(data)
     os.utime(manifest, (now + 86400, now + 86400))
     assert not recent(), "from the future"
     os.utime(manifest, (now, now))

@@ -62,3 +62,23 @@ def test_no_cell_is_longer_than_its_column(cells: list[str], width: int) -> None
     short = shortened(cells, width)
     assert [len(s) <= width for s in short] == [True] * len(cells)
     assert [s for s, c in zip(short, cells, strict=True) if len(c) <= width] == [c for c in cells if len(c) <= width]
+
+
+def test_what_is_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "44")
+    columns = [("name", "left"), ("size", "right"), ("nothing", "left"), ("why", "text")]
+    table("Plan", columns, [["日本", "1 B", "", "none of the brokers has it"], ["b", "20 B", "", "x"]], color=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "Plan",
+        "",
+        " name   size   why",
+        " " + "─" * 40,
+        " 日本    1 B   none of the brokers has it",
+        " b      20 B   x",
+        "",
+    ]
+
+
+def test_a_table_of_nothing_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    table("Plan", [("a", "left"), ("b", "left")], [["", ""]], color=False)
+    assert capsys.readouterr().out == ""

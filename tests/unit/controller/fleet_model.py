@@ -62,7 +62,7 @@ class Host:
         if difference is not None:
             return replace(base, result="refused", guard="identity", fact=difference)
         if self.broker_live:
-            return replace(base, result="waiting", fact="waits for the broker's next stop")
+            return replace(base, result="waiting", fact="waiting for the broker's next stop")
         del self.disk[key]
         self.acted.add(key)
         return replace(base, result="renamed", new_name=found.name + "-stray")

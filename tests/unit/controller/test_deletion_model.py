@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 )
 
 from logagent.controller.controller_context import ControllerContext, Replica, ReplicaState, Topic
-from logagent.controller.topic_deletion_manager import Pauses, TopicDeletionManager
+from logagent.controller.replica_deletions import Pauses
+from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.store.deletion import (
     Identity,
     Request,

@@ -8,17 +8,24 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logagent.controller.deletion_plan import DeletionPlan, LivingTopic, plan_directories, plan_topics
+from logagent.controller.deletion_plan import (
+    DeletionPlan,
+    ExistingTopic,
+    asked_lately,
+    plan_directories,
+    plan_topics,
+)
 from logagent.controller.only_copies import Copies
 from logagent.store.deletion import Request, RequestedDirectory, RequestedPartition, RequestedTopic
+from logagent.store.orders import instant
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 CLUSTER = "c"
 
 
-def living(*names: str, size: int = 1) -> list[LivingTopic]:
+def living(*names: str, size: int = 1) -> list[ExistingTopic]:
     partitions = (RequestedPartition(0, (1, 2, 3)),)
-    return [LivingTopic(RequestedTopic(name, f"{n:022d}", partitions), size) for n, name in enumerate(names)]
+    return [ExistingTopic(RequestedTopic(name, f"{n:022d}", partitions), size) for n, name in enumerate(names)]
 
 
 def topics(pattern: str, *names: str, include_internal: bool = False) -> DeletionPlan:
@@ -62,20 +69,28 @@ def test_an_unknown_name_is_dropped_with_a_warning() -> None:
     assert plan.topics == () and plan.dropped[0].what == "nobody" and "no topic" in plan.dropped[0].why
 
 
+def test_a_topic_without_an_id_is_dropped_and_not_called_unknown() -> None:
+    """As clusters list them whose inter.broker.protocol.version is below 2.8."""
+    nameless = ExistingTopic(replace(living("clicks")[0].requested, topic_id=""), None)
+    plan = plan_topics(re.compile("clicks"), [nameless, *living("views")], CLUSTER, named="clicks")
+    assert plan.topics == () and [d.what for d in plan.dropped] == ["clicks"]
+    assert "no topic id" in plan.dropped[0].why and plan.approval == ()
+
+
 def test_all_topics_want_an_approval() -> None:
     plan = topics(".*", *[f"t{n}" for n in range(30)])
-    assert len(plan.topics) == 30 and any("more than 20" in why for why in plan.approval)
+    assert len(plan.topics) == 30 and any("exceed 20" in why for why in plan.approval)
     assert any("10%" in why for why in plan.approval)
 
 
 def test_a_tenth_of_the_bytes_wants_an_approval() -> None:
-    known = [*living(*[f"t{n}" for n in range(40)]), LivingTopic(replace(living("big")[0].requested), 100)]
+    known = [*living(*[f"t{n}" for n in range(40)]), ExistingTopic(replace(living("big")[0].requested), 100)]
     plan = plan_topics(re.compile("big"), known, CLUSTER)
     assert len(plan.topics) == 1 and any("bytes" in why for why in plan.approval)
 
 
 def test_a_topic_of_unknown_size_wants_an_approval() -> None:
-    known = [*living(*[f"t{n}" for n in range(40)]), LivingTopic(replace(living("big")[0].requested), None)]
+    known = [*living(*[f"t{n}" for n in range(40)]), ExistingTopic(replace(living("big")[0].requested), None)]
     plan = plan_topics(re.compile("big"), known, CLUSTER)
     assert len(plan.topics) == 1 and any("size of 1" in why for why in plan.approval)
 
@@ -110,14 +125,40 @@ def test_a_hosts_blast_radius_wants_an_approval() -> None:
     chosen = [directory(1, n) for n in range(25)]
     known = {k: v for n in range(25) for k, v in copies(1, 2, partition=n).items()}
     plan = plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY)
-    assert plan.approval == ("25 directories of node 1 are more than 20",)
+    assert plan.approval == ("25 directories of node 1 exceed 20",)
     plan = plan_directories(chosen[:5], CLUSTER, known, dirs_on_host={1: 20})
-    assert plan.approval == ("5 of node 1's 20 directories are more than 10%",)
+    assert plan.approval == ("5 of node 1's 20 directories exceed 10%",)
+
+
+def test_small_requests_of_one_day_add_up() -> None:
+    names = [f"t{n}" for n in range(1000)]
+    asked = plan_topics(re.compile("t[0-9]"), living(*names), CLUSTER)
+    assert len(asked.topics) == 10 and asked.approval == ()
+    made = replace(request(), kind="topics", at=instant(NOW - timedelta(hours=23)), topics=asked.topics)
+    old = replace(made, at=instant(NOW - timedelta(hours=25)))
+    approved = replace(made, approved=True)
+    gone = [t for t in living(*names) if t.requested.topic_id not in {a.topic_id for a in asked.topics}]
+    for before, wants in (((made,), True), ((old,), False), ((approved,), False)):
+        plan = plan_topics(re.compile("t1[0-9]|t20"), gone, CLUSTER, lately=asked_lately(before, NOW))
+        assert bool(plan.approval) == wants, plan.approval
+    plan = plan_topics(re.compile("t1[0-9]|t20"), gone, CLUSTER, lately=[made])
+    assert plan.approval == ("21 topics exceed 20 (including 10 requested in the last 24 h)",)
+    again = plan_topics(re.compile("t[0-9]"), living(*names), CLUSTER, lately=[made])
+    assert again.approval == (), "the same topics are not counted twice"
+
+
+def test_small_purges_of_one_host_add_up() -> None:
+    known = {k: v for n in range(25) for k, v in copies(1, 2, partition=n).items()}
+    before = replace(request(*[directory(1, n) for n in range(15)]), at=instant(NOW))
+    chosen = [directory(1, n) for n in range(15, 25)]
+    assert plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY).approval == ()
+    plan = plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY, lately=[before])
+    assert plan.approval == ("25 directories of node 1 exceed 20 (including 15 requested in the last 24 h)",)
 
 
 def test_only_copies_never_go_without_retention() -> None:
     plan = plan_directories([directory(1)], CLUSTER, copies(1), dirs_on_host=MANY, no_retention=True)
-    assert plan.directories == () and "never without retention" in plan.dropped[0].why
+    assert plan.directories == () and "only with retention" in plan.dropped[0].why
 
 
 def test_an_approval_is_for_exactly_that_list_and_for_a_day() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import click
 import pytest
 
 from logagent.cli.commands.fleet import fleet
-from logagent.fleet.options import OPTIONS
+from logagent.fleet.job_options import OPTIONS
 from logagent.fleet.submit import _parser
+from logagent.store.signing import PrivateKey
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -20,6 +24,29 @@ def test_both_read_every_option_of_the_list(name: str) -> None:
         shown = with_click[option.flag]
         assert (shown.name, shown.help, shown.required) == (option.name, option.help, option.required)
         assert option.name in parsed
+
+
+def test_submit_reads_the_keys_of_orders() -> None:
+    key = PrivateKey("ops", b"\x01" * 32).public()
+    words = ["report", "--store", "s", "--out", "o", "--order-keys"]
+    assert _parser().parse_args([*words, f"{key},{key}@a-cluster"]).order_keys == (key, f"{key}@a-cluster")
+    for wrong in ("", "ops", f"{key},", "ops:AAAA"):
+        with pytest.raises(SystemExit):
+            _parser().parse_args([*words, wrong])
+
+
+def test_the_job_needs_nothing_but_spark() -> None:
+    """`submit.py` runs where only Spark is."""
+    code = """if True:
+        import sys
+        class Nothing:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in {"pydantic", "pydantic_core", "cryptography", "click", "kafka", "obstore"}:
+                    raise ImportError(name)
+        sys.meta_path.insert(0, Nothing())
+        import logagent.fleet.submit, logagent.fleet.job, logagent.fleet.ingest.dates, logagent.fleet.page
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_submit_reads_ages_and_dates() -> None:

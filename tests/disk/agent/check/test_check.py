@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.check.check import CheckReport, run_check
+from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.target import resolve_target
+from logagent.agent.target import resolve_target
 from logagent.cli.main import run as logagent
 from logagent.host.linux.access import User, user_named
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.log_dir.start_facts import PartitionDirs, denied_in_log_dir
+from logagent.host.log_dir.start_looks import PartitionDirs, denied_in_log_dir
 from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
@@ -465,7 +465,7 @@ def test_kafkas_own_answers_on_whole_log_dirs(
     refused = "error" in row or row["dir_marked_offline"]
     fatal = {f["code"] for f in document["findings"] if f["severity"] == "fatal"}
     assert (status == 6) is bool(fatal)
-    # This one loads, and goes wrong as soon as the copy has caught up (tests/broker/test_check_real.py).
+    # This one loads, and goes wrong as soon as the copy has caught up (tests/broker/check/test_check_real.py).
     assert bool(fatal - {"future-beside-current"}) is refused, document["findings"]
 
 

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from logagent.agent.daemon import cycle_notes
 from logagent.agent.daemon.cycles import Cycles
 from logagent.agent.daemon.events import Events
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.run_config import RunConfig
-from logagent.agent.session import rows, summaries
+from logagent.agent.session import scan_rows
 from logagent.agent.session.housekeeping import forget_old_actions
-from logagent.broker.files.checkpoints import LOG_START_OFFSET
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
 from logagent.cli.commands.run import answering
+from logagent.host.state.executor_lock import WAITING_NAME
 from logagent.host.state.journal import CheckpointEntry, Intent
-from logagent.host.state.state_dir import WAITING_NAME
-from logagent.model.naming.names import delete_name, stray_name
+from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning.retention import DAY_MS, KEEP_MS
 from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.settings import HealthSettings
@@ -84,7 +85,7 @@ def test_nothing_is_published_into_a_log_dir(store: str, tmp_path: Path) -> None
     before = sorted(d1.rglob("*"))
     told = publishing.publisher.send()
     assert told.sent == 0 and told.waiting
-    assert told.error is not None and f"lies in the log dir {d1}" in told.error
+    assert told.error is not None and f"is inside the log dir {d1}" in told.error
     assert sorted(d1.rglob("*")) == before
 
 
@@ -107,13 +108,13 @@ def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypat
 
     sizes: list[int] = []
     going = iter([comes_back])
-    real = rows.ledger
+    real = scan_rows.ledger
 
     def ledger(*args: Any) -> dict[str, int]:
         next(going, lambda: None)()
         return real(*args)
 
-    monkeypatch.setattr(summaries, "ledger", ledger)
+    monkeypatch.setattr(cycle_notes, "ledger", ledger)
     life = cycles(host)
     summary = life.cleanup()
     assert (summary.error, list(summary.ledgers), sizes) == (None, [str(good)], [2])
@@ -222,24 +223,25 @@ print("ready", flush=True)
 time.sleep(1000)
 """
     spawn(waiting, host.state / WAITING_NAME)
-    life.courtesy_seconds = 0.0
-    came_to = [life.queue() for _ in range(3)]
+    life.yield_check_seconds = 0.0
+    summaries = [life.queue() for _ in range(3)]
     # The scan gives way, then the removal; then it is our turn.
-    assert [s.error_slug for s in came_to] == ["busy", "busy", None]
-    assert came_to[-1].results == {("remove", "done"): 1}
+    assert [s.error_slug for s in summaries] == ["busy", "busy", None]
+    assert summaries[-1].results == {("remove", "done"): 1}
 
 
-def test_one_directory_under_two_paths_has_one_lane(tmp_path: Path) -> None:
-    """Two lanes removed the same directory side by side, and had one temp file of a checkpoint between them."""
+def test_one_directory_under_two_paths_waits_until_the_second_is_gone(tmp_path: Path) -> None:
+    """Two lanes removed the same directory side by side, and had one temp file of a checkpoint between them. The second
+    path is offline, and what an offline log dir may be the source of waits."""
     log_dir = format_log_dir(tmp_path / "log-dir")
     (tmp_path / "link").symlink_to(log_dir)
-    host = Host(tmp_path / "state", log_dir, tmp_path / "link")
-    life = cycles(host)
-    life.inventory()
+    life = cycles(Host(tmp_path / "state", log_dir, tmp_path / "link"))
+    inventory = life.inventory()
+    assert set(inventory.ledgers) == {str(log_dir)}
     for n in range(3):
         partition(log_dir, delete_name("orders", n, HEX))
-    assert life.queue().results == {("remove", "done"): 3, ("remove", "skipped"): 3}
-    with host.session() as session:
-        assert {e.intent.log_dir for e in session.journal.history()} == {str(log_dir)}
-    again = life.queue()
-    assert (again.planned, again.results) == (0, {})
+    both = life.queue()
+    assert (both.planned, both.waiting, both.results) == (0, 3, {})
+    one = cycles(Host(tmp_path / "state", log_dir))
+    one.inventory()
+    assert one.queue().results == {("remove", "done"): 3}

@@ -16,9 +16,9 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.cycles import Cycles
 from logagent.agent.daemon.events import Events
 from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.session.target import resolve_target
+from logagent.agent.target import resolve_target
+from logagent.host.state.executor_lock import WAITING_NAME
 from logagent.host.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal
-from logagent.host.state.state_dir import WAITING_NAME
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import DAY_MS, AssignmentsSettings, CleanupSettings, DeleteSettings, KafkaSettings, Settings
 from tests.disk.killed import HEX, PARTITIONS, lay_out, partition
@@ -214,7 +214,7 @@ def test_a_scan_gives_way_to_a_command_once_a_minute(root: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_SH)
         cycles = cycles_of(root)
         # This scan is a short one.
-        cycles.courtesy_seconds = 0.0
+        cycles.yield_check_seconds = 0.0
         first = cycles.cleanup()
         assert first.error_slug == "busy" and first.plan_id is None
         again = cycles.cleanup()

@@ -14,7 +14,7 @@ import pytest
 
 from logagent.agent.daemon.loops import Loop
 from logagent.agent.daemon.scheduling import ApsScheduler
-from logagent.agent.daemon.status_socket import SOCKET_NAME, StatusServer, ask_status
+from logagent.agent.status.status_socket import SOCKET_NAME, StatusServer, ask_status
 from logagent.errors import ServiceUnreachable
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier
@@ -240,7 +240,7 @@ def test_whoever_asks_gets_the_document_of_this_moment(state: Path) -> None:
         assert (state / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
     finally:
         server.close()
-    with pytest.raises(ServiceUnreachable, match="none is running"):
+    with pytest.raises(ServiceUnreachable, match="no daemon is running"):
         ask_status(str(state))
 
 
@@ -249,7 +249,7 @@ def test_a_socket_of_one_that_was_killed_is_replaced(state: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(f"/proc/self/fd/{fd}/{SOCKET_NAME}")
     os.close(fd)
-    with pytest.raises(ServiceUnreachable, match="none is running"):
+    with pytest.raises(ServiceUnreachable, match="no daemon is running"):
         ask_status(str(state))
     server = StatusServer(str(state), dict)
     assert ask_status(str(state)) == {}

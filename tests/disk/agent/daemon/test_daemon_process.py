@@ -134,7 +134,7 @@ def test_the_watchdog_is_fed_while_the_loops_work(host: CliHost) -> None:
 
 HANGS = """
 import sys, threading
-from logagent.agent.daemon.jobs import HostJobs
+from logagent.agent.daemon.host_jobs import HostJobs
 HostJobs.cleanup = lambda self: threading.Event().wait()
 from logagent.cli.main import main
 main(sys.argv[1:])

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.daemon.status_socket import SOCKET_NAME, StatusServer, ask_status
 from logagent.agent.metrics.metrics import Metrics
 from logagent.agent.metrics.metrics_server import MetricsServer
+from logagent.agent.status.status_socket import SOCKET_NAME, StatusServer, ask_status
 from logagent.errors import ItemFailed, ServiceUnreachable
 from logagent.host.log_dir import bounded_calls
 from logagent.host.log_dir.calls import Stop

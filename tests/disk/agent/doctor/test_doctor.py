@@ -136,7 +136,7 @@ def test_files_that_the_user_cannot_read(host: DoctorHost) -> None:
 
 def test_only_root_looks_as_another_user(host: DoctorHost) -> None:
     ran = host.logagent("doctor", "--user", "mallory", user="kafka")
-    assert ran.status == 2 and "only root can look as user mallory" in ran.err
+    assert ran.status == 2 and "only root can check as user mallory" in ran.err
     ran = host.logagent("doctor", "--user", "nobody-at-all")
     assert ran.status == 2 and "nobody-at-all" in ran.err
     said = host.diagnose("--user", "mallory")

@@ -199,7 +199,7 @@ def test_two_instances_on_one_host_keep_apart(host: DoctorHost) -> None:
 EXECUTOR = f"""
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parents[4])!r})
-from logagent.host.state.state_dir import ExecutorLock
+from logagent.host.state.executor_lock import ExecutorLock
 with ExecutorLock(sys.argv[1], "a test", wait_seconds=0, monotonic=time.monotonic, sleep=time.sleep):
     print("ready", flush=True)
     time.sleep(3600)

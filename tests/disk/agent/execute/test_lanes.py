@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.session.plan_cleanup import plan_cleanup
+from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.errors import JournalError
 from logagent.settings import DeleteSettings
 from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition

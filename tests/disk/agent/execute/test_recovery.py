@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.execute.recovery import recover
-from logagent.broker.files.checkpoints import (
+from logagent.broker.files.checkpoint_files import (
     CHECKPOINTS,
     CLEANER,
     LOG_START_OFFSET,
@@ -25,7 +25,9 @@ from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.cli_host import LOCKER, process
 from tests.disk.failing import format_log_dir
+from tests.metadata_writer import batch
 
+TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
 HEX = "0123456789abcdef" * 2
 NOW = 1_800_000_000_000
 MARKED = f"orders-0.{HEX}-delete"
@@ -131,6 +133,42 @@ def test_a_restore_that_happened_gets_its_entries(host: Host) -> None:
     assert host.recover(host.intent(ActionKind.RESTORE)) == [(Outcome.DONE, None)]
     for e in SAVED:
         assert host.read(e.file) == {PAYMENTS: 9, ORDERS: e.offset}
+
+
+def log_of(directory: Path, topic_id: str | None, *, end: int, tail: bytes = b"") -> None:
+    """The directory's log: records 0 to `end`, then `tail`."""
+    content = batch(0, [b"record"] * end, 1_700_000_000_000) if end else b""
+    (directory / "00000000000000000000.log").write_bytes(content + tail)
+    if topic_id is not None:
+        (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+
+@pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])
+@pytest.mark.parametrize(
+    ("topic_id", "end", "tail", "back"),
+    [
+        (TOPIC_ID, 7, b"", 7),
+        (TOPIC_ID, 8, b"", 7),
+        # Truncated to what a leader had, since then.
+        (TOPIC_ID, 6, b"", None),
+        # Where it ends cannot be told.
+        (TOPIC_ID, 8, b"torn", None),
+        # Deleted and created anew since then, with the same inode.
+        (OTHER_ID, 3, b"", None),
+        (OTHER_ID, 8, b"", None),
+        (None, 8, b"", None),
+    ],
+)
+def test_weeks_later_a_log_start_offset_comes_back_only_below_the_end_of_the_same_log(
+    host: Host, action: ActionKind, topic_id: str | None, end: int, tail: bytes, back: int | None
+) -> None:
+    """Above the end it makes a broker delete every segment: a mark (or restore) that was cut short was settled weeks
+    later, and the partition that lay there by then was emptied."""
+    saved = (CheckpointEntry(LOG_START_OFFSET, "orders", 0, 7),)
+    meant = host.intent(action, topic_id=TOPIC_ID, checkpoint_entries=saved)
+    log_of(host.orders, topic_id, end=end, tail=tail)
+    host.recover(meant)
+    assert host.read(LOG_START_OFFSET).get(ORDERS) == back
 
 
 def test_a_restore_that_did_not_happen_changes_nothing(host: Host) -> None:

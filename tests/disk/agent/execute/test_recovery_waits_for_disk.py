@@ -13,7 +13,7 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.execute.recovery import recover
-from logagent.broker.files.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
@@ -55,7 +55,7 @@ def disks(tmp_path: Path) -> list[tuple[Path, Path]]:
         point.mkdir()
         format_log_dir(disk)
         made.append((disk, point))
-    partition(made[0][0], "orders-0")
+    partition(made[0][0], "orders-0", segments=6)
     (made[0][0] / LOG_START_OFFSET).write_bytes(render_checkpoint({}))
     return made
 
@@ -116,7 +116,7 @@ def test_report_mode_puts_nothing_back(
     """What a command left open is settled by one that may act, not by a daemon that only reports."""
     log_dir, state = format_log_dir(tmp_path / "d1"), tmp_path / "state"
     state.mkdir()
-    partition(log_dir, "orders-0")
+    partition(log_dir, "orders-0", segments=6)
     (log_dir / LOG_START_OFFSET).write_bytes(render_checkpoint({}))
     with Journal.open(str(state)) as journal:
         journal.begin([interrupted_mark(log_dir, log_dir)], SystemClock().now_ms())

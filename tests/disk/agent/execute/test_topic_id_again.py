@@ -8,8 +8,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from logagent.agent.session.plan_cleanup import plan_cleanup
-from logagent.model.naming.names import stray_name
+from logagent.agent.planning.plan_cleanup import plan_cleanup
+from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.plan import Flags
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import ActionKind, Kind, Outcome

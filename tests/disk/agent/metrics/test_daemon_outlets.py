@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.store.tree import init_store
+from logagent.store.shared import init_store
 from tests.cli_host import NO_LIMITS, CliHost
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 
@@ -57,7 +57,7 @@ def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_said_once(ho
             **OFTEN, **{"metrics.listen": f"127.0.0.1:{port}", "metrics.textfile": str(tmp_path / "no" / "file")}
         )
         with daemon_of(host) as daemon:
-            assert "cannot be served" in daemon.wait_for("no-metrics")["reason"]
+            assert "cannot serve metrics" in daemon.wait_for("no-metrics")["reason"]
             daemon.wait_for("no-textfile")
             daemon.wait_for("cycle")
             seen = status_of(host.state)["cycles"][0]["started_at"]

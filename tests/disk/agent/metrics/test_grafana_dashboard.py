@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from logagent.store.tree import init_store
-from tests.broker.ports import Ports
+from logagent.store.shared import init_store
+from tests.broker.rig.ports import Ports
 from tests.cli_host import NO_LIMITS, CliHost
 from tests.daemon_process import FIRST, DaemonProcess, wait_until
 from tests.needs import need_command
@@ -27,8 +27,9 @@ FILE = ROOT / "config/grafana-dashboard.json"
 DASHBOARD = json.loads(FILE.read_text())
 # Grafana puts these in; `.*` is what "All" stands for.
 VARIABLES = {"$instance": ".*", "$log_dir": ".*", "$__rate_interval": "4s"}
-# What a host in report mode, on which nothing is marked and no cycle failed, has nothing to say of.
-SILENT = {"logagent_actions_total", "logagent_cycle_errors_total", "logagent_queue_oldest_marked_timestamp_seconds"}
+# What a host in report mode without orders, on which nothing is marked and no cycle failed, has nothing to say of.
+SILENT = {"logagent_actions_total", "logagent_cycle_errors_total", "logagent_queue_oldest_marked_timestamp_seconds",
+          "logagent_orders_partitions", "logagent_orders_last_read_timestamp_seconds"}  # fmt: skip
 
 
 def panels() -> list[dict[str, Any]]:

@@ -153,14 +153,14 @@ def test_a_client_that_goes_away_is_no_event(server: MetricsServer, capfd: pytes
 
 
 def test_a_taken_port_is_said(server: MetricsServer) -> None:
-    with pytest.raises(LogAgentError, match=f"cannot be served on {server.address}: .*in use") as raised:
+    with pytest.raises(LogAgentError, match=f"cannot serve metrics on {server.address}: .*in use") as raised:
         MetricsServer(Metrics(), server.address)
     assert raised.value.hint is not None
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:0", "no-such-host.invalid:0"])
 def test_an_address_that_is_not_ours_is_said(listen: str) -> None:
-    with pytest.raises(LogAgentError, match="cannot be served on"):
+    with pytest.raises(LogAgentError, match="cannot serve metrics on"):
         MetricsServer(Metrics(), listen)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -13,11 +16,15 @@ from typing import Any
 import pytest
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.daemon.cycles import Cycles
+from logagent.agent.daemon.events import Events
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.orders.box import OrderBox, box_of
 from logagent.agent.orders.inbox import MAX_FILES
-from logagent.agent.orders.memory import NAME, SEEN_NAME
+from logagent.agent.orders.memory import NAME
+from logagent.agent.orders.seen import NAME as SEEN_NAME
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.target import resolve_target
+from logagent.agent.target import resolve_target
 from logagent.config import load
 from logagent.store import epochs as epoch_store
 from logagent.store.control import Control
@@ -32,8 +39,8 @@ from logagent.store.orders import (
     read_answer,
     write_closed,
 )
+from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
-from logagent.store.tree import init_store
 from tests.cli_host import CliHost
 
 KEY = PrivateKey("ops", b"\x01" * 32)
@@ -46,25 +53,26 @@ STRAY = ("invoices", "SKeC3pLWQPidJvA42PZhhw", 1)
 class OrderedHost:
     """A stopped broker's host whose agent takes orders from a store of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, uri: str | None = None) -> None:
         self.host = CliHost(root)
         self.store = root / "store"
         self.store.mkdir()
-        init_store(str(self.store))
+        place = uri or str(self.store)
+        init_store(place)
         self.settings: dict[str, Any] = {
-            "cleanup.max_fraction": 1.0, "publish.store": str(self.store),
+            "cleanup.max_fraction": 1.0, "publish.store": place,
             "orders.accept": True, "orders.keys": [KEY.public()],
         }  # fmt: skip
         self.configure()
         self.cluster, self.node = "8o3B_-jNSz218yyfPu-6Pg", 3
-        self.control = Control(self.store, self.cluster)
+        self.control = Control(place, self.cluster)
         self.seq = 0
         self.box: OrderBox | None = None
         self.epoch = self.take_epoch()
         self.obey()  # the agent is born
 
-    def configure(self, **more: Any) -> None:
-        self.host.with_assignments(**{**self.settings, **more})
+    def configure(self, *, topics_gone: object = False, **more: Any) -> None:
+        self.host.with_assignments(topics_gone=topics_gone, **{**self.settings, **more})
 
     def take_epoch(self) -> int:
         keys = (public_key(KEY.public()),)
@@ -99,6 +107,15 @@ class OrderedHost:
                 self.box.receive()
             self.box.obey(session, facts, lambda: False)
         self.box.send()
+
+    def cycle(self) -> None:
+        """What the daemon does at a cleanup tick."""
+        settings = load(str(self.host.toml)).settings
+        lines = LogLines(Events(io.StringIO(), SystemClock().now_ms))
+        cycles = Cycles(resolve_target(settings, ()), settings, SystemClock(), str(self.host.state), lines,
+                        lambda: False, lambda: False)  # fmt: skip
+        summary = cycles.cleanup()
+        assert summary.error is None, summary.error
 
     def restore(self) -> None:
         name = self.host.find("returns-2.", "-stray")[0]
@@ -159,6 +176,35 @@ def test_the_same_order_again_is_answered_from_memory(host: OrderedHost) -> None
     assert host.answer(order) == answer and len(host.host.find("returns-2.", "-stray")) == 1
 
 
+def test_what_was_set_aside_before_the_answer_was_remembered_is_answered_renamed(host: OrderedHost) -> None:
+    """The agent was killed between the two."""
+    order = host.order("delete", host.identity(ORPHAN))
+    memory = (host.host.state / NAME).read_bytes()
+    host.obey()
+    first = host.answer(order)
+    (host.host.state / NAME).write_bytes(memory)
+    for path in (host.store / "control" / host.cluster / "answers" / str(host.node)).glob(f"{order.order_id}*"):
+        path.unlink()
+    host.obey(restart=True)
+    again = host.answer(order)
+    assert first is not None and again is not None and host.results(order) == [("renamed", None)], again
+    assert again.results == first.results
+
+
+@pytest.mark.parametrize("other", [{"topic_id": "B" * 22}, {"partition": 1}, {"device": 1}])
+def test_what_was_set_aside_of_another_partition_is_not_answered_renamed(
+    host: OrderedHost, other: dict[str, Any]
+) -> None:
+    ordered = host.identity(ORPHAN)
+    assert ordered.directory is not None
+    host.order("delete", ordered)
+    host.obey()
+    device = {"directory": replace(ordered.directory, **other)} if "device" in other else other
+    order = host.order("delete", replace(ordered, request_id="request-2", **device))
+    host.obey(restart=True)
+    assert host.results(order) == [("absent", None)]
+
+
 def test_a_restore_voids_the_order(host: OrderedHost) -> None:
     ordered = host.identity(ORPHAN)
     host.order("delete", ordered)
@@ -210,15 +256,87 @@ def test_a_topic_that_is_not_there_is_absent_only_if_every_log_dir_was_seen(host
     assert host.results(again) == [("offline", None)]
 
 
-def test_strays_of_a_report_are_removed(host: OrderedHost) -> None:
+@pytest.mark.parametrize("row_of_a_report", [True, False])
+def test_a_directory_without_a_topic_id_is_refused_not_called_absent(host: OrderedHost, row_of_a_report: bool) -> None:
+    (path,) = [d / "returns-2" for d in (host.host.d1, host.host.d2) if (d / "returns-2").is_dir()]
+    (path / "partition.metadata").unlink()
+    asked = {"kind": "directories", "asked_log_dir": str(path.parent), "asked_name": path.name}
+    order = host.order("stop", part(ORPHAN, **asked if row_of_a_report else {}))
+    host.obey()
+    answer = host.answer(order)
+    assert answer is not None and host.results(order) == [("refused", "identity")], answer
+    assert "has no topic id" in (answer.results[0].fact or "") and path.is_dir()
+
+
+def test_a_stray_is_kept_for_its_retention_unless_the_order_carries_an_approval(host: OrderedHost) -> None:
+    """The broker set it aside a moment ago; the order's only hurry is that of an approval."""
+    host.configure(topics_gone=True)
     name = host.host.find("invoices-1.", "-stray")[0]
     ordered = host.identity(STRAY, kind="directories", asked_log_dir=str(host.host.d1), asked_name=name)
     order = host.order("delete", ordered)
     host.obey()
-    kept = host.results(order)
-    # Removed, or kept by guard 5 because its topic lives on this node: never anything else.
-    assert kept in ([("removed", None)], [("refused", "assigned")])
-    assert (host.host.d1 / name).exists() == (kept[0][0] == "refused")
+    answer = host.answer(order)
+    assert answer is not None and host.results(order) == [("waiting", "retention")]
+    assert "cleanup.stray_retention" in (answer.results[0].fact or "") and (host.host.d1 / name).exists()
+    ran = host.host.run("prestart", "--budget", "60s")
+    assert ran.status == 0 and (host.host.d1 / name).exists(), "marked before its retention was over"
+    approved = host.order("delete", replace(ordered, approved_plan="a" * 16))
+    host.obey()
+    assert host.results(approved) == [("removed", None)] and not (host.host.d1 / name).exists()
+
+
+@pytest.mark.parametrize("asked_name", [None, "invoices-1"])
+def test_an_order_takes_only_a_directory_that_its_request_is_about(host: OrderedHost, asked_name: str | None) -> None:
+    """Answers are not signed: whoever can write one puts a stray of the partition into the next order, which an
+    approval would remove before its retention is over."""
+    host.configure(topics_gone=True)
+    name = host.host.find("invoices-1.", "-stray")[0]
+    row = {"kind": "directories", "asked_log_dir": str(host.host.d1)}
+    stray = host.identity(STRAY, **row, asked_name=name).directory
+    asked = {} if asked_name is None else {**row, "asked_name": asked_name}
+    order = host.order("delete", part(STRAY, directory=stray, approved_plan="a" * 16, **asked))
+    host.obey()
+    assert host.results(order) == [("refused", "identity")] and host.host.find(name) == [name], host.answer(order)
+
+
+def test_a_stray_past_its_retention_is_removed_by_the_order_that_stands(host: OrderedHost) -> None:
+    host.configure(topics_gone=True)
+    name = host.host.find("invoices-1.", "-stray")[0]
+    ordered = host.identity(STRAY, kind="directories", asked_log_dir=str(host.host.d1), asked_name=name)
+    order = host.order("delete", ordered)
+    host.obey()
+    assert host.results(order) == [("waiting", "retention")]
+    host.configure(topics_gone=True, **{"cleanup.stray_retention": "1ms"})
+    host.obey()
+    assert host.results(order) == [("removed", None)] and not (host.host.d1 / name).exists()
+
+
+def test_a_stray_whose_topic_lives_here_stays_whatever_the_order_carries(host: OrderedHost) -> None:
+    log_dir = next(d for d in (host.host.d1, host.host.d2) if (d / "ledger-0").is_dir())
+    stray = (log_dir / "ledger-0").rename(log_dir / f"ledger-0.{'a' * 32}-stray")
+    asked = {"kind": "directories", "asked_log_dir": str(log_dir), "asked_name": stray.name}
+    order = host.order("delete", host.identity(ASSIGNED, approved_plan="a" * 16, **asked))
+    host.obey()
+    assert [result for result, _ in host.results(order)] == ["refused"] and stray.exists(), host.results(order)
+
+
+def test_what_an_order_set_aside_is_removed_after_its_retention_in_report_mode_too(host: OrderedHost) -> None:
+    host.configure(**{"cleanup.mode": "report"})
+    order = host.order("delete", host.identity(ORPHAN))
+    host.obey()
+    (ours,) = host.host.find("returns-2.", "-stray")
+    others = [name for name in host.host.find("", "-stray") if name != ours]
+    host.cycle()
+    assert host.results(order) == [("renamed", None)] and host.host.find("returns-2.", "-stray") == [ours]
+    host.configure(**{"cleanup.mode": "report", "cleanup.stray_retention": "1ms", "orders.accept": False})
+    host.cycle()
+    assert host.host.find("returns-2.", "-stray") == [ours], "orders are not accepted any more"
+    host.configure(**{"cleanup.mode": "report", "cleanup.stray_retention": "1ms"})
+    host.cycle()
+    assert host.host.find("returns-2.", "-stray") == []
+    assert others and [n for n in host.host.find("", "-stray") if n != ours] == others, (
+        "report mode removes nothing else"
+    )
 
 
 @pytest.mark.parametrize(
@@ -324,7 +442,7 @@ def test_a_lost_memory_obeys_no_older_order(host: OrderedHost) -> None:
     time.sleep(1.1)
     host.obey(restart=True)
     answer = host.answer(order)
-    assert answer is not None and "younger than the order" in (answer.results[0].fact or "")
+    assert answer is not None and "newer than the order" in (answer.results[0].fact or "")
     assert host.host.find("returns-2") == ["returns-2"]
 
 
@@ -358,6 +476,83 @@ def test_prestart_obeys_what_it_reads_or_what_the_daemon_saw(host: OrderedHost) 
     assert host.results(order) == [("renamed", None)]
 
 
+def test_what_the_daemon_saw_is_verified_again(host: OrderedHost) -> None:
+    """Whoever can write the state dir, or a daemon before it, is no key."""
+    order = host.order("delete", host.identity(ORPHAN))
+    assert host.box is not None
+    host.box.receive()
+    seen = host.host.state / SEEN_NAME
+    host.store.rename(host.host.root / "away")
+    forged = base64.b64encode(STRANGER.sign("logagent.order/1", encode(order))).decode()
+    for content in ({order.order_id: forged}, [base64.b64encode(encode(order)).decode()], {order.order_id: ""}):
+        seen.write_text(json.dumps(content))
+        ran = host.host.run("prestart", "--budget", "60s")
+        assert ran.status == 0 and host.host.find("returns-2") == ["returns-2"], content
+
+
+def test_an_order_of_a_cancelled_request_is_not_kept_for_prestart(host: OrderedHost) -> None:
+    host.order("delete", host.identity(ORPHAN))
+    assert host.box is not None
+    host.box.receive()
+    closed = Closed("request-1", host.cluster, host.epoch, "cancelled", "ops", instant(datetime.now(UTC)))
+    write_closed(host.control, closed, KEY)
+    host.box.receive()
+    host.store.rename(host.host.root / "away")
+    ran = host.host.run("prestart", "--budget", "60s")
+    assert ran.status == 0 and "not read in time" in ran.err and host.host.find("returns-2") == ["returns-2"]
+
+
+def test_a_restore_is_believed_though_the_operators_clock_is_ahead(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    host.order("delete", ordered)
+    host.obey()
+    host.restore()
+    for minutes, results in ((4, [("refused", "restored")]), (6, [("renamed", None)])):
+        asked = instant(datetime.now(UTC) + timedelta(minutes=minutes))
+        again = host.order("delete", replace(ordered, requested_at=asked))
+        host.obey(restart=True)
+        assert host.results(again) == results, minutes
+
+
+def test_a_lost_memory_obeys_no_older_order_though_the_controllers_clock_is_ahead(host: OrderedHost) -> None:
+    ahead = datetime.now(UTC) + timedelta(minutes=4)
+    order = host.order("delete", host.identity(ORPHAN), issued_at=instant(ahead))
+    (host.host.state / NAME).unlink()
+    host.obey(restart=True)
+    answer = host.answer(order)
+    assert answer is not None and "newer than the order" in (answer.results[0].fact or "")
+    later = host.order("delete", host.identity(ORPHAN))
+    host.obey()
+    assert host.results(later) == [("renamed", None)]
+
+
+def test_the_first_order_of_an_agents_life_is_obeyed(host: OrderedHost) -> None:
+    """A daemon looks for orders before there are any, and works on none until one comes."""
+    ordered = host.identity(ORPHAN)
+    assert host.box is not None
+    (host.host.state / NAME).unlink()
+    folder = host.store / "control" / host.cluster / "orders" / str(host.node)
+    for path in folder.iterdir():
+        path.unlink()
+    settings, clock = load(str(host.host.toml)).settings, SystemClock()
+    target = resolve_target(settings, ())
+    with open_session(target, settings, clock, state_dir=str(host.host.state), act=True, actor="daemon") as session:
+        host.box = box_of(settings, str(host.host.state), clock, session)
+    assert host.box is not None and host.box.receive(), "a new memory has to be told what stood before it"
+    order = host.order("delete", ordered)
+    host.obey()
+    assert host.results(order) == [("renamed", None)]
+
+
+def test_a_symlink_among_the_orders_stops_no_other_order(host: OrderedHost) -> None:
+    order = host.order("delete", host.identity(ORPHAN))
+    folder = host.store / "control" / host.cluster / "orders" / str(host.node)
+    (folder / f"{host.epoch:010d}-0000008888.json").symlink_to("/etc/passwd")
+    os.mkfifo(folder / f"{host.epoch:010d}-0000008889.json")
+    host.obey()
+    assert host.results(order) == [("renamed", None)]
+
+
 def test_identities_differ_by_device_only_within_one_boot() -> None:
     one = Identity("/d1", "t-0", 1, 1, boot_id="a", end_offset=5)
     assert one.difference(replace(one, device=2)) is not None
@@ -375,3 +570,16 @@ def test_many_small_orders_are_one_plan_to_the_limits(tmp_path: Path) -> None:
     host.obey()
     results = [result for order in orders for result, _ in host.results(order)]
     assert results.count("renamed") == 2
+
+
+def test_an_agent_that_a_timer_starts_obeys_too(host: OrderedHost) -> None:
+    """`logagent run --once`, in report mode."""
+    host.configure(**{"cleanup.mode": "report", "metrics.listen": ""})
+    stop = host.order("stop", part(ORPHAN))
+    ran = host.host.run("run", "--once")
+    answer = host.answer(stop)
+    assert ran.status == 0 and answer is not None and answer.results[0].directory is not None, ran.out + ran.err
+    order = host.order("delete", part(ORPHAN, directory=answer.results[0].directory))
+    ran = host.host.run("run", "--once")
+    assert ran.status == 0 and host.results(order) == [("renamed", None)], ran.out + ran.err
+    assert len(host.host.find("returns-2.", "-stray")) == 1

@@ -14,11 +14,12 @@ import pytest
 
 from logagent.agent.publish.publish import Publisher, Stopped
 from logagent.errors import LogAgentError
-from logagent.model.assignments.cluster import ClusterView
-from logagent.store import files as landing
-from logagent.store.tree import init_store
+from logagent.model.assignments.cluster import ClusterFacts
+from logagent.store import landing_files as landing
+from logagent.store.shared import init_store
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.documents import assert_promised
+from tests.hosts import HEX
 from tests.publish_host import HOUR_MS, Publishing, TurnedClock, data_files, landed, looked_at, rows_of
 
 
@@ -69,6 +70,7 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     dirs = [{k: v for k, v in row.items() if k != "row"} for row in rest if "log_dir" in row]
     assert first.pop("row") == "snapshot"
     assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
+    assert first.pop("boot_id") == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": scan["dirs"]}
     assert_promised(document, "scan")
     assert_promised(dirs[0] | {"row": "dir"}, "snapshot")
@@ -76,9 +78,35 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
         # The file system is shared with whoever else writes to it.
         row["ledger"] = {k: v for k, v in row["ledger"].items() if k not in ("used", "free", "unexplained")}
     told = [landing.snapshot_row(row) for row in scan["dirs"]]
-    assert sorted(dirs, key=lambda d: d["name"]) == sorted(told, key=lambda d: d["name"])
+    said = ("window", "due_at", "covered", "obstacle")
+    assert sorted(({**d, **dict.fromkeys(said)} for d in dirs), key=lambda d: d["name"]) == sorted(
+        told, key=lambda d: d["name"]
+    )
     assert log_dirs == scan["log_dirs"]
     assert {k for k in scan if k not in ("log_dirs", "dirs")} <= set(document)
+
+
+def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path) -> None:
+    """Each directory as `logagent cleanup` sees it, and no sighting counts for it."""
+    (publishing.host.d1 / f"orders-0.{HEX}-stray").mkdir()
+    (publishing.host.d1 / f"orders-1.{HEX}-delete").mkdir()
+    publishing.look()
+    publishing.publisher.send()
+    rows = {row["name"]: row for row in rows_of(data_files(store, "snapshot")[0]) if row["row"] == "dir"}
+    plan = publishing.host.run("cleanup", "--json").json
+    waiting = {w["name"]: w for w in plan["waiting"]}
+    stray = rows[f"orders-0.{HEX}-stray"]
+    assert (stray["window"], stray["obstacle"], stray["covered"]) == ("later", "stray-retention", None)
+    assert abs(stray["due_at"] - _ms(waiting[stray["name"]]["until"])) < 2
+    marked = rows[f"orders-1.{HEX}-delete"]
+    assert (marked["window"], marked["obstacle"]) == ("later", "file.delete.delay.ms")
+    assert {(r["window"], r["obstacle"]) for r in rows.values() if r["verdict"] == "assigned"} == {(None, None)}
+    with looked_at(publishing.host, publishing.clock) as (session, _):
+        assert session.sightings() == {}
+
+
+def _ms(text: str) -> int:
+    return landing.millis(datetime.fromisoformat(text))
 
 
 def test_the_assignments_arrive_beside_it(publishing: Publishing, store: Path) -> None:
@@ -152,7 +180,7 @@ def test_nobodys_snapshot_is_refused(publishing: Publishing) -> None:
 @pytest.mark.parametrize("cluster_id", ["../../../etc", ".", "..", "a/b", "a\nb", ".hidden", "", "x" * 250])
 def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str) -> None:
     with looked_at(publishing.host, publishing.clock) as (session, facts):
-        session.log_dirs.cluster = ClusterView(cluster_id, 7)
+        session.log_dirs.cluster = ClusterFacts(cluster_id, 7)
         with pytest.raises(LogAgentError, match="cannot name a directory"):
             publishing.publisher.spool(session, replace(facts))
 
@@ -177,7 +205,7 @@ def test_a_store_that_is_away_gets_everything_later(publishing: Publishing, stor
         ids.append(publishing.look())
         told = publishing.publisher.send()
         assert told.error is not None
-        assert "is not there" in told.error
+        assert "does not exist" in told.error
         assert (told.sent, told.waiting, told.last_sent_ms) == (0, 2 + hour, None)
         assert told.waiting_bytes > 0
     store.with_name("away").rename(store)
@@ -323,7 +351,7 @@ def test_the_journals_room_is_left_alone(tmp_path: Path, loop_fs: LoopFs) -> Non
     with (publishing.host.state.parent / "filler").open("wb") as file:
         file.write(b"x" * (20 << 20))
     publishing.clock.ahead_ms = HOUR_MS
-    with pytest.raises(LogAgentError, match="for want of room"):
+    with pytest.raises(LogAgentError, match="for lack of space"):
         publishing.look()
     told = publishing.publisher.send()
     assert (told.waiting, told.dropped) == (0, 1)
@@ -346,7 +374,7 @@ def test_a_spool_that_is_no_directory_is_said(publishing: Publishing) -> None:
     spool = publishing.host.state / "spool"
     spool.rename(spool.with_name("aside"))
     spool.write_text("")
-    with pytest.raises(LogAgentError, match="cannot be spooled"):
+    with pytest.raises(LogAgentError, match="cannot spool a snapshot"):
         publishing.look()
 
 

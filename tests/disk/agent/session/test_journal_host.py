@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from pathlib import Path
 
+from logagent.host.state.journal import Intent, Journal
+from logagent.model.records import ActionKind, Identity
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.hosts import HEX
 
 
 def test_a_swapped_state_dir_is_refused(tmp_path: Path) -> None:
@@ -38,3 +43,39 @@ def test_also_where_a_disk_of_the_host_is_not_mounted(tmp_path: Path) -> None:
     one.state.rename(other.state)
     ran = other.run("cleanup", "--execute")
     assert ran.status == 1 and "is of another host" in ran.err and "AnotherClusterAnother1" in ran.err
+
+
+def test_one_dead_disk_beside_a_new_one_is_still_this_host(tmp_path: Path) -> None:
+    """Not one directory id is known then. It goes on, but settles nothing on a disk that the journal does not know."""
+    host = CliHost(tmp_path)
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    assert host.run("cleanup", "--execute").status in (0, 3)  # 3: the disk has strays of topics that live here
+    shutil.move(host.d2, tmp_path / "broken")
+    meta = host.d1 / "meta.properties"
+    meta.write_text(re.sub(r"directory\.id=.*", "directory.id=NewDiskNewDiskNewDiskA", meta.read_text()))
+    (intent,) = planted(host)
+    ran = host.run("cleanup", "--execute")
+    assert "is of another host" not in ran.err and ran.status == 5
+    with Journal.open_read_only(str(host.state)) as journal:
+        assert [e.id for e in journal.unsettled()] == [intent]
+
+
+def planted(host: CliHost) -> list[int]:
+    """An intent that a crash left open, of a directory that is there."""
+    name = host.find_in(host.d1, "-0")[0]
+    found = os.stat(host.d1 / name)
+    intent = Intent(
+        action=ActionKind.MARK,
+        log_dir=str(host.d1),
+        name=name,
+        new_name=f"{name}.{HEX}-delete",
+        topic="x",
+        partition=0,
+        topic_id=None,
+        identity=Identity(found.st_dev, found.st_ino),
+        bytes=0,
+        plan_id="test",
+        actor="test",
+    )
+    with Journal.open(str(host.state)) as journal:
+        return journal.begin([intent], 0)

@@ -1,35 +1,53 @@
-"""Lives of one directory: found, set aside, loaded by a broker, removed in part, its journal lost or old, its id
-edited, restored and replaced. No path leads from "assigned" to fewer records without the operator's word for it.
+"""Lives of one directory: found, set aside, loaded by a broker, removed in part, its journal lost or old, the clock
+moved, its id edited, restored and replaced. No path leads from "assigned" to fewer records without the operator's word
+for it.
 
 The broker is a model of what was seen on 3.9.1 and 4.3.1: it stretches the indexes of strays and trusts every index
-beside a clean-shutdown marker, empties the leader epochs of marked ones, and makes what is assigned and missing anew.
+beside a clean-shutdown marker (after a kill they can be wrong), empties the leader epochs of marked ones, makes what is
+assigned and missing anew, and is written to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from logagent.errors import RemovalStopped
+from logagent.agent.clock import SystemClock
+from logagent.agent.execute.plan_journal import PlanJournal
+from logagent.broker.exported.file import write_assignments
+from logagent.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import remove_dir
+from logagent.host.removal.work_control import WorkControl
+from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from logagent.model.records import Identity
+from logagent.settings import DAY_MS
 from tests.disk.killed import in_process
+from tests.metadata_writer import batch
 
 TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
 NAME = "orders-0"
+CLUSTER_ID, AT_MS = "abcdefghijklmnopqrstuv", 1_700_000_000_000
+T = TypeVar("T")
 BASES = ("00000000000000000000", "00000000000000000100")
 FLAGS = ((), ("--replace",), ("--replace", "--even-last-copy"), ("--replace", "--even-last-copy"))
 EPOCHS = "0\n1\n0 0\n"
 STRETCHED = b"\1" * 24 + bytes(24)
 SOUND = b"\1" * 24
+# What nobody sees by its look: a broker that trusts it finds no record.
+WRONG = b"\2" * 24
+HERE = Topic("orders", TOPIC_ID, {0: PartitionAssignment((1,), (1,))})
 
 
 class Host:
@@ -40,7 +58,9 @@ class Host:
         self.d1 = root / "d1"
         self.d1.mkdir()
         self.current = self.d1 / NAME
-        meta = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
+        # Inodes of what lost files to a removal.
+        self.halved: set[int] = set()
+        meta = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
         (self.d1 / "meta.properties").write_text(meta)
         self._make(records=True)
         self.stop(clean=True)
@@ -48,7 +68,8 @@ class Host:
     def _make(self, *, records: bool) -> None:
         self.current.mkdir()
         for base in BASES if records else BASES[:1]:
-            (self.current / f"{base}.log").write_bytes(f"records from {base}".encode() if records else b"")
+            log = batch(int(base), [b"record"] * 100, AT_MS) if records else b""
+            (self.current / f"{base}.log").write_bytes(log)
         for base in BASES if records else BASES[:1]:
             self._index(self.current, base, SOUND)
         (self.current / "leader-epoch-checkpoint").write_text(EPOCHS)
@@ -60,8 +81,11 @@ class Host:
             (path / f"{base}{suffix}").write_bytes(content)
 
     def stop(self, *, clean: bool) -> None:
-        for log in sorted(self.current.glob("*.log"))[-1:]:
+        logs = sorted(self.current.glob("*.log"))
+        for log in logs[-1:]:
             self._index(self.current, log.stem, SOUND if clean else STRETCHED)
+        for log in [] if clean else logs[:-1]:
+            self._index(self.current, log.stem, WRONG)
         if clean:
             (self.d1 / ".kafka_cleanshutdown").touch()
 
@@ -70,6 +94,8 @@ class Host:
         marker = self.d1 / ".kafka_cleanshutdown"
         clean = marker.exists()
         marker.unlink(missing_ok=True)
+        if self.current.is_dir() and topic_id(self.current) != TOPIC_ID:
+            self.current.rename(self.d1 / f"{NAME}.{uuid.uuid4().hex}-stray")
         for path in self.d1.iterdir():
             logs = sorted(path.glob("*.log")) if path.is_dir() else []
             if path == self.current:
@@ -91,7 +117,7 @@ class Host:
         lost = [
             log
             for log in logs
-            if log not in recovered and log.with_suffix(".timeindex").read_bytes()[-12:] == bytes(12)
+            if log not in recovered and log.with_suffix(".timeindex").read_bytes()[-12:] in (bytes(12), WRONG[-12:])
         ]
         # A replica without epochs is truncated to what its leader has.
         for log in logs if epochs.read_text() == "0\n0\n" else lost:
@@ -115,66 +141,136 @@ def whole(path: Path) -> bool:
     return set(records(path)) == {f"{base}.log" for base in BASES}
 
 
+class Draw(Protocol):
+    def draw(self, strategy: st.SearchStrategy[T], label: str) -> T: ...
+
+
 # What can happen to it
 
 
-def delete(host: Host, draw: st.DataObject) -> None:
+def delete(host: Host, draw: Draw) -> None:
     """The operator's word: set aside or marked, and not lost."""
     how = ("--quarantine",) if draw.draw(st.booleans(), "quarantine") else ()
     host.run("delete", "--partition", NAME, *how, "--allow-assigned", "--even-last-copy", "--execute")
 
 
+def produce(host: Host, draw: st.DataObject) -> None:
+    """To what the broker made anew."""
+    log = host.current / f"{BASES[0]}.log"
+    if host.current.is_dir() and not records(host.current) and log.exists():
+        log.write_bytes(batch(0, [b"another"] * 5, AT_MS, epoch=1))
+        (host.current / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+
+
+def clean_up(host: Host, draw: Draw) -> None:
+    """Whatever the clock says. What is marked goes (that was the word), and strays that are covered by what is there;
+    never the only copy of a living partition."""
+    before = {
+        path: records(path) for path in host.aside() if path.name.endswith("-stray") and topic_id(path) == TOPIC_ID
+    }
+    in_place = os.stat(host.current).st_ino if host.current.is_dir() and topic_id(host.current) == TOPIC_ID else None
+    ahead = draw.draw(st.sampled_from([0, 9 * DAY_MS, -9 * DAY_MS]), "clock ahead")
+    now_ms = time.time_ns() // 1_000_000 + ahead
+    image = make_image(
+        [HERE], source=Source.KRAFT_LOG, cluster_id=CLUSTER_ID, at_ms=now_ms, known_until_ms=now_ms, complete=True
+    )
+    write_assignments(str(host.root / "assignments.json"), image)
+    with mock.patch.object(SystemClock, "now_ms", lambda self: time.time_ns() // 1_000_000 + ahead):
+        host.run("cleanup", "--execute", "--assignments", str(host.root / "assignments.json"))
+    assert in_place is None or os.stat(host.current).st_ino == in_place
+    for path, had in before.items():
+        assert path.is_dir() or had.items() <= records(host.current).items()
+
+
+def topic_id(path: Path) -> str | None:
+    try:
+        return (path / "partition.metadata").read_text().split()[-1]
+    except FileNotFoundError:
+        return None
+
+
 def delete_without_the_word(host: Host, draw: st.DataObject) -> None:
     before = os.stat(host.current).st_ino if host.current.is_dir() else None
-    assert host.run("delete", "--partition", NAME, "--execute") != 0 or before is None
+    for half in ((), ("--allow-assigned",), ("--even-last-copy",)):
+        assert host.run("delete", "--partition", NAME, *half, "--execute") != 0 or before is None
     assert before is None or os.stat(host.current).st_ino == before
 
 
-def serve(host: Host, draw: st.DataObject) -> None:
+@contextlib.contextmanager
+def edited_in_between(path: Path, topic_id: str) -> Iterator[None]:
+    """The id of `path` becomes `topic_id` when all is planned and the facts are gathered, right before the act."""
+    begin = PlanJournal.begin
+
+    def edit_first(self: PlanJournal, *args: Any, **kwargs: Any) -> list[int]:
+        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+        return begin(self, *args, **kwargs)
+
+    with mock.patch.object(PlanJournal, "begin", edit_first):
+        yield
+
+
+def serve(host: Host, draw: Draw) -> None:
     host.start()
     host.stop(clean=draw.draw(st.booleans(), "clean"))
 
 
-def restore(host: Host, draw: st.DataObject) -> None:
+def restore(host: Host, draw: Draw) -> None:
     if not host.aside():
         return
     chosen = draw.draw(st.sampled_from(host.aside()), "which")
     flags = draw.draw(st.sampled_from(FLAGS), "flags")
-    had, mode = records(chosen), chosen.stat().st_mode
+    had, inode = records(chosen), chosen.stat().st_ino
     in_place = os.stat(host.current).st_ino if host.current.is_dir() else None
     displaced = records(host.current) if in_place is not None else {}
     status = host.run("restore", chosen.name, *flags, "--execute")
     if status != 0:
         assert in_place is None or os.stat(host.current).st_ino == in_place
         return
-    assert not mode & 0o4000, "half of it is gone"
+    assert inode not in host.halved, "half of it is gone"
     assert in_place is None or "--even-last-copy" in flags
     assert not displaced or any(records(path) == displaced for path in host.aside())
+    # Without assignments nobody can say that a name which is free belongs to another incarnation; the broker does.
+    foreign = in_place is None and topic_id(host.current) != TOPIC_ID
     host.start()
-    assert records(host.current) == had
+    assert foreign or records(host.current) == had
     host.stop(clean=True)
+
+
+def restore_beaten(host: Host, draw: Draw) -> None:
+    """A broker takes the lock before the two change places, or before anything but that what was marked is a stray."""
+    if not host.aside() or not host.current.is_dir():
+        return
+    chosen = draw.draw(st.sampled_from(host.aside()), "which")
+    in_place = os.stat(host.current).st_ino
+    broker = BrokerHoldsLogDir("a broker was faster", log_dir=str(host.d1))
+    step = draw.draw(st.sampled_from(("drop_indexes", "exchange")), "beaten at")
+    with mock.patch(f"logagent.agent.execute.replacements.{step}", side_effect=broker):
+        assert host.run("restore", chosen.name, "--replace", "--even-last-copy", "--execute") != 0
+    assert os.stat(host.current).st_ino == in_place
+    serve(host, draw)
 
 
 def remove_in_part(host: Host, draw: st.DataObject) -> None:
     if not host.aside():
         return
     chosen = draw.draw(st.sampled_from(host.aside()), "removed in part")
-    left = draw.draw(st.integers(0, 8), "calls")
+    # Within a segment, or whole ones, of which nothing is left that would tell.
+    most = draw.draw(st.sampled_from((0, 1, 3, 3, 6)), "files gone")
+    found, had = chosen.stat(), len(os.listdir(chosen))
     with OpenLogDir(str(host.d1), LogDirFailures()) as log_dir:
-        calls = iter(range(left))
 
         class Stops:
             def before(self) -> None:
-                if next(calls, None) is None:
+                if had - len(os.listdir(chosen)) >= most:
                     raise RemovalStopped("stopped")
 
             def expire(self) -> None: ...
 
-        found = chosen.stat()
         try:
             remove_dir(log_dir, chosen.name, Identity(found.st_dev, found.st_ino), Stops(), control=WorkControl())
         except RemovalStopped:
-            pass
+            if len(os.listdir(chosen)) < had:
+                host.halved.add(found.st_ino)
 
 
 def lose_the_journal(host: Host, draw: st.DataObject) -> None:
@@ -192,7 +288,7 @@ def take_the_old_journal(host: Host, draw: st.DataObject) -> None:
         shutil.copytree(host.root / "kept", host.root / "state")
 
 
-def edit_the_id(host: Host, draw: st.DataObject) -> None:
+def edit_the_id(host: Host, draw: Draw) -> None:
     places = [p for p in (*host.aside(), host.current) if (p / "partition.metadata").exists()]
     if places:
         path = draw.draw(st.sampled_from(places), "whose id")
@@ -202,13 +298,25 @@ def edit_the_id(host: Host, draw: st.DataObject) -> None:
 
 EVENTS: list[Callable[[Host, st.DataObject], None]] = [
     delete, delete_without_the_word, serve, restore, remove_in_part, lose_the_journal, keep_the_journal,
-    take_the_old_journal, edit_the_id,
+    take_the_old_journal, edit_the_id, produce, clean_up, restore_beaten,
 ]  # fmt: skip
 
 
 FEW = st.lists(st.sampled_from(EVENTS), max_size=3)
-# Whatever else happens, it is set aside, loaded, and asked back twice.
-LIVES = st.tuples(FEW, FEW, FEW).map(lambda few: [*few[0], delete, serve, *few[1], restore, *few[2], restore])
+# Whatever else happens, it is set aside, loaded (or removed in part), and asked back twice.
+LIVES = st.tuples(FEW, st.sampled_from((True, True, False)), FEW, FEW).map(
+    lambda drawn: [
+        *drawn[0],
+        serve,
+        delete_without_the_word,
+        delete,
+        *((serve, produce) if drawn[1] else (remove_in_part,)),
+        *drawn[2],
+        restore,
+        *drawn[3],
+        restore,
+    ]
+)
 
 
 @settings(
@@ -227,11 +335,69 @@ def test_no_life_leads_to_fewer_records_without_a_word(
         worded = removed = False
         for event in events:
             event(host, data)
-            worded |= event is delete
-            removed |= event is remove_in_part
+            worded |= event in (delete, edit_the_id)
+            removed |= event in (remove_in_part, clean_up)
             if not worded:
                 assert whole(host.current)
             elif not removed:
                 assert any(whole(path) for path in (host.current, *host.aside()) if path.is_dir())
     finally:
         shutil.rmtree(root)
+
+
+class Told:
+    """Draws what it was told, by label."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+
+    def draw(self, strategy: object, label: str) -> Any:
+        return self.answers[label.replace(" ", "_")]
+
+
+@pytest.mark.parametrize("quarantine", [True, False])
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("other_id", [True, False])
+def test_the_short_lives(tmp_path: Path, quarantine: bool, killed: bool, other_id: bool) -> None:
+    """Those that chance takes a while to find: set aside after a kill, loaded and stopped cleanly, asked back."""
+    host = Host(tmp_path)
+    serve(host, Told(clean=not killed))
+    delete(host, Told(quarantine=quarantine))
+    serve(host, Told(clean=True))
+    (aside,) = host.aside()
+    if quarantine:
+        clean_up(host, Told(clock_ahead=0))
+    if other_id:
+        edit_the_id(host, Told(whose_id=aside, id=OTHER_ID))
+    restore(host, Told(which=aside, flags=("--replace", "--even-last-copy")))
+    assert whole(host.current) is not other_id
+
+
+@pytest.mark.parametrize("step", ["drop_indexes", "exchange"])
+def test_what_was_marked_and_then_set_aside_is_rebuilt_whole(tmp_path: Path, step: str) -> None:
+    """Its leader epochs went when a broker loaded it under its `-delete` name."""
+    host = Host(tmp_path)
+    delete(host, Told(quarantine=False))
+    serve(host, Told(clean=True))
+    restore_beaten(host, Told(which=host.aside()[0], beaten_at=step, clean=True))
+    (aside,) = host.aside()
+    assert aside.name.endswith("-stray")
+    restore(host, Told(which=aside, flags=("--replace", "--even-last-copy")))
+    assert whole(host.current)
+
+
+@pytest.mark.parametrize("stray", [True, False])
+def test_an_id_that_becomes_the_living_one_between_plan_and_act_saves_it(tmp_path: Path, stray: bool) -> None:
+    host = Host(tmp_path)
+    path = host.current
+    if stray:
+        delete(host, Told(quarantine=True))
+        (path,) = host.aside()
+    edit_the_id(host, Told(whose_id=path, id=OTHER_ID))
+    with edited_in_between(path, TOPIC_ID):
+        if stray:
+            clean_up(host, Told(clock_ahead=0))
+            clean_up(host, Told(clock_ahead=9 * DAY_MS))
+        else:
+            assert host.run("delete", "--partition", NAME, "--execute") != 0
+    assert whole(path)

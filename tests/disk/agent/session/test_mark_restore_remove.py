@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import threading
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.session import plan_delete
-from logagent.agent.session.assignments import Assignments
+from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.execute.plan_journal import PlanJournal
+from logagent.agent.planning import plan_delete
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session, new_uuid
-from logagent.agent.session.target import resolve_target
-from logagent.broker.files.checkpoints import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
+from logagent.agent.target import resolve_target
+from logagent.broker.files.checkpoint_files import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
 from logagent.errors import KafkaStorageError
 from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
@@ -333,6 +335,36 @@ def test_a_removal_yields_to_a_broker_and_goes_on_when_it_is_gone(root: Path, sp
     assert not names(root, "-delete") and "payments-0" in names(root)
 
 
+def test_no_garbage_is_collected_between_a_look_and_a_call(root: Path) -> None:
+    """With 100,000 directories in memory a full collection takes tenths of a second: longer than a broker needs from
+    its lock to the listing."""
+    for n in range(20):
+        partition(root / "d1" / f"gone-{n}.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
+    collections, counts = 0, []
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        nonlocal collections
+        collections += 1
+
+    def stop() -> bool:
+        """Asked before each file."""
+        counts.append(collections)
+        return False
+
+    before = gc.get_threshold()
+    with session_of(root) as session:
+        plan = plan_of(session, (Kind.DELETE,), removing)
+        gc.set_threshold(1, 1, 1)
+        gc.callbacks.append(collected)
+        try:
+            execution = session.log_manager(stop=stop).execute(plan)
+        finally:
+            gc.callbacks.remove(collected)
+            gc.set_threshold(*before)
+    assert {r.outcome for r in execution.results.values()} == {Outcome.DONE} and gc.isenabled()
+    assert len(counts) > len(plan.actions) and counts[-1] == counts[0]
+
+
 def test_a_refused_restore_sets_nothing_aside(root: Path) -> None:
     """The living partition stays where it is when the stray that it should make room for cannot be trusted."""
     stray = f"orders-0.{HEX}-stray"
@@ -343,3 +375,25 @@ def test_a_refused_restore_sets_nothing_aside(root: Path) -> None:
     assert status == 3 and document["actions"] == []
     assert {r["name"]: r["guard"] for r in document["refusals"]} == {stray: "inside"}
     assert names(root) == before
+
+
+def test_a_whole_directory_whose_removal_yielded_comes_back(root: Path) -> None:
+    """What has begun is said by the mark on disk, which comes before the first unlink: a removal that met a broker
+    before that took nothing, and its intent in the journal kept a whole directory from coming back."""
+    before = names(root)
+    status, document = in_process(root, deleting("orders"))
+    assert status == 0, document
+    (marked,) = (a["new_name"] for a in document["actions"] if a["name"] == "orders-0" and a["new_name"])
+    with session_of(root) as session:
+        (found,) = (d for d in session.dirs if d.name == marked)
+        journal = PlanJournal(session.journal, session.clock.now_ms, "removal", "test")
+        journal.finish([(n, Outcome.YIELDED, "a broker came") for n in journal.begin([removing(found)])])
+        assert session.removals_started() == {(found.log_dir, marked)} and not found.removal_started
+    status, document = in_process(root, ["restore", "--plan", document["plan_id"], "--execute"])
+    assert status == 0, document
+    assert names(root) == before
+    # Set aside again it has its whole retention before it: what was begun ended with its restore.
+    status, document = in_process(root, [*deleting("orders"), "--quarantine"])
+    assert status == 0, document
+    with session_of(root) as session:
+        assert session.removals_started() == frozenset()

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.execute.checkpoints import entries_to_drop
+from logagent.agent.execute.checkpoint_entries import entries_to_drop
+from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.plan_restore import plan_restore
-from logagent.agent.session.target import resolve_target
-from logagent.broker.files.checkpoints import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.agent.target import resolve_target
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.config import load
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.model.planning.owner import Asked
+from logagent.model.planning.owner import RestoreOptions
 from logagent.model.planning.plan import action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import ActionKind, Outcome, TopicPartition
@@ -109,7 +109,7 @@ def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> No
         session.read_assignments()
         session.take_inventory()
         chosen = [d for d in session.dirs if d.name == name]
-        plan = plan_restore(session, session.facts(), chosen, Asked(replace=True, even_last_copy=True))
+        plan = plan_restore(session, session.facts(), chosen, RestoreOptions(replace=True, even_last_copy=True))
         assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.QUARANTINE, ActionKind.RESTORE]
         execution = session.log_manager(stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
     outcomes = [execution.results[action_id(p)].outcome for p in plan.actions]

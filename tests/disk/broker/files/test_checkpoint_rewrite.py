@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.files import checkpoints
-from logagent.broker.files.checkpoints import LOG_START_OFFSET, RECOVERY_POINT, parse_checkpoint, read_checkpoint
+from logagent.broker.files.checkpoint_files import (
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    parse_checkpoint,
+    read_checkpoint,
+    rewrite_checkpoint,
+)
 from logagent.errors import BrokerHoldsLogDir, UnreadableError
 from logagent.model.records import TopicPartition
 from tests.needs import need_command, need_root
@@ -42,7 +47,7 @@ class LogDir:
         return sorted(os.listdir(self.fd))
 
     def drop_a(self, before_act: Callable[[], None] | None = None) -> dict[TopicPartition, int]:
-        return checkpoints.rewrite_checkpoint(self.fd, RECOVERY_POINT, drop=[A], before_act=before_act or self.look)
+        return rewrite_checkpoint(self.fd, RECOVERY_POINT, drop=[A], before_act=before_act or self.look)
 
 
 @pytest.fixture
@@ -66,13 +71,13 @@ def test_an_entry_goes_and_is_told(log_dir: LogDir) -> None:
 
 
 def test_an_entry_comes_back(log_dir: LogDir) -> None:
-    assert checkpoints.rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, put={C: 5, A: 11}, before_act=look_nowhere) == {}
+    assert rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, put={C: 5, A: 11}, before_act=look_nowhere) == {}
     assert log_dir.file.read_bytes() == b"0\n3\na 0 11\nb 1 20\nc 2 5\n"
 
 
 def test_drop_then_put_is_where_we_began(log_dir: LogDir) -> None:
     dropped = log_dir.drop_a()
-    checkpoints.rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, put=dropped, before_act=look_nowhere)
+    rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, put=dropped, before_act=look_nowhere)
     assert read_checkpoint(log_dir.fd, RECOVERY_POINT) == parse_checkpoint(OLD)
 
 
@@ -108,7 +113,7 @@ def test_a_file_that_is_not_there_has_nothing_to_drop(log_dir: LogDir) -> None:
 def test_a_file_that_is_not_there_is_made_for_what_must_be_put(log_dir: LogDir) -> None:
     need_root()
     os.chown(log_dir.path, 12345, 23456)
-    checkpoints.rewrite_checkpoint(log_dir.fd, LOG_START_OFFSET, put={A: 7}, before_act=look_nowhere)
+    rewrite_checkpoint(log_dir.fd, LOG_START_OFFSET, put={A: 7}, before_act=look_nowhere)
     made = log_dir.path / LOG_START_OFFSET
     assert made.read_bytes() == b"0\n1\na 0 7\n"
     assert (made.stat().st_uid, made.stat().st_gid, made.stat().st_mode & 0o7777) == (12345, 23456, 0o644)
@@ -116,9 +121,7 @@ def test_a_file_that_is_not_there_is_made_for_what_must_be_put(log_dir: LogDir) 
 
 def test_nothing_is_written_where_nothing_changes(log_dir: LogDir) -> None:
     before = log_dir.file.stat()
-    assert (
-        checkpoints.rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, drop=[C], put={B: 20}, before_act=log_dir.look) == {}
-    )
+    assert rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, drop=[C], put={B: 20}, before_act=log_dir.look) == {}
     assert log_dir.file.stat() == before
     assert log_dir.looks == []
 
@@ -173,13 +176,28 @@ def test_a_temp_file_that_somebody_slips_in_is_not_written_through(
     assert log_dir.file.read_bytes() == OLD
 
 
+def test_a_temp_file_that_was_replaced_is_not_renamed(log_dir: LogDir) -> None:
+    """Another logagent took ours for a leftover, and is still writing its own: the checkpoint must not become that."""
+
+    def another_begins() -> None:
+        log_dir.look()
+        if len(log_dir.looks) == 2:
+            (log_dir.path / TEMP).unlink()
+            (log_dir.path / TEMP).write_bytes(b"0\n")
+
+    with pytest.raises(UnreadableError, match="replaced by another process"):
+        log_dir.drop_a(another_begins)
+    assert log_dir.file.read_bytes() == OLD
+    assert (log_dir.path / TEMP).read_bytes() == b"0\n", "the other one's"
+
+
 def test_somebody_elses_write_in_between_is_not_lost(log_dir: LogDir) -> None:
     theirs = b"0\n1\na 0 99\n"
 
     def write() -> None:
         log_dir.file.write_bytes(theirs)
 
-    with pytest.raises(UnreadableError, match="changed by somebody else"):
+    with pytest.raises(UnreadableError, match="changed by another process"):
         log_dir.drop_a(write)
     assert log_dir.file.read_bytes() == theirs
     assert log_dir.names() == [RECOVERY_POINT]
@@ -247,12 +265,12 @@ def test_a_file_beyond_all_measure_is_not_read_into_memory(log_dir: LogDir) -> N
 @pytest.mark.parametrize("name", ["meta.properties", "../recovery-point-offset-checkpoint", ""])
 def test_nothing_but_checkpoints_is_rewritten(log_dir: LogDir, name: str) -> None:
     with pytest.raises(ValueError, match="not an offset checkpoint"):
-        checkpoints.rewrite_checkpoint(log_dir.fd, name, drop=[A], before_act=look_nowhere)
+        rewrite_checkpoint(log_dir.fd, name, drop=[A], before_act=look_nowhere)
 
 
 DROP_A = """
 import os, sys
-from logagent.broker.files.checkpoints import RECOVERY_POINT, rewrite_checkpoint
+from logagent.broker.files.checkpoint_files import RECOVERY_POINT, rewrite_checkpoint
 from logagent.model.records import TopicPartition
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
 rewrite_checkpoint(fd, RECOVERY_POINT, drop=[TopicPartition("a", 0)], before_act=lambda: None)

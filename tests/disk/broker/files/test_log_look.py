@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,14 @@ def write_epochs(path: Path, *epochs: tuple[int, int]) -> None:
 
 
 def look(path: Path) -> LogLook:
+    """Without the size of the segments: only one test is about that."""
+    return replace(look_with_size(path), log_bytes=0)
+
+
+def look_with_size(path: Path, *, whole: bool = False) -> LogLook:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return look_at_log(fd)
+        return look_at_log(fd, whole=whole)
     finally:
         os.close(fd)
 
@@ -57,6 +63,24 @@ def test_the_end_and_the_epochs(tmp_path: Path) -> None:
     write(tmp_path, batch(15, records(10), epoch=0), batch(25, records(3), epoch=4), base=15)
     write_epochs(tmp_path, (0, 5), (4, 25))
     assert look(tmp_path) == LogLook(5, 28, ((0, 5), (4, 25)))
+    assert look_with_size(tmp_path).log_bytes == sum(log.stat().st_size for log in tmp_path.glob("*.log"))
+
+
+def test_segments_that_do_not_follow_each_other(tmp_path: Path) -> None:
+    for base in (0, 10, 20, 30):
+        write(tmp_path, batch(base, records(10), epoch=2), base=base)
+    write_epochs(tmp_path, (2, 0))
+    assert look_with_size(tmp_path, whole=True).gaps == ()
+    (tmp_path / f"{10:020d}.log").unlink()
+    assert look_with_size(tmp_path, whole=True).gaps == ((10, 20),)
+    assert look_with_size(tmp_path).gaps == ()
+    # Cut off between two batches, or to nothing, as a file system may do that lost a write.
+    write(tmp_path, batch(10, records(4), epoch=2), base=10)
+    write(tmp_path, base=20)
+    assert look_with_size(tmp_path, whole=True).gaps == ((14, 20), (20, 30))
+    write(tmp_path, batch(20, records(10), epoch=2)[:-1], base=20)
+    assert look_with_size(tmp_path, whole=True).log_end is None
+    assert look_with_size(tmp_path).log_end == 40
 
 
 def test_an_epoch_without_records_is_none(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import struct
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -222,3 +223,23 @@ def test_damage_before_good_batches_is_no_torn_tail(originals: dict[str, Path], 
     segment.write_bytes(data)
     with pytest.raises(UnreadableError, match="but records go on at byte"):
         read(damaged)
+
+
+@pytest.mark.parametrize("long", [True, False])
+def test_a_tail_full_of_headers_is_not_looked_at_for_ever(
+    long: bool, originals: dict[str, Path], tmp_path: Path
+) -> None:
+    """Each one that looks like a batch is checked up to its end: of many long ones that is a square. (64 MiB of the
+    magic byte alone took over 100 CPU seconds.)"""
+    folder = Path(shutil.copytree(originals["3.9.1/node1-killed"], tmp_path / "m"))
+    log = max(folder.glob("*.log"))
+    whole = read(folder)
+    size = 4 << 20
+    header = struct.pack(">qiiB", (whole.assignments.offset or 0) + 5, size // 2, 1, 2)
+    with log.open("ab") as file:
+        file.write(b"\0" + (header * (size // len(header)) if long else b"\2" * size))
+    if long:
+        with pytest.raises(UnreadableError, match="looks like a batch"):
+            read(folder)
+    else:
+        assert summary(read(folder)) == summary(whole)

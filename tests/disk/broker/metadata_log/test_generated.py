@@ -107,6 +107,24 @@ def test_dynamic_delete_delay(tmp_path: Path) -> None:
     assert (image.delete_delay_ms(7), image.delete_delay_ms(8)) == (5, 1000)
 
 
+def test_cleanup_policies_of_topics_and_the_brokers_default(tmp_path: Path) -> None:
+    name, default = "cleanup.policy", "log.cleanup.policy"
+    values = [writer.topic(topic, id_of(n)) for n, topic in enumerate("abcd", 1)]
+    values += [writer.config(2, topic, name, "compact") for topic in "abc"]
+    values += [writer.config(2, "b", name, "compact,delete"), writer.config(2, "c", name, None)]
+    values += [
+        writer.config(4, "a", name, "delete"),
+        writer.config(2, "d", default, "compact"),
+    ]  # neither means anything
+    values += [writer.config(4, "", default, "compact"), writer.config(4, "7", default, "delete")]
+    # A topic made anew has none of the settings of the one before it.
+    values += [writer.config(2, "d", name, "compact"), writer.remove_topic(id_of(4)), writer.topic("d", id_of(5))]
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert image.cleanup_policies == {"a": "compact", "b": "compact,delete"}
+    assert (image.default_policy(7), image.default_policy(8)) == ("delete", "compact")
+
+
 def test_a_symlink_is_not_followed(tmp_path: Path) -> None:
     real = tmp_path / "real.log"
     real.write_bytes(writer.batch(0, [writer.topic("t", id_of(1))], START_MS))
@@ -137,7 +155,7 @@ def _odd_snapshots() -> dict[str, bytes]:
     return {
         "records follow its footer": whole + late,
         "does not begin with its header": writer.batch(0, [topic], 0) + writer.batch(1, [footer], 0, control=True),
-        "was not written to its end": header + writer.batch(1, [topic], 0),
+        "was not written completely": header + writer.batch(1, [topic], 0),
         "ends within a transaction": header
         + writer.batch(1, [topic, writer.BEGIN], 0)
         + writer.batch(3, [footer], 0, control=True),

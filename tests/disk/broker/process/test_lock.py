@@ -80,9 +80,17 @@ def test_posix_lock_names_its_holder(fd: int, tmp_path: Path, spawn: Spawn) -> N
     assert look(fd).held
 
 
-def test_shared_lock_counts(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+def test_a_shared_lock_is_no_brokers(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+    """Whoever may read the file can have one."""
     child = spawn(SHARED_LOCK, tmp_path / ".lock")
-    assert look(fd) == LockLook(held=True, pid=child.pid, present=True, readable=True)
+    assert look(fd) == LockLook(held=False, pid=child.pid, present=True, readable=True, shared=True)
+
+
+def test_an_exclusive_one_is_seen_behind_a_shared_one(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+    """On parts of the file that do not touch; Kafka's is on the whole of it."""
+    spawn(SHARED_LOCK.replace("LOCK_SH", "LOCK_SH, 10, 0"), tmp_path / ".lock")
+    child = spawn(POSIX_LOCK.replace("LOCK_EX", "LOCK_EX, 10, 100"), tmp_path / ".lock")
+    assert look(fd) == LockLook(held=True, pid=child.pid, present=True, readable=True, shared=True)
 
 
 def test_lock_of_an_open_file_description_has_no_pid(fd: int, tmp_path: Path, spawn: Spawn) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from logagent.broker.process.version import version_beside
+from logagent.broker.process.version import _CALLED, version_beside
 from tests.cli_host import FREELY, NO_LIMITS, CliHost
 
 
@@ -52,3 +53,11 @@ def test_a_client_library_is_no_broker(host: CliHost) -> None:
     libs.mkdir()
     (libs / "kafka-clients-3.9.1.jar").touch()
     assert version_beside(str(host.properties)) is None
+
+
+def test_a_start_script_that_is_one_long_path_is_read_at_once() -> None:
+    before = time.process_time()
+    assert _CALLED.findall(b"/a" * 100_000 + b" exec /opt/kafka/bin/kafka-server-start.sh") == [
+        b"/opt/kafka/bin/kafka-server-start.sh"
+    ]
+    assert time.process_time() - before < 5

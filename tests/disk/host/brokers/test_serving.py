@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from logagent.host.state.journal import Journal
-from logagent.model.naming.names import delete_name, stray_name
+from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.settings import GuardSettings
 from tests.cli_host import process
 from tests.disk.agent.daemon.test_daemon_directories import cycles

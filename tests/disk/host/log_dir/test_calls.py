@@ -15,8 +15,8 @@ from logagent.errors import ItemFailed, KafkaStorageError
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.calls import DirectCalls, Stop, StoppableInterlock
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import remove_dir
+from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Identity
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, partition, wait_until
@@ -73,7 +73,7 @@ def test_a_look_that_hangs_takes_its_log_dir_offline_and_no_second_one_is_sent(
     assert failures.reason(path) == "it did not answer within 0.5 s"
     assert bounded.hanging(path)
     failures.recovered(path)
-    with pytest.raises(KafkaStorageError, match="an earlier call still hangs"):
+    with pytest.raises(KafkaStorageError, match="an earlier call is still hanging"):
         bounded.look(path, lambda: os.stat(path))
     assert bounded.look("/", lambda: os.stat("/")).st_ino, "others are not concerned"
     hanging.wake()
@@ -144,7 +144,7 @@ def test_a_log_dir_opened_before_a_failure_stays_out(tmp_path: Path, failures: L
     log_dir = opened(tmp_path, failures)
     failures.mark_offline(str(tmp_path), "it failed")
     failures.recovered(str(tmp_path))
-    assert log_dir.offline() == "it was offline for a while since it was opened"
+    assert log_dir.offline() == "it went offline for a while after it was opened"
     with pytest.raises(KafkaStorageError, match="for a while"):
         log_dir.fsync()
     log_dir.close()

@@ -217,7 +217,7 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
         host.rounds_until(point, Health.ONLINE)
         # This session opened the one from before; it stays out of the new one.
         assert list(session.log_dirs.online()) == [str(good)]
-        with pytest.raises(Exception, match="offline for a while since it was opened"):
+        with pytest.raises(Exception, match="offline for a while after it was opened"):
             session.log_dirs.by_path[str(point)].check()
     assert outcomes(host.clean()) == ["done", "done"]
 
@@ -353,7 +353,7 @@ def test_what_became_of_the_path_is_told(what: str, tmp_path: Path) -> None:
         "file": "it cannot be opened (Not a directory)",
         "moved away": "it cannot be opened (No such file or directory)",
         "meta gone": "its meta.properties is gone",
-        "foreign meta": "its meta.properties is another one now: another disk?",
+        "foreign meta": "its meta.properties has changed: is it another disk?",
     }
     assert reason(host, path) == said[what]
     for _ in range(4):

@@ -17,7 +17,7 @@ from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, No
 from logagent.host.linux.mounts import mounted_children
 from logagent.host.linux.syscalls import _fdinfo_mount_id, mount_id
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.model.naming.names import delete_name, stray_name
+from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.records import Identity
 from tests.needs import need_command, need_root
 

@@ -15,7 +15,7 @@ import pytest
 
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
-from logagent.model.health.probe import ProbeOutcome
+from logagent.model.health.probe_result import ProbeOutcome
 from tests.disk.conftest import LoopFs, run
 from tests.needs import need_command, need_root
 
@@ -74,7 +74,7 @@ def test_a_hung_disk_holds_nobody_up(loop_fs: LoopFs, open_log_dir: Callable[[Pa
         assert results[str(good)].outcome is ProbeOutcome.GOOD
         threads = threading.active_count()
         again = prober.probe_all(log_dirs[:1], 0.3)[str(frozen)]
-        assert again.reason == "an earlier probe of it still hangs"
+        assert again.reason == "an earlier probe of it is still hanging"
         assert threading.active_count() == threads
     finally:
         run("fsfreeze", "-u", frozen)

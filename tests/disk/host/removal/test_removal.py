@@ -16,10 +16,10 @@ from logagent.broker.process.lock import HolderWatch, Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, NotAsPlanned, RemovalStopped
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.begun import is_begun
 from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
-from logagent.host.removal.control import WorkControl
 from logagent.host.removal.remove import Removed, remove_dir
+from logagent.host.removal.started_mark import is_started
+from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Identity
 from tests.needs import need_command
 
@@ -396,6 +396,42 @@ def test_the_holder_of_a_stray_that_leaves_stops_it(
     assert len(os.listdir(path)) > 1000
 
 
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_space_that_was_only_allocated_goes_step_by_step_too(
+    kind: str, loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    """`fallocate`: SEEK_DATA calls it a hole, and all of it went in one truncate."""
+    log_dir_path = loop_fs(kind)
+    path = partition(log_dir_path, segments=0)
+    big = path / f"{0:020d}.log"
+    with big.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 100 << 20)
+        os.ftruncate(file.fileno(), 1 << 40)
+    blocks: list[int] = []
+    watch = calls(lambda _: blocks.append(big.stat().st_blocks * 512 if big.exists() else 0))
+    control = WorkControl(budget=ByteBudget(80 << 20))
+    remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), watch, control=control)
+    assert max(before - after for before, after in pairwise(blocks) if after >= 64 << 20) <= control.chunk + 8192
+    # Above, there is nothing but a hole.
+    assert len(blocks) < 200
+
+
+def test_space_allocated_beyond_the_end_counts_for_the_budget(
+    loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf
+) -> None:
+    need_command("fallocate")
+    log_dir_path = loop_fs("ext4")
+    path = partition(log_dir_path, segments=0)
+    big = path / f"{0:020d}.log"
+    big.touch()
+    subprocess.run(["fallocate", "--keep-size", "--length", "50MiB", big], check=True)
+    time = Time()
+    control = WorkControl(budget=ByteBudget(1 << 20, monotonic=time.monotonic, sleep=time.sleep))
+    log_dir = open_log_dir(log_dir_path)
+    remove_dir(log_dir, MARKED, identity_of(path), interlock_of(log_dir), control=control)
+    assert time.now == pytest.approx(50, abs=1)
+
+
 class Time:
     """A clock that only sleeping moves."""
 
@@ -416,7 +452,7 @@ def test_a_budget_spreads_the_bytes_evenly(
 ) -> None:
     path = partition(log_dir_path, segments=0)
     big = path / f"{0:020d}.log"
-    big_file(big, 40 << 20)
+    big_file(big, 80 << 20)
     time = Time()
     budget = ByteBudget(10 << 20, monotonic=time.monotonic, sleep=time.sleep)
     assert budget.chunk == 1 << 20
@@ -428,10 +464,10 @@ def test_a_budget_spreads_the_bytes_evenly(
         calls(lambda n: freed_at.append((time.now, big.stat().st_size if big.exists() else 0))),
         control=WorkControl(budget=budget),
     )
-    # 40 MiB at 10 MiB/s: the last of it after 3.9 s, and never more than a chunk ahead of the rate.
-    assert 3.8 < time.now < 4.2
+    # 80 MiB at 10 MiB/s: the rest of it after 7.9 s. The last 64 MiB go in one step, as in any smaller file.
+    assert 7.8 < time.now < 8.2
     for now, left in freed_at:
-        assert (40 << 20) - left <= now * (10 << 20) + budget.chunk + 1
+        assert (80 << 20) - left <= now * (10 << 20) + MAX_CHUNK + 1
     assert all(nap <= 0.1 for nap in time.slept)
 
 
@@ -443,6 +479,41 @@ def test_a_budget_stops_in_the_middle_of_a_wait() -> None:
     assert time.now < 1.2
     with pytest.raises(ValueError, match="at least"):
         ByteBudget(0)
+
+
+@pytest.mark.parametrize("files", ["big", "small", "seen"])
+def test_a_broker_that_starts_ends_a_wait_of_minutes(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, spawn: Callable[..., Any], files: str
+) -> None:
+    """At 1 KiB/s the second step of 1 MiB waits for 1,024 seconds."""
+    path = partition(log_dir_path, segments=0 if files == "big" else 3)
+    if files == "big":
+        big_file(path / f"{0:020d}.log", 66 << 20)
+    time = Time()
+    log_dir = open_log_dir(log_dir_path)
+
+    def sleep(seconds: float) -> None:
+        if not time.slept:
+            spawn(LOCK, log_dir_path / ".lock")
+        time.sleep(seconds)
+
+    budget = ByteBudget(1024, monotonic=time.monotonic, sleep=sleep)
+    assert budget.take(1 << 20, lambda: False)
+    os.utime(path, (1, 1))
+    (seen,) = scan_log_dir(log_dir).dirs
+    with pytest.raises(BrokerHoldsLogDir):
+        remove_dir(
+            log_dir,
+            MARKED,
+            identity_of(path),
+            interlock_of(log_dir),
+            control=WorkControl(budget=budget),
+            seen=seen if files == "seen" else None,
+        )
+    assert time.now < 1
+    # What was not freed is not paid for: the next one waits for the first step only.
+    assert budget.take(1, lambda: False)
+    assert time.now == pytest.approx(1024, abs=1)
 
 
 def test_chunks_follow_the_rate() -> None:
@@ -507,7 +578,7 @@ def test_an_immutable_file_fails_this_item_only(
 
 
 def begun(path: Path) -> bool:
-    return is_begun(path.stat().st_mode)
+    return is_started(path.stat().st_mode)
 
 
 def test_that_it_has_begun_stands_on_disk_before_the_first_file_goes(
@@ -536,11 +607,11 @@ def test_what_was_stopped_stays_marked_and_the_inventory_tells(
     other = partition(log_dir_path)
     log_dir = open_log_dir(log_dir_path)
     before = scan_log_dir(log_dir)
-    assert [d.removal_begun for d in before.dirs] == [False, False]
+    assert [d.removal_started for d in before.dirs] == [False, False]
     with pytest.raises(RemovalStopped):
         remove_dir(log_dir, STRAY, identity_of(path), interlock_of(log_dir), control=WorkControl(stop=lambda: True))
     subprocess.run(["chmod", "700", path], check=True)
     assert begun(path)
     after = scan_log_dir(log_dir, before)
-    assert {d.name: d.removal_begun for d in after.dirs} == {STRAY: True, MARKED: False}
+    assert {d.name: d.removal_started for d in after.dirs} == {STRAY: True, MARKED: False}
     assert not begun(other)

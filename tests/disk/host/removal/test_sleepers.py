@@ -100,7 +100,7 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
         assert not journal.unsettled()
 
 
-def test_after_the_session_no_call_that_changes_anything_is_begun(hanging: HangingFs, tmp_path: Path) -> None:
+def test_after_the_session_no_call_that_changes_anything_begins(hanging: HangingFs, tmp_path: Path) -> None:
     """Told by strace: of all threads, and whatever directory it may concern."""
     need_command("strace")
     victim = partition(hanging.source, MARKED, segments=400)

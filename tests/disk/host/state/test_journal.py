@@ -15,7 +15,7 @@ import pytest
 from logagent.errors import JournalError
 from logagent.host.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEntry, Intent, Journal
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.health.clock import ClockDoubt, ClockJump, Clocks
+from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import SeenHolder
 from logagent.model.records import ActionKind, Identity, Outcome
 from tests.needs import need_command, need_root
@@ -52,6 +52,23 @@ def in_child(source: str, *arguments: str | Path) -> subprocess.CompletedProcess
 
 
 # What it holds
+
+
+def test_what_is_written_together_is_there_together_or_not_at_all(tmp_path: Path) -> None:
+    with Journal.open(str(tmp_path)) as journal:
+        (first,) = journal.begin([intent("a")], NOW)
+        with pytest.raises(JournalError), journal.together():
+            journal.finish([(first, Outcome.DONE, None)], NOW)
+            journal.begin([intent("b")], NOW)
+            with Journal.open_read_only(str(tmp_path)) as beside:
+                assert [e.intent.name for e in beside.unsettled()] == ["a"]
+            raise JournalError("on the way")
+        assert [e.intent.name for e in journal.unsettled()] == ["a"]
+        with journal.together():
+            journal.finish([(first, Outcome.DONE, None)], NOW)
+            journal.begin([intent("b")], NOW)
+        with Journal.open_read_only(str(tmp_path)) as beside:
+            assert [e.intent.name for e in beside.unsettled()] == ["b"]
 
 
 def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -153,7 +170,7 @@ def test_removals_count_as_begun_unless_they_were_skipped(tmp_path: Path) -> Non
         ids = journal.begin([*removals, intent("marked")], NOW)
         outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.YIELDED, Outcome.SKIPPED, Outcome.DONE]
         journal.finish([(n, o, None) for n, o in zip(ids[1:], outcomes, strict=True)], NOW)
-        assert journal.removals_begun({17, 18}) == {(n, 17) for n in names[:-1]}
+        assert journal.removals_started({17, 18}) == {(n, 17) for n in names[:-1]}
 
 
 def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
@@ -309,7 +326,7 @@ def test_another_programs_database_is_not_ours(tmp_path: Path) -> None:
         db.execute("CREATE TABLE theirs (x)")
     db.close()
     for opened in (Journal.open, Journal.open_read_only):
-        with pytest.raises(JournalError, match="something else"):
+        with pytest.raises(JournalError, match="another program"):
             opened(str(tmp_path))
 
 
@@ -331,7 +348,7 @@ def test_nothing_but_a_plain_file_is_opened(tmp_path: Path, there: str) -> None:
 
 def test_no_journal_yet_reads_as_empty_and_makes_nothing(tmp_path: Path) -> None:
     with Journal.open_read_only(str(tmp_path / "missing")) as journal:
-        assert journal.history() == [] and journal.removals_begun({17}) == set()
+        assert journal.history() == [] and journal.removals_started({17}) == set()
         with pytest.raises(JournalError, match="reading only"):
             journal.begin([intent()], NOW)
     assert os.listdir(tmp_path) == []

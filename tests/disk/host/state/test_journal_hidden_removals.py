@@ -14,9 +14,9 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
-from logagent.agent.session.target import resolve_target
+from logagent.agent.target import resolve_target
 from logagent.config import load
-from logagent.host.removal.begun import mark_begun
+from logagent.host.removal.started_mark import mark_started
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import Settings
@@ -45,7 +45,7 @@ def half_removed(host: CliHost, kind: str) -> str:
     (where,) = (d for d in (host.d1, host.d2) if (d / name).exists())
     found = (where / name).stat()
     fd = os.open(where / name, os.O_RDONLY | os.O_DIRECTORY)
-    mark_begun(fd, lambda: None)
+    mark_started(fd, lambda: None)
     os.close(fd)
     min((where / name).glob("*.log")).unlink()
     identity = Identity(found.st_dev, found.st_ino)

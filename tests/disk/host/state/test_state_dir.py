@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from logagent.errors import Exit, JournalError, LogAgentError
-from logagent.host.state.state_dir import LOCK_NAME, ExecutorLock, default_state_dir, prepare_state_dir
+from logagent.host.state.executor_lock import LOCK_NAME, ExecutorLock
+from logagent.host.state.state_dir import default_state_dir, prepare_state_dir
 from tests.needs import need_command, need_root
 
 HERE = Path(__file__).parents[4]
@@ -47,7 +48,7 @@ def lock(state: Path, clock: FakeTime, wait_seconds: float = 10.0) -> ExecutorLo
 
 HOLD = """
 import sys, time
-from logagent.host.state.state_dir import ExecutorLock
+from logagent.host.state.executor_lock import ExecutorLock
 with ExecutorLock(sys.argv[1], "daemon", wait_seconds=0, monotonic=time.monotonic, sleep=time.sleep):
     print("ready", flush=True)
     sys.stdin.readline()
@@ -163,7 +164,7 @@ BECOME = """
 import os, sys, pwd
 sys.path.insert(0, ".")
 from logagent.host.state.state_dir import prepare_state_dir
-prepare_state_dir(sys.argv[1], sys.argv[2] or None)
+prepare_state_dir(sys.argv[1], [path for path in sys.argv[2].split(":") if path])
 open(sys.argv[1] + "/made", "w").close()
 print(os.getresuid(), os.getresgid(), sorted(os.getgroups()))
 try:
@@ -192,6 +193,13 @@ def owned(tmp_path: Path) -> Path:
     log_dir.mkdir()
     os.chown(log_dir, KAFKA, KAFKAS)
     return log_dir
+
+
+def test_a_first_log_dir_whose_disk_is_dead_stops_nobody(owned: Path, tmp_path: Path) -> None:
+    done = become(tmp_path / "var" / "state", f"{tmp_path}/dead:{owned}")
+    assert done.returncode == 0 and str(KAFKA) in done.stdout, done.stderr
+    done = become(tmp_path / "var" / "other", f"{tmp_path}/dead")
+    assert done.returncode != 0 and "cannot be used: No such file" in done.stderr, "whose it is would be a guess"
 
 
 def test_root_becomes_the_owner_of_the_log_dir_when_it_makes_the_state_dir(owned: Path, tmp_path: Path) -> None:
@@ -235,8 +243,8 @@ def test_root_follows_no_symlink_that_the_brokers_user_made(owned: Path, tmp_pat
         done = become(state, owned)
         assert f"below {home}, which user {KAFKA}" in done.stderr and done.stdout == ""
     (tmp_path / "link").symlink_to(victim)
-    assert "root follows none" in become(tmp_path / "link", owned).stderr
-    assert "root follows none" in become(tmp_path / "link" / "state", owned).stderr
+    assert "root follows no symlink" in become(tmp_path / "link", owned).stderr
+    assert "root follows no symlink" in become(tmp_path / "link" / "state", owned).stderr
     assert (victim.stat().st_uid, list(victim.iterdir()), sorted(p.name for p in home.iterdir())) == (
         0, [], ["state", "way"],
     )  # fmt: skip
@@ -295,7 +303,7 @@ def test_what_cannot_be_used_is_said_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(JournalError, match="cannot be used") as caught:
-            prepare_state_dir(str(path), None)
+            prepare_state_dir(str(path), [])
         assert "--state-dir" in (caught.value.hint or "")
 
 

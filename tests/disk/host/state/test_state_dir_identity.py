@@ -21,7 +21,7 @@ def test_no_state_dir_is_made_in_a_log_dir(host: CliHost, where: str) -> None:
     host.state = host.d1 / where
     before = host.snapshot()
     ran = host.run("cleanup", "--json", "--execute")
-    assert ran.status == 1 and "lies in the log dir" in ran.err
+    assert ran.status == 1 and "is inside the log dir" in ran.err
     assert host.snapshot() == before
 
 
@@ -30,7 +30,7 @@ def test_no_state_dir_is_made_in_a_log_dir_that_has_another_name(host: CliHost) 
     host.state = host.root / "home" / ".local" / "state" / "logagent"
     before = host.snapshot()
     ran = host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
-    assert ran.status == 1 and "lies in the log dir" in ran.err
+    assert ran.status == 1 and "is inside the log dir" in ran.err
     assert host.snapshot() == before
 
 
@@ -41,5 +41,5 @@ def test_no_state_dir_is_made_below_a_bind_mount_of_a_log_dir(
     home.mkdir()
     bind_mount(host.d2, home)
     host.state = home / "state"
-    assert "lies in the log dir" in host.run("cleanup", "--execute").err
+    assert "is inside the log dir" in host.run("cleanup", "--execute").err
     assert not (host.d2 / "state").exists()

@@ -14,18 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.agent.daemon.cycles import CycleAborted
-from logagent.agent.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, POLL_MS, Daemon
+from logagent.agent.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon
 from logagent.agent.daemon.events import Events
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.loops import Control
 from logagent.agent.daemon.run_config import RunConfig
-from logagent.agent.session.target import Target
+from logagent.agent.daemon.timetable import POLL_MS
+from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ConfigError, Exit
 from logagent.host.linux.sd_notify import Notifier
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary
 from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import Health
-from logagent.model.summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary
 from logagent.settings import CleanupSettings, HealthSettings, PublishSettings, Settings
 from tests.fake_time import DAY_MS, HOUR_MS, START_MS, FakeClock, FakeScheduler
 

@@ -13,17 +13,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from logagent.agent.metrics.metric_names import METRICS
 from logagent.agent.metrics.metrics import Metrics
 from logagent.agent.metrics.metrics_server import is_loopback, split_listen
-from logagent.host.brokers.process import BrokerProcess
-from logagent.model.planning.plan import GUARD_NAMES
-from logagent.model.records import Health
-from logagent.model.summary import (
+from logagent.host.brokers.broker_process import BrokerProcess
+from logagent.model.daemon_summary import (
     AssignmentsSummary,
     CycleSummary,
     HealthSummary,
     LogDirSummary,
+    OrdersSummary,
     PublishSummary,
     QueueSummary,
 )
+from logagent.model.planning.plan import GUARD_NAMES
+from logagent.model.records import Health
 
 AT = 1_795_280_379_300
 LEDGER = {
@@ -43,6 +44,7 @@ def cycle(**fields: object) -> CycleSummary:
         "ledgers": {"/a": LEDGER, "/b": LEDGER},
         "directories": {("/a", "current"): 7, ("/b", "stray"): 1},
         "orphans": {("/a", "topic-absent"): (2, 4096)},
+        "reclaimable": {("/a", "now"): 4096, ("/a", "later"): 0},
         "results": {("remove", "done"): 2, ("quarantine", "failed"): 1},
         "refusals": {"in-use": 4},
         "waiting": 5,
@@ -102,6 +104,7 @@ def full(metrics: Metrics) -> Metrics:
     metrics.observe_cycle(cycle(job="queue", error="the journal is full", error_slug="journal"))
     metrics.observe_health(health(log_dir("/a"), log_dir("/b", Health.OFFLINE, probe_ms=None, limited="no O_TMPFILE")))
     metrics.observe_publish(PublishSummary(at_ms=AT, seconds=1, sent=2, waiting=3, waiting_bytes=4, last_sent_ms=AT))
+    metrics.observe_orders(OrdersSummary(AT, 2, {"waiting": 3, "refused": 1}, 4))
     broker = BrokerProcess(
         pid=41, start_time_ms=AT, user="kafka", command=("java",), cpu_seconds=2.0, resident_bytes=3, read_bytes=4,
         write_bytes=5, open_files=6, open_files_limit=7,
@@ -322,3 +325,14 @@ def test_the_table_for_operators_is_this_one() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \|$", table, re.MULTILINE)
     told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels)), says) for name, kind, labels, says in rows}
     assert told == {name: (m.type, m.labels, m.help) for name, m in METRICS.items()}
+
+
+def test_a_look_for_orders_that_failed_says_nothing_of_what_stands(metrics: Metrics) -> None:
+    metrics.observe_orders(OrdersSummary(AT, 2, {"waiting": 3, "refused": 1}, 4))
+    assert value(metrics, "logagent_orders_partitions", result="waiting") == 3
+    metrics.observe_orders(OrdersSummary(AT + 1000, error="the store is away"))
+    assert value(metrics, "logagent_orders_failed") == 1 and value(metrics, "logagent_orders_standing") == 2
+    assert value(metrics, "logagent_orders_last_read_timestamp_seconds") == AT / 1000
+    metrics.observe_orders(OrdersSummary(AT + 2000, 1, {"renamed": 3}))
+    assert value(metrics, "logagent_orders_failed") == 0
+    assert value(metrics, "logagent_orders_partitions", result="waiting") is None

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.admin.client_properties import ClientSecurity, client_properties, parse_client_properties
+from logagent.broker.admin.client_properties import client_properties, parse_client_properties
+from logagent.broker.admin.client_security import ClientSecurity
 from logagent.broker.admin.jaas import LoginModule, parse_jaas
 from logagent.errors import ConfigError
 
@@ -76,7 +77,7 @@ def test_bytes_are_latin_1_and_text_is_itself() -> None:
 
 
 def test_tls_from_pem_text() -> None:
-    # A private key in the file is tried with a broker that wants one (tests/broker/test_admin.py).
+    # A private key in the file is tried with a broker that wants one (tests/broker/admin/test_admin.py).
     text = f"security.protocol=SSL\nssl.truststore.type=pem\nssl.truststore.certificates={inline(CERTIFICATE)}\n"
     settings = client_properties(text)
     context = settings.pop("ssl_context")
@@ -99,7 +100,7 @@ def test_the_host_name_check_and_tls_versions_can_be_changed() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("security.protocol=HTTPS", "security.protocol: HTTPS is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ("security.protocol=HTTPS", "security.protocol: HTTPS is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("security.providers=x.Y", "security.providers: this security setting is not supported"),
         ("ssl.cipher.suites=X", "ssl.cipher.suites: this security setting is not supported"),
         ("sasl.login.class=X", "sasl.login.class: this security setting is not supported"),
@@ -118,7 +119,7 @@ def test_the_host_name_check_and_tls_versions_can_be_changed() -> None:
         ),
         (
             f"{SASL_PLAIN}sasl.jaas.config={SCRAM} required username=a password=b;",
-            f"sasl.jaas.config: {SCRAM} does not fit PLAIN, which needs PlainLoginModule",
+            f"sasl.jaas.config: {SCRAM} does not match PLAIN, which needs PlainLoginModule",
         ),
         (
             f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required username=a;",
@@ -151,7 +152,7 @@ def test_the_host_name_check_and_tls_versions_can_be_changed() -> None:
         ),
         (
             "security.protocol=SSL\nssl.enabled.protocols=TLSv1.2,SSLv3",
-            "ssl.enabled.protocols: SSLv3 is none of TLSv1.2, TLSv1.3",
+            "ssl.enabled.protocols: SSLv3 is not one of TLSv1.2, TLSv1.3",
         ),
         (
             "security.protocol=SSL\nssl.endpoint.identification.algorithm=LDAPS",

@@ -167,3 +167,10 @@ def test_nobody_there_is_not_served() -> None:
     assert reader.log_dir_served(1, "/d1") is None
     with pytest.raises(ServiceUnreachable):
         reader.image(0)
+
+
+def test_topics_now_are_those_that_were_asked_for_and_live() -> None:
+    cluster = Cluster(ALIVE, KNOWN)
+    now = cluster.reader().topics_now({text(ALIVE[0]), text(GONE[0])})
+    assert {i: (t.name, t.partitions[0].replicas) for i, t in now.items()} == {text(ALIVE[0]): ("t1000", (1,))}
+    assert Cluster([], {}).reader().topics_now({text(GONE[0])}) == {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logagent.broker.files.java_properties import iter_properties, parse_properties
-from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
+from logagent.broker.files.server_properties import ServerProperties, _variables, parse_server_properties
 from logagent.errors import ConfigError, Exit, UnreadableError
 from tests.kafka_answers import content, rows
 
@@ -201,3 +202,17 @@ def test_any_text_is_read_or_a_config_error(text: str) -> None:
     else:
         assert read.log_dirs
         assert all(read.log_dirs)
+
+
+@pytest.mark.parametrize("value", ["${" * 100_000, "/a" + " " * 200_000 + "b", "${a" * 70_000 + "}" * 70_000])
+def test_a_long_value_takes_no_longer_than_it_is_long(value: str) -> None:
+    """The patterns of Kafka's own code would take minutes."""
+    before = time.process_time()
+    parse_server_properties(f"log.dirs={value}\n".encode(), "server.properties")
+    assert time.process_time() - before < 5
+
+
+@given(st.text(alphabet="${}:ab", max_size=30))
+def test_variables_are_those_of_kafkas_pattern(value: str) -> None:
+    pattern = re.compile(r"\$\{([^}]*?):(?:[^}]*?:)?[^}]*?\}")
+    assert list(_variables(value)) == [(found[1], found[0]) for found in pattern.finditer(value)]

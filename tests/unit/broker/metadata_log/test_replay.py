@@ -113,8 +113,8 @@ A0 = writer.partition(id_of(1), 0, [1, 2])
         ([A, A0, writer.partition_change(id_of(1), 1, leader=1)], "changes the unknown partition 1"),
         ([writer.partition_change(id_of(1), 0, leader=1)], "changes the unknown partition 0"),
         ([writer.BEGIN, writer.BEGIN], "within another"),
-        ([writer.END], "not begun"),
-        ([writer.ABORT], "not begun"),
+        ([writer.END], "not started"),
+        ([writer.ABORT], "not started"),
         ([writer.config(4, "", "log.segment.delete.delay.ms", "soon")], "is not a number"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from logagent.cli.commands.explain import explain as command
-from logagent.cli.documents import explain_document as explain
+from logagent.cli.commands.explain import explain_document as explain
 from logagent.documents import ExplainDoc
 from logagent.errors import UsageError
 from tests.kafka_answers import rows

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.cluster import MetaSeen, agree
+from logagent.model.assignments.cluster import MetaLook, agree
 
-A = MetaSeen("cluster-a", 1, "dir-a")
-B = MetaSeen("cluster-a", 1, "dir-b")
+A = MetaLook("cluster-a", 1, "dir-a")
+B = MetaLook("cluster-a", 1, "dir-b")
 
 
 def test_log_dirs_that_agree_have_no_problem() -> None:
@@ -24,13 +24,13 @@ def test_a_node_id_below_zero_in_the_configuration_or_none_asks_nothing() -> Non
 @pytest.mark.parametrize(
     ("other", "configured", "says"),
     [
-        (MetaSeen("cluster-b", 1), 1, "different clusters"),
-        (MetaSeen("cluster-a", 2), 1, "different nodes"),
-        (MetaSeen("cluster-a", 1), 2, "the broker's configuration 2"),
-        (MetaSeen(error="no version"), 1, "cannot be read"),
+        (MetaLook("cluster-b", 1), 1, "different clusters"),
+        (MetaLook("cluster-a", 2), 1, "different nodes"),
+        (MetaLook("cluster-a", 1), 2, "the broker's configuration 2"),
+        (MetaLook(error="no version"), 1, "cannot be read"),
     ],
 )
-def test_any_disagreement_is_everybodys_problem(other: MetaSeen, configured: int, says: str) -> None:
+def test_any_disagreement_is_everybodys_problem(other: MetaLook, configured: int, says: str) -> None:
     """It cannot be told which of them is the stranger."""
     view = agree({"/d1": A, "/d2": other}, configured)
     assert set(view.problems) == {"/d1", "/d2"}
@@ -38,18 +38,18 @@ def test_any_disagreement_is_everybodys_problem(other: MetaSeen, configured: int
 
 
 def test_an_unformatted_log_dir_is_its_own_problem_only() -> None:
-    view = agree({"/d1": A, "/d2": MetaSeen(missing=True)}, 1)
+    view = agree({"/d1": A, "/d2": MetaLook(missing=True)}, 1)
     assert set(view.problems) == {"/d2"}
     assert "unformatted" in view.problems["/d2"]
     assert (view.cluster_id, view.node_id) == ("cluster-a", 1)
 
 
 def test_without_a_cluster_id_nothing_is_known() -> None:
-    assert set(agree({"/d1": MetaSeen(None, 1)}, 1).problems) == {"/d1"}
+    assert set(agree({"/d1": MetaLook(None, 1)}, 1).problems) == {"/d1"}
 
 
 METAS = st.builds(
-    MetaSeen,
+    MetaLook,
     cluster_id=st.sampled_from([None, "a", "b"]),
     node_id=st.sampled_from([None, -1, 1, 2]),
     missing=st.booleans(),
@@ -58,7 +58,7 @@ METAS = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from(["/d1", "/d2", "/d3"]), METAS, min_size=1), st.sampled_from([None, 1, 2]))
-def test_what_has_no_problem_agrees_with_all_others(metas: dict[str, MetaSeen], configured: int | None) -> None:
+def test_what_has_no_problem_agrees_with_all_others(metas: dict[str, MetaLook], configured: int | None) -> None:
     view = agree(metas, configured)
     fine = [m for path, m in metas.items() if path not in view.problems]
     readable = [m for m in metas.values() if not m.missing and not m.error]

@@ -40,7 +40,7 @@ def test_the_same_epoch_must_reach_as_far(answer: EpochEnd, covered: bool) -> No
 )
 def test_what_cannot_tell_its_own_end_is_never_covered(own: LogLook) -> None:
     assert not covers(EpochEnd("leader", 3, 10**9, 10**9), own)
-    assert "cannot be told" in why_not_covered(own, ())
+    assert "cannot tell" in why_not_covered(own, ())
 
 
 def test_a_log_created_anew_and_refilled_does_not_cover() -> None:
@@ -67,6 +67,32 @@ def test_a_log_that_lost_its_older_epochs_does_not_cover() -> None:
 def test_a_log_that_retention_cut_above_our_end_covers() -> None:
     assert covers(end_of_epoch("here", LogLook(120, 200, ((3, 120), (4, 150))), 3), OWN)
     assert covers(end_of_epoch("here", LogLook(120, 200, ((4, 120),)), 3), OWN)
+
+
+@pytest.mark.parametrize(
+    ("gap", "start", "covered"),
+    [
+        ((20, 60), 0, False),
+        ((0, 1), 0, False),
+        ((99, 150), 0, False),
+        ((100, 150), 0, True),  # above our end: it was set aside before
+        ((20, 60), 60, True),  # below its log start offset
+        ((20, 60), 59, False),
+    ],
+)
+def test_a_copy_that_may_lack_a_segment_of_ours_does_not_cover(gap: tuple[int, int], start: int, covered: bool) -> None:
+    other = LogLook(start, 400, ((0, 0), (3, 40)), gaps=(gap,))
+    for own in (OWN, LogLook(0, 100, ((0, 0), (3, 40), (4, 100)))):
+        answer = end_of_epoch("here", other, 3)
+        assert covers(answer, own) is covered
+        assert ("a segment may be missing" in why_not_covered(own, (answer,))) is not covered
+    # Known for an epoch before its last one, too.
+    later = LogLook(start, 400, ((0, 0), (3, 40), (5, 200)), gaps=(gap,))
+    assert covers(end_of_epoch("here", later, 3), OWN) is covered
+
+
+def test_what_retention_cut_above_our_end_may_have_gaps() -> None:
+    assert covers(end_of_epoch("here", LogLook(120, 200, ((3, 120),), gaps=((10, 110),)), 3), OWN)
 
 
 HISTORY = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 20)), min_size=1, max_size=6)

@@ -15,9 +15,9 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
-from logagent.model.assignments.strays import as_it_was, contradicted, decide_stray, has_live_isr
+from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, has_live_isr
 from logagent.model.facts import Ruling
-from logagent.model.naming.names import stray_name
+from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Kind, Verdict
 from tests.hosts import HEX, TOPIC_ID, directory
 
@@ -95,10 +95,10 @@ def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
     assert stray.truncated and stray.topic != long
     topic = Topic(long, TOPIC_ID, {0: PartitionAssignment((1,))})
     image = make_image([topic], source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True)
-    was = as_it_was(stray, None, image)
+    was = before_stray(stray, None, image)
     assert (was.kind, was.topic) == (Kind.CURRENT, long)
-    assert as_it_was(stray, "from-the-journal", image).topic == "from-the-journal"
-    assert as_it_was(replace(stray, topic_id="other"), None, image).topic == stray.topic
+    assert before_stray(stray, "from-the-journal", image).topic == "from-the-journal"
+    assert before_stray(replace(stray, topic_id="other"), None, image).topic == stray.topic
 
 
 def test_a_proof_does_not_count_against_an_image_in_which_the_topic_lives() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.check import check as check_module
-from logagent.model.check.check import SHOWN_ALIKE, check
-from logagent.model.check.facts import (
+from logagent.model.check import linter
+from logagent.model.check.linter import SHOWN_ALIKE, check
+from logagent.model.check.start_facts import (
     CheckpointFault,
     Denied,
     MetaFile,
@@ -26,7 +26,7 @@ from logagent.model.check.facts import (
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
 from logagent.model.health.kafka_version import Version, VersionLook, which_version
-from logagent.model.naming.names import classify
+from logagent.model.naming.dir_names import classify
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 
 UUID = "0123456789abcdef0123456789abcdef"
@@ -421,13 +421,13 @@ def test_what_concerns_a_version_concerns_it_from_there_on_too(
 
 def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     """The docstring is what people read; the sources and the tests are what is true."""
-    table = check_module.__doc__ or ""
+    table = linter.__doc__ or ""
     documented = set(re.findall(r"^([a-z][a-z-]+(?:, [a-z-]+)?) +(?:fatal|warning|info) ", table, re.MULTILINE))
     documented = {code for row in documented for code in row.split(", ")}
     expected = [*(row[-1] for row in NAMES), *(row[-1] for row in LOG_DIRS), *(row[-1] for row in PAIRS)]
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
-    used |= {"no-process-roles", "wrong-directory", "version-contradicted"}
+    used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
     assert documented == used
 
 
@@ -438,6 +438,12 @@ def test_a_configured_version_that_the_running_broker_contradicts_is_told() -> N
     assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
     assert "3.5.2" in finding.says and "process 5 are 3.9.1" in finding.says
     assert check(replace(found, kafka_version=replace(known, contradicted=None)), (3, 9, 1)) == []
+
+
+def test_an_open_exchange_is_told_with_the_name_that_came_back() -> None:
+    (finding,) = check(replace(facts(), open_exchanges={"/d1/orders-0.x-stray": "orders-0"}), (3, 9, 1))
+    assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "open-exchange", "/d1/orders-0.x-stray")
+    assert "orders-0 is restored" in finding.says
 
 
 def test_a_wrong_directory_is_only_told() -> None:

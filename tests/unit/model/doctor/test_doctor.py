@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.image import Source
-from logagent.model.doctor.changes import shell_word, toml_change, unit_word
 from logagent.model.doctor.diagnose import diagnose, exit_config
-from logagent.model.doctor.facts import (
+from logagent.model.doctor.doctor_facts import (
     AccessLook,
     AssignmentsLook,
     BrokerLook,
@@ -33,6 +32,7 @@ from logagent.model.doctor.facts import (
     StateLook,
     SubjectLook,
 )
+from logagent.model.doctor.fixes import shell_word, toml_change, unit_word
 from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.health.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState

@@ -12,6 +12,7 @@ from logagent.model.health.kafka_version import (
     VersionLook,
     VersionSource,
     contradicts,
+    parse_version,
     which_version,
 )
 
@@ -65,3 +66,30 @@ def test_a_configured_version_that_the_running_broker_contradicts(
 
 def test_a_stopped_broker_contradicts_nothing() -> None:
     assert which_version(VersionLook(configured=(3, 5, 2), installed=(3, 9, 1))).contradicted is None
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("3.9.1", (3, 9, 1)),
+        ("4.0", (4, 0, 0)),
+        ("2.8.2", (2, 8, 2)),
+        ("0.10.2.1", (0, 10, 2)),
+        ("7.6.0-ccs", (3, 6, 0)),
+        ("7.9.1", (3, 9, 0)),
+        ("8.1.0", (4, 1, 0)),
+        ("5.5.0", (2, 5, 0)),
+        ("4.4.0", (4, 4, 0)),
+    ],
+)
+def test_releases_of_kafka_and_of_confluent(text: str, version: Version) -> None:
+    assert parse_version(text) == version
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["39.1", "3.91", "43.1", "4.31", "13.9.1", "391", "3", "3.9.", "3..9", "v3.9.1", "3,9,1", "3.9.1 ", "3.9.\u0661",
+     "3." + "9" * 5000, "7.61", "", "-", "3.9.1\n"],
+)  # fmt: skip
+def test_what_no_release_is_called_is_no_version(text: str) -> None:
+    assert parse_version(text) is None

@@ -14,8 +14,8 @@ from logagent.model.health.serving import (
     SeenHolder,
     first_held,
     locked_by_ms,
+    mark_serving,
     serving_now,
-    tell_serving,
 )
 from logagent.model.records import Health, Holder, HolderState, Identity, PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
@@ -61,6 +61,17 @@ def test_what_was_made_after_the_lock_was_taken_need_not_be_open(born: int | Non
     assert not serving.has_all_open(held(open_dirs=NAMES), [*DIRS, planted], lambda _: born, None, NOW)
 
 
+def test_a_wall_clock_that_is_set_does_not_shorten_the_settling() -> None:
+    """The kernel reckons a process's start from the wall clock of now: with a clock that was set it is another holder,
+    and what is waited begins anew. What is set by less than that shows is less than two seconds."""
+    settle_ms, before = 60_000, {LOG_DIR: SeenHolder(PID, STARTED, NOW - 1_000)}
+    for step in (settle_ms, 3_600_000, -3_600_000, SAME_START_MS + 1):
+        where = replace(held(), holder=Holder(HolderState.STARTING, PID, STARTED + step))
+        told, noted = mark_serving({LOG_DIR: where}, before, lambda _: True, settle_ms, NOW + step)
+        assert told[LOG_DIR].holder.state is HolderState.STARTING
+        assert noted[LOG_DIR].since_ms == NOW + step
+
+
 @pytest.mark.parametrize(
     ("known", "locked_by"),
     [
@@ -97,7 +108,7 @@ def test_what_another_process_has_open_proves_nothing() -> None:
 
 
 def test_age_alone_never_ends_starting() -> None:
-    told, noted = tell_serving({LOG_DIR: held()}, {}, lambda _: False, 0, NOW + 10**10)
+    told, noted = mark_serving({LOG_DIR: held()}, {}, lambda _: False, 0, NOW + 10**10)
     assert told[LOG_DIR].holder.state is HolderState.STARTING
     assert noted == {}
 
@@ -105,7 +116,7 @@ def test_age_alone_never_ends_starting() -> None:
 @pytest.mark.parametrize(("waited", "state"), [(0, "starting"), (59_999, "starting"), (60_000, "held")])
 def test_settle_is_waited_from_the_first_time_it_was_seen(waited: int, state: str) -> None:
     known = {LOG_DIR: SeenHolder(PID, STARTED, NOW)}
-    told, noted = tell_serving({LOG_DIR: held()}, known, lambda _: False, 60_000, NOW + waited)
+    told, noted = mark_serving({LOG_DIR: held()}, known, lambda _: False, 60_000, NOW + waited)
     assert told[LOG_DIR].holder.state.value == state
     assert noted == known
 

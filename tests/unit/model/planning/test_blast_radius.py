@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import BlastRadius, Taken, blast_radius, had
+from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, blast_radius, dirs_of_a_day
 from logagent.model.planning.plan import Proposal, plan_id
 from logagent.model.records import ActionKind, Identity
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
@@ -106,7 +106,7 @@ def test_the_last_assigned_dir_of_the_host_needs_approval() -> None:
     kept = proposal(ActionKind.MARK, directory("kept-0", inode=1), new_name=f"kept-0.{HEX}-delete")
     assert (kept.dir.log_dir, kept.dir.name) == ASSIGNED
     stop = blast_radius([kept], host(), LIMITS)
-    assert stop is not None and "without a single assigned" in stop.fact
+    assert stop is not None and "without any assigned" in stop.fact
     more = replace(host(), assigned_dirs=frozenset({ASSIGNED, (LOG_DIR, "kept-1")}))
     assert blast_radius([kept], more, LIMITS) is None
     # Removing marked dirs takes no assigned one, also where there is none at all.
@@ -149,7 +149,7 @@ def test_what_is_taken_is_never_more_than_what_there_was(
         if planned:
             proposals.append(proposal(ActionKind.REMOVE, found))
     done = tuple(RecentAction(Identity(d, i), topic, p, size, False) for d, i, topic, p, size in history)
-    count, size = had(dirs, Taken(done))
+    count, size = dirs_of_a_day(dirs, RecentDirs(done))
     assert blast_radius(proposals, host(count, size, done), BlastRadius(10**6, 1.0)) is None
 
 
@@ -175,4 +175,4 @@ def test_an_approval_ends_with_a_restore() -> None:
 
 def test_what_came_back_counts_no_second_time() -> None:
     back = tuple(replace(recent(n), restored=True) for n in range(30))
-    assert Taken(back).sizes == {} and blast_radius([away(100), away(101)], host(done=back), LIMITS) is None
+    assert RecentDirs(back).sizes == {} and blast_radius([away(100), away(101)], host(done=back), LIMITS) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Facts, Ruling, StrayRuling
-from logagent.model.naming.names import delete_name, stray_name
+from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
 from logagent.model.planning.assemble import assemble
 from logagent.model.planning.blast_radius import BlastRadius
@@ -76,14 +76,14 @@ OTHER = "/data/quarantine"
 STAYS = facts(strays={(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
 
 CASES = [
-    Case(guards.inside, "no name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
+    Case(guards.inside, "not the name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
          facts(orphans=[(LOG_DIR, "../orders-0")])),
     Case(guards.inside, "cannot be trusted", mark(directory("orders-0", error="symlink")), ORPHAN),
     Case(guards.inside, "another file system", mark(directory("orders-0", device=DEVICE + 1)), ORPHAN),
     Case(guards.inside, "metadata log", mark(directory("__cluster_metadata-0"), Flags(include_internal=True)),
          facts(orphans=[(LOG_DIR, "__cluster_metadata-0")])),
     Case(guards.inside, "index cache", remove("remote-log-index-cache"), facts()),
-    Case(guards.inside, "no partition dir", remove("lost+found"), facts()),
+    Case(guards.inside, "not named like a partition dir", remove("lost+found"), facts()),
     Case(guards.inside, "does not apply", remove("orders-0"), ORPHAN),
     Case(guards.inside, "does not apply", proposal(ActionKind.RESTORE, directory("orders-0")), ORPHAN),
     Case(guards.inside, "does not apply", proposal(ActionKind.DROP_CHECKPOINT_ENTRY, directory("orders-0")), ORPHAN),
@@ -95,7 +95,7 @@ CASES = [
     Case(guards.cluster, "different clusters", mark(),
          replace(ORPHAN, cluster_problems={LOG_DIR: "different clusters"})),
     Case(guards.lock, "uses the log dir", mark(), held(HolderState.HIDDEN)),
-    Case(guards.lock, "cannot be told", remove(), held(HolderState.UNREADABLE)),
+    Case(guards.lock, "cannot tell who", remove(), held(HolderState.UNREADABLE)),
     Case(guards.lock, "uses the log dir", restore(), held(HolderState.HIDDEN)),
     Case(guards.window, "is live", mark(), held(HolderState.HELD)),
     Case(guards.window, "is live", remove(), held(HolderState.HELD)),
@@ -118,12 +118,12 @@ CASES = [
     Case(guards.assigned, "unknown", mark(), ruled(Ruling(Verdict.UNKNOWN, "reassigning"))),
     Case(guards.assigned, "last live copy", mark(flags=Flags(allow_assigned=True)),
          ruled(replace(ASSIGNED, last_copy=True))),
-    Case(guards.assigned, "no fresh assignments", mark(flags=Flags(allow_assigned=True)),
+    Case(guards.assigned, "no current assignments", mark(flags=Flags(allow_assigned=True)),
          ruled(replace(ASSIGNED, last_copy=None))),
     Case(guards.assigned, "no copy covers it", remove(STRAY), STAYS),
     Case(guards.assigned, "no copy covers it", mark(directory(STRAY)), STAYS),
-    Case(guards.assigned, "nobody asked", remove(STRAY), facts(strays={})),
-    Case(guards.assigned, "nobody asked", mark(directory(STRAY)), facts(strays={})),
+    Case(guards.assigned, "nobody checked", remove(STRAY), facts(strays={})),
+    Case(guards.assigned, "nobody checked", mark(directory(STRAY)), facts(strays={})),
     Case(guards.policy, "internal topic", remove(f"__consumer_offsets-3.{HEX}-stray"), facts()),
     Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
     Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
@@ -200,7 +200,7 @@ def good_proposal(action: ActionKind, name: str) -> Proposal:
 
 def test_a_stray_of_an_internal_topic_goes_by_word_and_half_of_one_goes_on() -> None:
     stray = remove(f"__consumer_offsets-3.{HEX}-stray")
-    for going in (replace(stray, flags=Flags(include_internal=True)), replace(stray, begun=True)):
+    for going in (replace(stray, flags=Flags(include_internal=True)), replace(stray, removal_started=True)):
         assert assemble([going], [], facts(), GUARDS, WIDE).actions == (going,)
 
 

@@ -30,10 +30,12 @@ def queue(
     *marked: PartitionDir,
     marks: dict[tuple[str, str], Mark] | None = None,
     failures: dict[tuple[str, str], Attempts] | None = None,
-    begun: frozenset[tuple[str, str]] = frozenset(),
+    removals_started: frozenset[tuple[str, str]] = frozenset(),
     delay_ms: int = DELAY,
 ) -> list[QueueEntry]:
-    return build_queue(marked, marks or {}, failures or {}, begun, delay_ms=delay_ms, leftover_grace_ms=GRACE)
+    return build_queue(
+        marked, marks or {}, failures or {}, removals_started, delay_ms=delay_ms, leftover_grace_ms=GRACE
+    )
 
 
 def at(ms: int, name: str = NAME) -> PartitionDir:
@@ -59,11 +61,11 @@ def test_the_journal_knows_better_than_the_directory() -> None:
 
 def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
     begun = frozenset({KEY})
-    (entry,) = queue(at(NOW), begun=begun)
-    assert entry.due_at_ms == NOW and not entry.begun, "the intent may have come to nothing"
-    (entry,) = queue(replace(at(NOW), removal_begun=True), begun=begun)
-    assert entry.due_at_ms == NOW and entry.begun
-    (entry,) = queue(at(NOW), begun=begun, failures={KEY: Attempts(3, NOW, "EACCES")})
+    (entry,) = queue(at(NOW), removals_started=begun)
+    assert entry.due_at_ms == NOW and not entry.removal_started, "the intent may have come to nothing"
+    (entry,) = queue(replace(at(NOW), removal_started=True), removals_started=begun)
+    assert entry.due_at_ms == NOW and entry.removal_started
+    (entry,) = queue(at(NOW), removals_started=begun, failures={KEY: Attempts(3, NOW, "EACCES")})
     assert entry.due_at_ms == NOW + 4000
 
 
@@ -97,7 +99,7 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     marks = {(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
     failures = {(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
     begun = frozenset((LOG_DIR, n) for n, (_, _, _, b) in cases if b)
-    entries = queue(*found, marks=marks, failures=failures, begun=begun, delay_ms=delay)
+    entries = queue(*found, marks=marks, failures=failures, removals_started=begun, delay_ms=delay)
     assert sorted(e.dir.name for e in entries) == sorted(names)
     assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)
     ready = due(entries, now)

@@ -9,7 +9,7 @@ import pytest
 from logagent.model.assignments.covered import EpochEnd, LogLook
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
-from logagent.model.planning.owner import Asked, CopyLook, Owner
+from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import Mark
 from logagent.model.planning.restorations import restorations
@@ -19,7 +19,7 @@ from tests.hosts import CLUSTER, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, 
 STRAY = f"orders-0.{HEX}-stray"
 MARKED = f"orders-0.{HEX}-delete"
 OTHER_ID = "EEEEEEEEEEEEEEEEEEEEEA"
-NOTHING = Asked()
+NOTHING = RestoreOptions()
 NOBODY = Owner()
 COPY = CopyLook(LogLook(0, 100, ((3, 0),)))
 
@@ -29,8 +29,7 @@ def restored(
     others: tuple[PartitionDir, ...] = (),
     *,
     marks: dict[tuple[str, str], Mark] | None = None,
-    begun: frozenset[tuple[str, str]] = frozenset(),
-    asked: Asked = NOTHING,
+    options: RestoreOptions = NOTHING,
     seen: Facts | None = None,
     copy: CopyLook = COPY,
     owner: Owner = NOBODY,
@@ -38,9 +37,7 @@ def restored(
     copies = {(d.log_dir, d.name): copy for d in chosen}
     everything = [*chosen, *others]
     known = marks or {}
-    return restorations(
-        chosen, everything, seen or facts(), known, begun, copies, owner, asked, new_uuid=lambda: HEX[::-1]
-    )
+    return restorations(chosen, everything, seen or facts(), known, copies, owner, options, new_uuid=lambda: HEX[::-1])
 
 
 @pytest.mark.parametrize("name", [STRAY, MARKED])
@@ -63,6 +60,35 @@ def test_a_future_log_becomes_one_again() -> None:
     assert p.new_name == future
 
 
+FUTURE = f"orders-0.{HEX}-future"
+
+
+def test_not_beside_a_future_log_in_one_log_dir() -> None:
+    """No broker starts with both."""
+    for marks in ({}, {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
+        proposals, (refusal,) = restored([directory(STRAY)], (directory(FUTURE, inode=3),), marks=marks)
+        assert proposals == [] and refusal.guard == "policy" and "no broker starts with both" in refusal.fact
+
+
+def test_not_where_a_future_log_alone_may_have_more() -> None:
+    """The broker would truncate it to what came back."""
+    future = replace(directory(FUTURE, inode=3), log_dir="/data/d2")
+    seen = replace(facts(), log_dirs={**facts().log_dirs, "/data/d2": log_dir("/data/d2")})
+    _, (refusal,) = restored([directory(STRAY)], (future,), seen=seen)
+    assert refusal.guard == "policy" and "truncated to this one" in refusal.fact
+    # Set aside by us a moment ago, while it was moved: it goes back to where it was.
+    undo = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
+    ((p,), _) = restored([directory(STRAY)], (future,), seen=seen, marks=undo)
+    assert p.new_name == "orders-0"
+    (_, p), _ = restored(
+        [directory(STRAY)],
+        (future, directory("orders-0", inode=4)),
+        seen=seen,
+        options=RestoreOptions(replace=True, even_last_copy=True),
+    )
+    assert p.new_name == "orders-0"
+
+
 LONG = "t" * 249
 CUT = f"{'t' * 213}-0.{HEX}-delete"
 
@@ -74,9 +100,9 @@ def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
     assert "--topic-name" in refusal.hint
     ((p,), _) = restored([found], marks={(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
     assert p.new_name == f"{LONG}-0"
-    ((p,), _) = restored([found], asked=Asked(topic=LONG))
+    ((p,), _) = restored([found], options=RestoreOptions(topic=LONG))
     assert p.new_name == f"{LONG}-0"
-    _, (refusal,) = restored([found], asked=Asked(topic="u" * 249))
+    _, (refusal,) = restored([found], options=RestoreOptions(topic="u" * 249))
     assert "does not begin with" in refusal.fact
 
 
@@ -85,7 +111,7 @@ def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
     [
         (directory("orders-0"), "policy", "it is a current dir"),
         (directory("lost+found"), "policy", "it is a invalid dir"),
-        (directory(STRAY, segments=0), "policy", "no segment is left"),
+        (directory(STRAY, segments=0), "policy", "no segments left"),
     ],
 )
 def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> None:
@@ -96,10 +122,13 @@ def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> No
 
 
 def test_not_once_its_removal_has_begun() -> None:
-    by_the_journal = restored([directory(STRAY)], begun=frozenset({(LOG_DIR, STRAY)}))
-    by_the_disk = restored([directory(STRAY, removal_begun=True)])
-    for _, (refusal,) in (by_the_journal, by_the_disk):
-        assert refusal.guard == "journal" and "begun" in refusal.fact
+    _, (refusal,) = restored([directory(STRAY, removal_started=True)])
+    assert refusal.guard == "journal" and "started" in refusal.fact
+
+
+def test_not_while_a_log_dir_was_left_out() -> None:
+    proposals, (refusal,) = restored([directory(STRAY)], seen=replace(facts(), left_out=("/data/d9",)))
+    assert proposals == [] and refusal.guard == "policy" and "/data/d9" in refusal.fact
 
 
 def test_not_while_a_log_dir_is_offline() -> None:
@@ -112,24 +141,24 @@ def test_not_over_what_stands_there_unless_that_is_set_aside_first() -> None:
     there = directory("orders-0", inode=3)
     _, (refusal,) = restored([directory(STRAY)], (there,))
     assert "--replace" in refusal.hint
-    (away, back), refusals = restored([directory(STRAY)], (there,), asked=Asked(replace=True))
+    (away, back), refusals = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True))
     assert refusals == []
     assert (away.action, away.dir.name, away.makes_room_for) == (ActionKind.QUARANTINE, "orders-0", (LOG_DIR, STRAY))
     assert away.through == (LOG_DIR, STRAY) and away.new_name == f"orders-0.{HEX[::-1]}-stray"
     assert away.flags.allow_assigned and away.flags.include_internal and not away.flags.even_last_copy
     assert (back.action, back.new_name) == (ActionKind.RESTORE, "orders-0")
-    (away, _), _ = restored([directory(STRAY)], (there,), asked=Asked(replace=True, even_last_copy=True))
+    (away, _), _ = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True, even_last_copy=True))
     assert away.flags.even_last_copy
 
 
 def test_what_is_displaced_never_bears_a_name_that_a_broker_purges() -> None:
     there = directory("orders-0", inode=3)
-    (first, away, back), _ = restored([directory(MARKED)], (there,), asked=Asked(replace=True))
+    (first, away, back), _ = restored([directory(MARKED)], (there,), options=RestoreOptions(replace=True))
     assert (first.action, first.dir.name, first.new_name) == (ActionKind.QUARANTINE, MARKED, STRAY)
     assert away.makes_room_for == away.through == (LOG_DIR, STRAY)
     assert (back.dir.name, back.dir.kind, back.new_name) == (STRAY, Kind.STRAY, "orders-0")
     old = facts(log_dir(), log_dir("/quarantine", quarantine=True), quarantine_dirs={LOG_DIR: "/quarantine"})
-    (first, away, back), _ = restored([directory(MARKED)], (there,), asked=Asked(replace=True), seen=old)
+    (first, away, back), _ = restored([directory(MARKED)], (there,), options=RestoreOptions(replace=True), seen=old)
     assert (first.new_dir, away.new_dir, back.dir.log_dir, back.new_dir) == (*["/quarantine"] * 3, LOG_DIR)
 
 
@@ -156,7 +185,7 @@ def test_all_indexes_are_rebuilt_unless_it_was_closed_cleanly_and_never_marked(
 
 def test_not_half_a_directory() -> None:
     _, (refusal,) = restored([directory(STRAY)], copy=replace(COPY, without_log=("00000000000000000000.index",)))
-    assert refusal.guard == "journal" and "removal of it had begun" in refusal.fact
+    assert refusal.guard == "journal" and "its removal had started" in refusal.fact
 
 
 # Whose it is
@@ -175,9 +204,9 @@ def living(topic_id: str | None = TOPIC_ID, replicas: tuple[int, ...] = (1,), na
 def test_another_incarnation_does_not_take_the_name(has: str | None, replacing: bool) -> None:
     others = (directory("orders-0", inode=3),) if replacing else ()
     found = directory(STRAY, topic_id=has)
-    proposals, (refusal,) = restored([found], others, asked=Asked(replace=True), owner=living())
+    proposals, (refusal,) = restored([found], others, options=RestoreOptions(replace=True), owner=living())
     assert proposals == [] and refusal.guard == "assigned"
-    assert f"topic orders lives with {TOPIC_ID}" in refusal.fact
+    assert f"topic orders now exists with {TOPIC_ID}" in refusal.fact
 
 
 def test_nor_the_id_of_another_topic() -> None:
@@ -188,10 +217,10 @@ def test_nor_the_id_of_another_topic() -> None:
 @pytest.mark.parametrize("has", [OTHER_ID, None])
 def test_without_assignments_only_the_same_incarnation_takes_a_place(has: str | None) -> None:
     there = directory("orders-0", inode=3, topic_id=has)
-    _, (refusal,) = restored([directory(STRAY)], (there,), asked=Asked(replace=True))
+    _, (refusal,) = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True))
     assert refusal.guard == "assigned" and "no assignments" in refusal.fact
     ((p,), _) = restored([directory(STRAY)])
-    assert "whose it is cannot be told" in p.reason
+    assert "its owner is unknown" in p.reason
 
 
 @pytest.mark.parametrize("owner", [living(replicas=(2, 3)), Owner(image(), 1)])
@@ -222,7 +251,7 @@ def test_a_copy_that_its_leader_would_truncate(answer: EpochEnd | None, isr: tup
     if refusals:
         assert "--leader-will-truncate" in refusals[0].hint and "ends at offset 100" in refusals[0].fact
         assert answer is None or "ends it at 99" in refusals[0].fact
-    (_, refusals) = restored([directory(STRAY)], owner=owner, asked=Asked(leader_will_truncate=True))
+    (_, refusals) = restored([directory(STRAY)], owner=owner, options=RestoreOptions(leader_will_truncate=True))
     assert refusals == []
 
 
@@ -231,8 +260,10 @@ def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -
     (proposals, _) = restored([directory(STRAY)], marks=marks, owner=living(replicas=(1, 2)))
     assert len(proposals) == 1
     there = directory("orders-0", inode=3)
-    asked = Asked(replace=True)
-    (_, (refusal,)) = restored([directory(STRAY)], (there,), marks=marks, owner=living(replicas=(1, 2)), asked=asked)
+    options = RestoreOptions(replace=True)
+    (_, (refusal,)) = restored(
+        [directory(STRAY)], (there,), marks=marks, owner=living(replicas=(1, 2)), options=options
+    )
     assert "nobody was asked" in refusal.fact
 
 
@@ -246,7 +277,7 @@ def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -
     ids=["the name in another log dir", "the incarnation under another name"],
 )
 def test_never_twice_on_this_host(there: PartitionDir, replace_it: bool) -> None:
-    proposals, (refusal,) = restored([directory(STRAY)], (there,), asked=Asked(replace=replace_it))
+    proposals, (refusal,) = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=replace_it))
     assert proposals == [] and there.name in refusal.fact
 
 
@@ -273,6 +304,6 @@ def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
     found = replace(directory(STRAY), log_dir="/quarantine")
     _, (refusal,) = restored([found], seen=facts(log_dir(), quarantine))
     assert refusal.guard == "journal"
-    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", came_from=LOG_DIR)}
+    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir=LOG_DIR)}
     ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
     assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")

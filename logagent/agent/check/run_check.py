@@ -1,0 +1,164 @@
+"""Would this broker start, and how are its log dirs? Looks at everything a start depends on; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from logagent.agent.check.emptied import emptied_strays
+from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
+from logagent.agent.session.session import Session
+from logagent.host.linux.access import User, owner_of, user_of_process
+from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.host.log_dir.probe import Prober
+from logagent.model.assignments.reasons import Reason
+from logagent.model.check.linter import check
+from logagent.model.check.start_facts import MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
+from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.finding import Finding
+from logagent.model.health.kafka_version import Version
+from logagent.model.health.probe_result import ProbeResult
+from logagent.model.records import Health, TopicPartition, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirHealth:
+    """State of one log dir. probe_ms: how long the probe took; None if there was nothing to probe."""
+
+    path: str
+    health: Health
+    reason: str | None
+    probe_ms: float | None
+    limited: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """kafka_version: the version that was checked for; None: every version from `at_least` on (None: every supported
+    one)."""
+
+    log_dirs: tuple[LogDirHealth, ...]
+    findings: tuple[Finding, ...]
+    kafka_version: Version | None
+    at_least: Version | None
+    user: User | None
+
+
+def run_check(
+    session: Session,
+    version: Version | None = None,
+    *,
+    timeout: float,
+    user: User | None = None,
+    deep: bool = True,
+    about_to_start: bool = False,
+    before_inventory: Callable[[], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> CheckReport:
+    """Probe every log dir, then check what a start depends on.
+
+    version: check for this release instead of the broker's own. timeout: seconds that a disk has to answer. user: the
+    broker's user, instead of the one it runs as or the owner of its log dirs. deep: also look into every partition
+    directory for owners, modes and odd files (about 10 µs a file). about_to_start: for `prestart`, where any holder at
+    all is an obstacle. The inventory of `session` is used; if it has none, `before_inventory` (default: read the
+    assignments) and then the inventory follow the probes.
+    """
+    probes = dict(Prober().probe_all(session.log_dirs.online().values(), timeout))
+    _mark_failed(probes.values(), session.log_dirs.failures)
+    if not session.inventories:
+        # A directory younger than the assignments proves nothing, so the assignments are read first; a hung disk would
+        # block that, so the disks are probed before.
+        (before_inventory or session.read_assignments)()
+        session.take_inventory(on_progress)
+    facts = session.facts()
+    known = session.kafka_version(facts.log_dirs)
+    chosen = version if version is not None else known.exact
+    oldest = known.at_least if chosen is None else None
+    who = user if user is not None else _broker_user(facts.log_dirs.values())
+    looker = Looker(session, facts, probes, who, deep)
+    seen = looker.all_log_dirs()
+    metadata = MetadataDir(session, seen, timeout, who).look()
+    start = _start_facts(session, facts, seen + metadata, who, about_to_start)
+    findings = check(replace(start, kafka_version=known), chosen, at_least=oldest)
+    return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
+
+
+def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> None:
+    for p in probes:
+        if STATES.get(p.outcome) is Health.OFFLINE:
+            failures.mark_offline(p.path, p.reason or "the probe failed")
+
+
+def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
+    """The user of the running broker, else the owner of the first log dir that exists."""
+    facts = list(log_dirs)
+    for f in facts:
+        if f.holder.state in HELD and f.holder.pid is not None:
+            user = user_of_process(f.holder.pid)
+            if user is not None:
+                return user
+    for f in facts:
+        try:
+            return owner_of(os.stat(f.path), f.path)
+        except OSError:
+            continue
+    return None
+
+
+def _start_facts(
+    session: Session, facts: Facts, seen: tuple[StartLogDirLook, ...], user: User | None, about_to_start: bool
+) -> StartFacts:
+    rulings = facts.rulings
+    orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
+    wrong = {k: r.detail or "another one" for k, r in rulings.items() if r.reason == Reason.WRONG_DIRECTORY}
+    return StartFacts(
+        server=_server(session, seen),
+        log_dirs=seen,
+        dirs=tuple(session.dirs),
+        user=f"user {user.name} ({user.known_by})" if user is not None else "the broker's user",
+        assigned=_assigned(session),
+        gone=orphans,
+        wrong_directory=wrong,
+        open_exchanges=session.open_exchanges(),
+        emptied=emptied_strays(session),
+        about_to_start=about_to_start,
+    )
+
+
+def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:
+    """Without a configuration, the version in `meta.properties` shows the mode: KRaft formats with version 1."""
+    target = session.target
+    if target.config is None:
+        versions = {s.meta.version for s in seen if s.meta.state is MetaState.READ}
+        modes = {1: Mode.KRAFT, 0: Mode.ZOOKEEPER}
+        return StartServerLook(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
+    server = target.server
+    return StartServerLook(
+        mode=Mode.KRAFT if server.process_roles else Mode.ZOOKEEPER,
+        node_id=server.node_id,
+        log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
+        metadata_log_dir=server.metadata_log_dir if server.process_roles else None,
+        config=target.config,
+    )
+
+
+def _assigned(session: Session) -> frozenset[TopicPartition]:
+    """The partitions that this node is a replica of, by name. Assignments too old for verdicts count too: evidence that
+    makes a finding worse needs less proof than evidence that makes it better."""
+    image, node_id = session.assignments.shown, session.log_dirs.cluster.node_id
+    if image is None or node_id is None or image.cluster_id != session.log_dirs.cluster.cluster_id:
+        return frozenset()
+    return frozenset(
+        TopicPartition(name, number)
+        for name, topic in image.by_name.items()
+        for number, partition in topic.partitions.items()
+        if node_id in partition.replicas
+    )
+
+
+def _health(s: StartLogDirLook, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
+    probe = probes.get(s.path)
+    health = Health.OFFLINE if s.problem is not None else s.health
+    ms = round(probe.ms, 3) if probe is not None else None
+    return LogDirHealth(s.path, health, s.detail, ms, probe.limited if probe is not None else None)

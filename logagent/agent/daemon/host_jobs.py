@@ -1,0 +1,236 @@
+"""What the daemon's loops do on a real host, one method per job: cycles, probes and publishing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from logagent.agent.clock import Clock
+from logagent.agent.daemon.cycles import Cycles
+from logagent.agent.daemon.events import Events
+from logagent.agent.daemon.health import LogDirHealth
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.loops import Control
+from logagent.agent.daemon.run_config import RunConfig
+from logagent.agent.metrics.metrics_output import MetricsOutput
+from logagent.agent.session.session import Session
+from logagent.errors import LogAgentError
+from logagent.host.brokers.broker_process import BrokerProcess, look_at_process
+from logagent.host.inventory.log_dir_inventory import LogDirInventory
+from logagent.host.inventory.watch import DirWatch
+from logagent.host.log_dir.bounded_calls import BoundedCalls
+from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
+from logagent.model.facts import Facts
+from logagent.model.records import HolderState
+from logagent.settings import PublishSettings
+
+if TYPE_CHECKING:
+    from logagent.agent.orders.box import OrderBox
+    from logagent.agent.publish.publish import Publisher
+
+
+class HostJobs:
+    """The jobs of a daemon on this host. Keeps what outlives reloads: failed log dirs, inventories, counters.
+
+    Call `open` first, but only once the daemon has its lock: a daemon that is refused must not take the metrics port
+    from the running one.
+    """
+
+    def __init__(
+        self, config: RunConfig, *, control: Control, clock: Clock, state_dir: str, lines: LogLines, host: str
+    ) -> None:
+        self._control = control
+        self._clock = clock
+        self._state_dir = state_dir
+        self._lines = lines
+        self._events: Events = lines.events
+        self._host = host
+        self._mutex = threading.Lock()
+        self._config = config
+        self.failures = LogDirFailures()
+        self.known: dict[str, LogDirInventory] = {}
+        limit = config.settings.health.probe_timeout / 1000
+        self.calls = BoundedCalls(self.failures, limit, beat=lambda: control.beat())
+        self.cycles = self._cycles_of(config)
+        self.probes = LogDirHealth(
+            config.target, clock, self.failures, config.settings, calls=self.calls, known=self.known
+        )
+        self._metrics = MetricsOutput(self._events)
+        self._publisher: Publisher | None = None
+        self._snapshot_wanted = False
+        self._box: OrderBox | None = None
+        self._standing: frozenset[str] = frozenset()
+        self._holders: frozenset[tuple[int, int]] = frozenset()
+        self._brokers: tuple[BrokerProcess, ...] = ()
+        self._post: Callable[[str], None] = lambda job: None
+        self._watch: DirWatch | None = None
+
+    def open(self, post: Callable[[str], None], watch: DirWatch | None) -> None:
+        """Connect it to the daemon that runs it, and start serving metrics."""
+        self._post = post
+        self._watch = watch
+        self._metrics.configure(self._config.settings.metrics)
+        self._publisher = self._publisher_of(self._config.settings.publish)
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._metrics.close()
+
+    def configure(self, config: RunConfig) -> None:
+        cycles, before = self._cycles_of(config), self._config
+        self._metrics.configure(config.settings.metrics)
+        if config.settings.publish != before.settings.publish:
+            self._publisher = self._publisher_of(config.settings.publish)
+        with self._mutex:
+            if config.target == before.target:
+                cycles.totals = self.cycles.totals
+            self._config, self.cycles = config, cycles
+            self._box = None
+        self.calls.limit_seconds = config.settings.health.probe_timeout / 1000
+        self.probes.reconfigure(config.target, config.settings)
+
+    def reload_failed(self) -> None:
+        self._metrics.reload_failed()
+
+    def status(self) -> dict[str, Any]:
+        return {"watch": self.unwatched(), "brokers": self._brokers}
+
+    # Cycles
+
+    def queue(self) -> CycleSummary:
+        return self._cycle(self.cycles.queue)
+
+    def cleanup(self) -> CycleSummary:
+        return self._cycle(self.cycles.cleanup)
+
+    def inventory(self) -> CycleSummary:
+        return self._cycle(self.cycles.inventory)
+
+    def _cycle(self, run: Callable[[], CycleSummary]) -> CycleSummary:
+        summary = run()
+        self._metrics.cycle(summary)
+        return summary
+
+    def _cycles_of(self, config: RunConfig) -> Cycles:
+        return Cycles(
+            target=config.target,
+            settings=config.settings,
+            clock=self._clock,
+            state_dir=self._state_dir,
+            lines=self._lines,
+            inventory_taken=self._inventory_taken,
+            stop=self._control.stop,
+            aborting=self._control.aborting,
+            failures=self.failures,
+            calls=self.calls,
+            known=self.known,
+        )
+
+    def _inventory_taken(self, session: Session, facts: Facts) -> None:
+        if self._watch is not None:
+            online = session.log_dirs.online()
+            self._watch.follow({path: (d.identity, d.mount_id) for path, d in online.items()})
+        for gone in self.known.keys() - set(session.log_dirs.opened()) - set(self._config.target.log_dirs):
+            self.known.pop(gone, None)
+        held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
+        self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
+        if self._box is None and self.takes_orders():
+            from logagent.agent.orders.box import box_of
+
+            try:
+                self._box = box_of(self._config.settings, self._state_dir, self._clock, session)
+            except LogAgentError as e:
+                if self._events.changed("orders", str(e)):
+                    self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
+            else:
+                self._post("orders")
+        if self._spooled(session, facts):
+            self._post("publish")
+
+    # Health
+
+    def health(self) -> HealthSummary:
+        summary = self.probes.round()
+        found = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
+        self._brokers = tuple(b for b in found if b is not None)
+        self._metrics.health(summary, self._brokers)
+        return summary
+
+    def came_back(self, paths: Collection[str]) -> None:
+        if self._watch is not None:
+            self._watch.renew(paths)
+
+    def unwatched(self) -> Mapping[str, str]:
+        if self._watch is None:
+            return dict.fromkeys(self._config.target.log_dirs, "it is not watched")
+        return self._watch.problems()
+
+    # The fleet store
+
+    def _publisher_of(self, settings: PublishSettings) -> Publisher | None:
+        if settings.store is None:
+            return None
+        from logagent.agent.publish.publish import Publisher
+
+        return Publisher(settings.store, self._state_dir, self._clock, host=self._host, interval_ms=settings.interval)
+
+    def want_snapshot(self) -> bool:
+        self._snapshot_wanted = self._publisher is not None
+        return self._snapshot_wanted
+
+    def _spooled(self, session: Session, facts: Facts) -> bool:
+        """Spool this inventory for publishing, if requested; whether there is something to send."""
+        if self._publisher is None or not self._snapshot_wanted:
+            return False
+        from logagent.agent.publish.publish import Stopped
+
+        self._snapshot_wanted = False
+        try:
+            self._publisher.spool(session, facts, self._control.aborting)
+        except Stopped:
+            return False
+        except LogAgentError as e:
+            if self._events.changed("spool", str(e)):
+                self._events.say("not-published", "warning", reason=str(e), hint=e.hint)
+            return False
+        self._events.changed("spool", None)
+        return True
+
+    def takes_orders(self) -> bool:
+        settings = self._config.settings
+        return settings.publish.store is not None and bool(settings.orders.keys)
+
+    def orders(self) -> Literal["new", "standing"] | None:
+        box = self._box
+        if box is None:
+            return None
+        try:
+            box.send()
+            standing = box.receive()
+            self._metrics.orders(box.summary())
+        except LogAgentError as e:
+            self._metrics.orders(OrdersSummary(self._clock.now_ms(), error=str(e)))
+            if self._events.changed("orders", str(e)):
+                self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
+            return None
+        self._events.changed("orders", None)
+        if box.inbox.ignored.count and self._events.changed("orders-ignored", box.inbox.ignored.count):
+            ignored = box.inbox.ignored
+            self._events.say("orders-ignored", "warning", files=ignored.count, example=ignored.example)
+        ids = box.standing_ids()
+        new, self._standing = ids - self._standing, ids
+        return "new" if new else "standing" if standing else None
+
+    def obey(self) -> CycleSummary:
+        box = self._box
+        return self._cycle(lambda: self.cycles.obey(box))
+
+    def publish(self) -> PublishSummary | None:
+        if self._publisher is None:
+            return None
+        summary = self._publisher.send(stop=lambda: self._control.stopping)
+        self._metrics.published(summary)
+        return summary

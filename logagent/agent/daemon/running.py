@@ -1,0 +1,183 @@
+"""The daemon's process: signals, systemd, the status socket, and its shutdown."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import IO, Any
+
+from logagent.agent.clock import Clock
+from logagent.agent.daemon.daemon import Daemon
+from logagent.agent.daemon.events import Events, Format
+from logagent.agent.daemon.host_jobs import HostJobs
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.loops import Control
+from logagent.agent.daemon.run_config import RunConfig
+from logagent.agent.daemon.scheduling import ApsScheduler
+from logagent.agent.status.status_document import status_document
+from logagent.agent.status.status_socket import StatusServer
+from logagent.errors import Exit
+from logagent.host.inventory.watch import DirWatch
+from logagent.host.linux.sd_notify import Notifier
+
+# Five seconds from the signal to the exit, whatever hangs: this much for the acting loop, the rest for everything else.
+END_SECONDS = 3.0
+# How often the main thread wakes up to check whether the clock was set; for the watchdog it wakes at half its limit.
+WAKE_SECONDS = 10.0
+# A busy loop counts as hung after being silent for this many times the watchdog's limit: single calls may be slow.
+SILENT_LIMITS = 3.0
+_CLOCK_SET_SECONDS = 5.0
+
+
+class Running:
+    """One daemon as a process."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        load: Callable[[], RunConfig],
+        state_dir: str,
+        clock: Clock,
+        out: IO[str],
+        form: Format,
+        host: str,
+    ) -> None:
+        self._clock = clock
+        self._state_dir = state_dir
+        self._host = host
+        self.events = Events(out, clock.now_ms, form)
+        self.events.adopt_logging()
+        self.notifier = Notifier(os.environ)
+        self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        control, lines = Control(), LogLines(self.events)
+        self.jobs = HostJobs(config, control=control, clock=clock, state_dir=state_dir, lines=lines, host=host)
+        self.daemon = Daemon(
+            config,
+            load=load,
+            jobs=self.jobs,
+            control=control,
+            clock=clock,
+            scheduler=ApsScheduler(),
+            lines=lines,
+            notifier=self.notifier,
+            wake=self._wake,
+        )
+        self._reload = False
+
+    def once(self) -> Exit:
+        """One round of everything, in this thread."""
+        daemon = self.daemon
+        self.jobs.open(daemon.post, None)
+        self.jobs.want_snapshot()
+        for job in ("health", "cleanup", "publish"):
+            daemon.run_job(job)
+        if self.jobs.orders() is not None:
+            daemon.run_job("obey")
+            self.jobs.orders()  # sends the answers
+        self.jobs.close()
+        s, obeyed, health = daemon.last.get("cleanup"), daemon.last.get("obey"), daemon.last_health
+        if s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
+            return Exit.FAILED
+        if obeyed is not None and obeyed.error is not None:
+            return Exit.FAILED
+        if s.needs_approval is not None:
+            return Exit.APPROVAL
+        return daemon.status_code or (Exit.OFFLINE if health is not None and health.offline else Exit.OK)
+
+    def stay(self, *end: signal.Signals, reload: signal.Signals) -> Exit:
+        """Run until one of the signals in `end`; the signal `reload` reads the configuration again. Only in the main
+        thread."""
+        before = {number: signal.signal(number, self._on_end) for number in end}
+        before[reload] = signal.signal(reload, self._on_reload)
+        # Also wakes `select` if Python handles a signal just before it waits.
+        old_fd = signal.set_wakeup_fd(self._wake_w, warn_on_full_buffer=False)
+        try:
+            return self._stay()
+        finally:
+            signal.set_wakeup_fd(old_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stay(self) -> Exit:
+        daemon, config = self.daemon, self.daemon.config
+        self.events.say(
+            "started",
+            mode=config.settings.cleanup.mode,
+            log_dirs=len(config.target.log_dirs),
+            kafka_config=config.target.config,
+            config=config.file,
+            state_dir=self._state_dir,
+            pid=os.getpid(),
+        )
+        server = self._serve_status()
+        self.jobs.open(daemon.post, DirWatch(daemon.hint, daemon.watch_changed))
+        daemon.start()
+        self._wait()
+        started = time.monotonic()
+        ended = daemon.finish(END_SECONDS)
+        if server is not None:
+            server.close()
+        self.events.say("stopped", seconds=time.monotonic() - started, in_time=ended)
+        return daemon.status_code or Exit.OK
+
+    def _wait(self) -> None:
+        watchdog = self.notifier.watchdog_seconds
+        every = min(WAKE_SECONDS, watchdog / 2) if watchdog is not None else WAKE_SECONDS
+        limit = SILENT_LIMITS * (watchdog if watchdog is not None else 60.0)
+        drift = self._drift()
+        while self.daemon.status_code is None:
+            select.select([self._wake_r], [], [], every)
+            self._drain()
+            if self._reload:
+                self._reload = False
+                self.daemon.reload()
+            now_drift = self._drift()
+            if abs(now_drift - drift) > _CLOCK_SET_SECONDS:
+                self.events.say("clock-jumped", "warning", seconds=now_drift - drift)
+                self.daemon.clock_was_set()
+                drift = now_drift
+            if self.daemon.is_alive(limit):
+                self.notifier.ping()
+            elif self.events.changed("loop-stalled", True):
+                loops = ",".join(name for name, loop in self.daemon.loops.items() if loop.silent_seconds() >= limit)
+                self.events.say(
+                    "loop-stalled", "error", loops=loops or "none: the main loop does not tick", seconds=limit
+                )
+
+    def _drift(self) -> float:
+        """The wall clock compared with one that nobody sets (and that goes on while the host sleeps)."""
+        return self._clock.now_ms() / 1000 - self._clock.boottime()
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._wake_r, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_w, b"x")
+        except BlockingIOError:
+            pass  # it is awake already
+
+    def _on_end(self, number: int, frame: FrameType | None) -> None:
+        self.daemon.end()
+
+    def _on_reload(self, number: int, frame: FrameType | None) -> None:
+        self._reload = True
+
+    def _serve_status(self) -> StatusServer | None:
+        try:
+            return StatusServer(self._state_dir, self._status)
+        except OSError as e:
+            self.events.say("no-status", "warning", reason=f"cannot create the status socket: {e.strerror or e}")
+            return None
+
+    def _status(self) -> dict[str, Any]:
+        return status_document(self.daemon, self.jobs.status(), self._clock.now_ms(), self._host, self._state_dir)

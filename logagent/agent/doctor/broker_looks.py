@@ -1,0 +1,197 @@
+"""What doctor looks at around the broker: its configurations on this host, the holders of the log dirs, version,
+assignments."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
+from logagent.agent.evidence.version_looks import look_at_versions
+from logagent.agent.target import Target
+from logagent.broker.files.server_properties import ServerProperties
+from logagent.broker.process.launch import launch_of_java
+from logagent.broker.process.version import version_of_process
+from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
+from logagent.host.linux.child import Identity, ask_as, readable_process
+from logagent.model.assignments.cluster import ClusterFacts
+from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
+from logagent.model.health.kafka_version import KafkaVersion, which_version
+from logagent.model.records import HolderState
+from logagent.settings import Settings
+
+LOOK_SECONDS = 5.0
+_HELD = (HolderState.HELD, HolderState.STARTING, HolderState.HIDDEN)
+# One of Kafka's main classes, or a file with arguments for java.
+_KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
+_PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
+
+
+def look_at_brokers(found: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerLook, ...]:
+    """Each configuration on this host; `chosen` is the one in use."""
+    candidates = brokers_of(found)
+    return tuple(
+        BrokerLook(
+            config=b.config,
+            how=b.how,
+            pid=b.pid,
+            user=user_name(b.user) if b.user is not None else None,
+            unit=b.unit.name if b.unit is not None else None,
+            unit_file=b.unit.file if b.unit is not None else None,
+            version=_version(b),
+            chosen=b.ignored is None and chosen is not None and same_file(b.config, chosen),
+            candidate=b in candidates,
+            ignored=b.ignored,
+        )
+        for b in found
+    )
+
+
+def _version(broker: BrokerConfigLook) -> tuple[int, int, int] | None:
+    if broker.ignored is not None:
+        return None  # nothing that it names may be touched
+    running = version_of_process(broker.pid) if broker.pid is not None else None
+    return running or version_installed(broker.config)
+
+
+def look_at_holders(
+    log_dirs: Iterable[LogDirLook], config: str | None, identity: Identity | None
+) -> tuple[HolderLook, ...]:
+    """Every process that holds one of the log dirs, and whether `identity` may see what it has open."""
+    pids = dict.fromkeys(d.pid for d in log_dirs if d.pid is not None and d.holder in _HELD)
+    return tuple(_holder(pid, config, identity) for pid in pids)
+
+
+def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLook:
+    try:
+        seen = str(ask_as(identity, lambda: readable_process(pid), LOOK_SECONDS))
+    except OSError:
+        seen = "refused"
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = [os.fsdecode(word) for word in file.read().rstrip(b"\0").split(b"\0")]
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        uid, gid = int(status["Uid"].split()[1]), int(status["Gid"].split()[1])
+        capabilities = int(status["CapPrm"], 16)
+        dumpable = os.stat(f"/proc/{pid}/status").st_uid == uid
+    except (OSError, KeyError, ValueError):
+        return HolderLook(pid=pid, command="its command cannot be read", proc=seen)
+    launch = launch_of_java(words)
+    theirs = _absolute(launch.config, pid) if launch is not None else None
+    return HolderLook(
+        pid=pid,
+        command=os.path.basename(words[0]) if words[0] else status.get("Name", "?"),
+        user=user_name(uid),
+        uid=uid,
+        gid=gid,
+        kafka=launch is not None or any(_KAFKA.match(word) for word in words),
+        config=theirs,
+        ours=_is_ours_in_time(theirs, config, pid),
+        overrides=tuple(f"{k}={v}" for k, v in launch.overrides.items()) if launch is not None else (),
+        proc=seen,
+        capabilities=capabilities if uid != 0 else 0,
+        dumpable=dumpable,
+    )
+
+
+def _absolute(config: str, pid: int) -> str | None:
+    if os.path.isabs(config):
+        return config
+    try:
+        return os.path.join(os.readlink(f"/proc/{pid}/cwd"), config)
+    except OSError:
+        return None
+
+
+def _is_ours_in_time(theirs: str | None, ours: str | None, pid: int) -> bool | None:
+    """Anybody who may read a log dir's files can hold its lock, and name a path that never answers."""
+    try:
+        return (
+            bool(answer)
+            if (answer := ask_as(None, lambda: _is_ours(theirs, ours, pid), LOOK_SECONDS)) is not None
+            else None
+        )
+    except OSError:
+        return None
+
+
+def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
+    """Whether the file that the process was started with is the one we use; None if unknown."""
+    if theirs is None or ours is None:
+        return None
+    if same_file(theirs, ours):
+        return True
+    # In a container the same file has another path.
+    return True if same_file(f"/proc/{pid}/root{theirs}", ours) else os.path.realpath(theirs) == os.path.realpath(ours)
+
+
+def find_version(
+    target: Target,
+    log_dirs: Iterable[LogDirLook],
+    brokers: Iterable[BrokerLook],
+    read: Assignments | None,
+    cluster_id: str | None,
+) -> KafkaVersion:
+    """The version of the broker and its source. A starting broker counts too, although it holds nothing yet."""
+    holders = [d.pid for d in log_dirs if d.pid is not None and d.holder in (HolderState.HELD, HolderState.STARTING)]
+    starting = [b.pid for b in brokers if b.chosen and b.pid is not None]
+    return which_version(look_at_versions(target, [*holders, *starting], read, cluster_id))
+
+
+def look_at_assignments(
+    target: Target, settings: Settings, cluster: ClusterFacts, *, stopped: bool, now_ms: int
+) -> tuple[AssignmentsLook, Assignments]:
+    """Read the sources as a command would. Raises ConfigError for a wrong `kafka.client` file."""
+    read = load_assignments(target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms)
+    document = read.document(now_ms)
+    address, secure = client_address(target.server)
+    look = AssignmentsLook(
+        usable=read.first is not None,
+        source=document["source"],
+        age_seconds=document["age_seconds"],
+        max_age_seconds=settings.assignments.max_age / 1000,
+        partitions=document["partitions"],
+        problems=tuple(read.problems),
+        bootstrap=address,
+        bootstrap_set=settings.kafka.bootstrap_servers is not None,
+        secure=secure,
+        stopped=stopped,
+        kraft=bool(target.server.process_roles),
+        empty=document["source"] != "none" and document["topics"] == 0,
+    )
+    return look, read
+
+
+def client_address(server: ServerProperties) -> tuple[str | None, bool]:
+    """HOST:PORT of a listener for clients, plaintext first, and whether it requires security settings; (None, False) if
+    `listeners` is not set."""
+    pairs = (p.partition(":") for p in _items(server.props, "listener.security.protocol.map"))
+    names = {name.strip(): protocol.strip() for name, _, protocol in pairs}
+    controllers = set(_items(server.props, "controller.listener.names"))
+    best: tuple[str | None, bool] = (None, False)
+    for listener in _items(server.props, "listeners"):
+        match = re.fullmatch(r"(\w+)://(\[[^\]]*\]|[^:]*):(\d+)", listener)
+        if match is None or match[1] in controllers:
+            continue
+        protocol = names.get(match[1], match[1]).upper()
+        address = f"{match[2] if match[2] not in ('', '0.0.0.0') else 'localhost'}:{match[3]}"
+        if protocol == _PLAIN[0]:
+            return address, False
+        if best[0] is None:
+            best = address, True
+    return best
+
+
+def _items(props: Mapping[str, str], key: str) -> list[str]:
+    return [item.strip() for item in props.get(key, "").split(",") if item.strip()]
+
+
+def user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,268 @@
+"""`logagent doctor`: looks at everything the agent needs on this host. It changes nothing and never switches users
+itself.
+
+Rights are asked for by children that become the agent's user (`host/as_user.py`); the journal is read without SQLite,
+which would create files beside it. A hung disk blocks only a child.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from logagent.agent.clock import Clock
+from logagent.agent.doctor.broker_looks import (
+    LOOK_SECONDS,
+    find_version,
+    look_at_assignments,
+    look_at_brokers,
+    look_at_holders,
+    user_name,
+)
+from logagent.agent.doctor.daemon_looks import look_at_daemon, look_at_port, look_at_siblings, look_at_state
+from logagent.agent.doctor.host_looks import (
+    find_subject,
+    look_at_access,
+    look_at_mount,
+    look_at_proc,
+    look_at_service,
+    mounts_or_none,
+)
+from logagent.agent.session.opened_log_dirs import LogDirs
+from logagent.agent.setup.look import look_at_setup
+from logagent.agent.target import Target, resolve_target
+from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
+from logagent.errors import ConfigError
+from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only_broker
+from logagent.host.linux.child import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
+from logagent.host.log_dir.bounded_calls import BoundedCalls
+from logagent.host.log_dir.failures import LogDirFailures
+from logagent.model.assignments.cluster import ClusterFacts
+from logagent.model.doctor.doctor_facts import AccessLook, ConfigLook, DoctorFacts, LogDirLook, ServiceLook
+from logagent.model.facts import LogDirFacts
+from logagent.model.records import Health, HolderState
+from logagent.settings import Settings
+from logagent.store.shared import is_uri
+
+METADATA_LOG = "the metadata log of the cluster"
+METADATA_DIR = "__cluster_metadata-0"
+# Directories per log dir whose permissions are checked; a few microseconds each.
+_MOST_DIRS = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What doctor was asked: the settings (or why there are none), and the options that override them."""
+
+    settings: Settings
+    loaded: Loaded | None
+    wrong: ConfigError | None
+    config_file: str | None
+    log_dirs: Sequence[str]
+    state_dir: str
+    user: str | None = None
+
+
+def examine(question: Question, clock: Clock) -> DoctorFacts:
+    """Look at the host. Raises only UsageError (a user that we cannot become)."""
+    settings = question.settings
+    found = find_brokers()
+    config, target = _configuration(question, found)
+    instance = config.instance
+    service = look_at_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
+    if service is not None:
+        service = replace(service, setup=look_at_setup(instance))
+    log_dirs = _answering(target.log_dirs) if target is not None else ()
+    subject, identity = find_subject(question.user, service, question.state_dir, log_dirs)
+    daemon = look_at_daemon(question.state_dir)
+    facts = DoctorFacts(
+        config=config,
+        brokers=look_at_brokers(found, config.kafka_config),
+        subject=subject,
+        service=service,
+        proc=look_at_proc(mounts_or_none(), identity),
+        daemon=daemon,
+        port=look_at_port(settings.metrics.listen, identity, daemon.pid) if question.wrong is None else None,
+        siblings=look_at_siblings(config.file or config.default, log_dirs, settings.metrics.listen),
+        state=look_at_state(question.state_dir, service, log_dirs, _strangers(found, log_dirs), identity),
+        files=_files(settings, config, target, identity),
+        root=os.geteuid() == 0,
+    )
+    return facts if target is None else _with_broker(facts, question, target, log_dirs, identity, clock)
+
+
+def _answering(log_dirs: Sequence[str]) -> tuple[str, ...]:
+    """The log dirs whose disks answer; only a child touches the others."""
+    return tuple(d for d in log_dirs if real_path(d, LOOK_SECONDS) is not None)
+
+
+def _with_broker(
+    facts: DoctorFacts,
+    question: Question,
+    target: Target,
+    there: Sequence[str],
+    identity: Identity | None,
+    clock: Clock,
+) -> DoctorFacts:
+    """Add what can only be looked at once the broker is known."""
+    looks, answering, cluster = _look_at_log_dirs(target, there, identity, clock)
+    holders = look_at_holders(looks, target.config, identity)
+    stopped = all(d.holder is HolderState.FREE for d in looks if d.health is not Health.OFFLINE)
+    config, settings = facts.config, question.settings
+    if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
+        others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
+        settings = replace(settings, assignments=replace(settings.assignments, sources=others))
+    try:
+        assignments, read = look_at_assignments(target, settings, cluster, stopped=stopped, now_ms=clock.now_ms())
+        read.close()
+    except ConfigError as e:
+        config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
+        assignments, read = None, None
+    return replace(
+        facts,
+        config=config,
+        log_dirs=looks,
+        holders=holders,
+        kafka_version=find_version(target, looks, facts.brokers, read, cluster.cluster_id),
+        cluster_id=cluster.cluster_id,
+        node_id=cluster.node_id,
+        cluster_problems=tuple(cluster.problems),
+        service=_with_sandbox(facts.service, answering, facts.files),
+        assignments=assignments,
+    )
+
+
+def _look_at_log_dirs(
+    target: Target, there: Sequence[str], identity: Identity | None, clock: Clock
+) -> tuple[tuple[LogDirLook, ...], tuple[str, ...], ClusterFacts]:
+    """Every log dir, the paths of those that answered in time, and what they say of the cluster."""
+    table = mounts_or_none()
+    accesses = {
+        path: look_at_access(path, "a log dir", READ | WRITE | SEARCH, identity)
+        if path in there
+        else AccessLook(path=path, what="a log dir", answered=False, write=True)
+        for path in target.log_dirs
+    }
+    answering = tuple(path for path, access in accesses.items() if access.answered)
+    failures = LogDirFailures()
+    for path in set(target.log_dirs) - set(answering):
+        # Open files there are not looked at: even that would hang.
+        failures.mark_offline(path, "its disk does not answer")
+    calls = BoundedCalls(failures, LOOK_SECONDS)
+    with LogDirs(replace(target, log_dirs=answering), clock, failures, calls=calls) as opened:
+        seen = opened.log_dir_facts()
+        cluster = opened.cluster
+    looks = tuple(
+        replace(
+            _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
+            access=accesses[path],
+            mount=look_at_mount(path, table) if accesses[path].answered else None,
+        )
+        for path in target.log_dirs
+    )
+    return looks, answering, cluster
+
+
+def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[ConfigLook, Target | None]:
+    settings = q.settings
+    file = q.loaded.file if q.loaded is not None else q.config_file
+    look = ConfigLook(
+        file=file if file is not None and os.path.exists(file) else None,
+        default=q.config_file or str(DEFAULT_CONFIG),
+        keys=key_lines(file) if file is not None else {},
+        problems=q.wrong.problems or (str(q.wrong),) if q.wrong is not None else (),
+        hint=q.wrong.hint if q.wrong is not None else None,
+        instance=instance_of(q.config_file),
+        kafka_config=settings.kafka.config,
+        named=settings.kafka.config is not None,
+        log_dirs_named=bool(q.log_dirs),
+        mode=settings.cleanup.mode,
+    )
+    if look.instance is not None and settings.kafka.config is None and not q.log_dirs:
+        return look, None
+    try:
+        target = resolve_target(settings, q.log_dirs)
+    except ConfigError as e:
+        if settings.kafka.config is None and not _the_only(found):
+            return look, None  # none or several: other findings say so
+        config = settings.kafka.config or _the_only(found)
+        wrong = e.problems or (str(e),)
+        return replace(look, kafka_config=config, problems=look.problems + wrong, hint=e.hint or look.hint), None
+    return replace(look, kafka_config=target.config), target
+
+
+def _the_only(found: Sequence[BrokerConfigLook]) -> str | None:
+    only = only_broker(found)
+    return only.config if only is not None else None
+
+
+def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> LogDirLook:
+    if seen is None:
+        return LogDirLook(
+            path=path, health=Health.OFFLINE, reason="its disk does not answer", holder=HolderState.UNREADABLE
+        )
+    owner: int | None = None
+    count, example = 0, None
+    if seen.health is not Health.OFFLINE:
+        try:
+            owner = os.stat(path).st_uid
+            count, example = ask_as(identity, lambda: unlistable(path, _MOST_DIRS), LOOK_SECONDS)
+        except OSError:
+            pass  # a disk that fails now is reported above
+    return LogDirLook(
+        path=path,
+        health=seen.health,
+        reason=seen.health_reason,
+        holder=seen.holder.state,
+        holder_detail=seen.holder.detail,
+        pid=seen.holder.pid,
+        started_ms=seen.holder.start_time_ms,
+        owner=user_name(owner) if owner is not None else None,
+        owner_uid=owner,
+        others=count,
+        example=example,
+    )
+
+
+def _files(
+    settings: Settings, config: ConfigLook, target: Target | None, identity: Identity | None
+) -> tuple[AccessLook, ...]:
+    """Everything besides the log dirs that must be readable or writable."""
+    kafka, store, folder = settings.kafka, settings.publish.store, READ | WRITE | SEARCH
+    wanted: list[tuple[str | None, str, int]] = [
+        (config.file, "the configuration", READ),
+        (config.kafka_config, "the broker's configuration", READ),
+        (kafka.client, "security settings for the Admin API (kafka.client)", READ),
+        (settings.assignments.file, "exported assignments (assignments.file)", READ),
+        (store if store and not is_uri(store) else None, "the fleet store (publish.store)", folder),
+    ]
+    if settings.metrics.textfile is not None:
+        wanted.append((os.path.dirname(settings.metrics.textfile), "the folder of metrics.textfile", WRITE | SEARCH))
+    wanted += [
+        (d, "a quarantine directory (cleanup.quarantine_dirs)", folder) for d in settings.cleanup.quarantine_dirs
+    ]
+    if target is not None and "kraft-log" in settings.assignments.sources:
+        metadata = os.path.join(target.server.metadata_log_dir, METADATA_DIR) if target.config is not None else None
+        if metadata is not None:
+            wanted.append((metadata, METADATA_LOG, READ | SEARCH))
+    looks = (look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
+    # In ZooKeeper mode there is no metadata log; the findings on assignments cover that.
+    return tuple(look for look in looks if look.exists or look.what != METADATA_LOG)
+
+
+def _strangers(found: Sequence[BrokerConfigLook], log_dirs: Sequence[str]) -> set[str]:
+    """Log dirs of the other brokers on this host."""
+    return {d.rstrip("/") for broker in found for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
+
+
+def _with_sandbox(
+    service: ServiceLook | None, log_dirs: Sequence[str], files: Sequence[AccessLook]
+) -> ServiceLook | None:
+    """Add how the running daemon sees the paths that it has to write to."""
+    if service is None or service.main_pid is None:
+        return service
+    table = mounts_or_none(service.main_pid)
+    paths = [*log_dirs, *(a.path for a in files if a.write and a.answered)]
+    seen = {path: mount for path in paths if (mount := look_at_mount(path, table)) is not None}
+    return replace(service, sandbox=seen)

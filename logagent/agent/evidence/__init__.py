@@ -1,0 +1,2 @@
+"""What verdicts are based on: the sources of assignments, which broker answers, unknown topic ids, and questions about
+strays."""

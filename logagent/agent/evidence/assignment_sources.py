@@ -1,0 +1,215 @@
+"""The sources of verdicts, in the configured order: the first usable one decides, and any other must agree.
+
+A source that cannot be read, is too old or is of another cluster is not usable; the reason is kept as text. Without any
+usable source every verdict is `unknown`. No error is ever turned into an empty answer.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from logagent.agent.evidence.answering import Answering
+from logagent.agent.target import Target
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.files.dir_walk import opened_directory
+from logagent.model.assignments.image import AssignmentImage
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
+from logagent.model.planning.topic_retention import UNKNOWN_POLICIES, CleanupPolicies
+from logagent.model.times import rfc3339
+from logagent.settings import Settings
+
+if TYPE_CHECKING:
+    from logagent.broker.admin.reader import AdminReader
+    from logagent.documents.inventory import AssignmentsUsed
+
+METADATA_DIR = "__cluster_metadata-0"
+ADMIN_NOT_CONFIGURED = "admin: kafka.bootstrap_servers is not set"
+
+
+@dataclass(slots=True)
+class Assignments:
+    """The usable images, in the order of the sources, and what was wrong with the others.
+
+    `unusable` images were read but are stale or of another cluster: they decide nothing, and their figures are
+    reported. `unreachable`: a source was a service that did not answer. `policies`: by the metadata log.
+    """
+
+    usable: list[AssignmentImage] = field(default_factory=list)
+    unusable: list[AssignmentImage] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    delete_delay_ms: int | None = None
+    policies: CleanupPolicies = UNKNOWN_POLICIES
+    unreachable: ServiceUnreachable | None = None
+    reader: AdminReader | None = None
+    answering: Answering | None = None
+
+    @property
+    def first(self) -> AssignmentImage | None:
+        return self.usable[0] if self.usable else None
+
+    @property
+    def shown(self) -> AssignmentImage | None:
+        """The image to show: the first usable one, else the first that was read at all."""
+        return next(iter((*self.usable, *self.unusable)), None)
+
+    def log_dir_served(self, node_id: int, path: str) -> bool | None:
+        """Whether our broker says that it serves the log dir; None if it cannot be asked or is not known to be ours: a
+        cloned cluster also has a node with our id, and perhaps a log dir with our path."""
+        ours = self.answering is not None and self.answering.own
+        return self.reader.log_dir_served(node_id, path) if ours and self.reader is not None else None
+
+    def close(self) -> None:
+        """Close the connection to the cluster."""
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
+
+    def document(self, now_ms: int) -> AssignmentsUsed:
+        """The `assignments` member of scan and plan documents."""
+        image = self.shown
+        if image is None:
+            return {
+                "source": "none",
+                "cluster_id": None,
+                "at": None,
+                "offset": None,
+                "age_seconds": None,
+                "topics": 0,
+                "partitions": 0,
+            }
+        return {
+            "source": image.source,
+            "cluster_id": image.cluster_id,
+            "at": rfc3339(image.at_ms),
+            "offset": image.offset,
+            "age_seconds": image.age_ms(now_ms) / 1000,
+            "topics": image.topic_count,
+            "partitions": image.partition_count,
+        }
+
+
+def load_assignments(
+    target: Target, settings: Settings, *, cluster_id: str | None, node_id: int | None, now_ms: int
+) -> Assignments:
+    """Read the sources of `assignments.sources`. What cannot be used is described in `problems`.
+
+    Raises only ConfigError (an invalid `kafka.client` file).
+    """
+    found = Assignments()
+    host = Host(node_id, cluster_id, settings.assignments.max_age)
+    for source in settings.assignments.sources:
+        try:
+            image = _read(source, target, settings, host, found, now_ms)
+        except ConfigError:
+            raise
+        except ServiceUnreachable as e:
+            found.problems.append(f"{source}: {e}")
+            found.unreachable = e
+            continue
+        except (LogAgentError, OSError) as e:
+            found.problems.append(f"{source}: {e}")
+            continue
+        except BaseException:
+            found.close()
+            raise
+        if image is None:
+            continue
+        problem = _unusable(image, host, now_ms)
+        if problem is None:
+            found.usable.append(image)
+        else:
+            found.problems.append(f"{source}: {problem}")
+            found.unusable.append(image)
+    return found
+
+
+def _read(
+    source: str, target: Target, settings: Settings, host: Host, found: Assignments, now_ms: int
+) -> AssignmentImage | None:
+    if source == "kraft-log":
+        return read_kraft_log(target, host, found, now_ms)
+    if source == "file":
+        from logagent.broker.exported.file import read_assignments
+
+        assert settings.assignments.file is not None
+        return read_assignments(settings.assignments.file)
+    if settings.kafka.bootstrap_servers is None:
+        found.problems.append(ADMIN_NOT_CONFIGURED)
+        return None
+    found.reader = open_reader(settings)
+    if host.node_id is not None:
+        # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
+        with suppress(ServiceUnreachable):
+            return found.reader.image(now_ms, node_id=host.node_id)
+    return found.reader.image(now_ms)
+
+
+def open_reader(settings: Settings) -> AdminReader:
+    """Connect to the configured cluster. Raises ConfigError for an invalid client properties file."""
+    from logagent.broker.admin.client_properties import read_client_properties
+    from logagent.broker.admin.reader import AdminReader
+
+    assert settings.kafka.bootstrap_servers is not None
+    client = read_client_properties(settings.kafka.client) if settings.kafka.client is not None else None
+    return AdminReader(settings.kafka.bootstrap_servers, client)
+
+
+def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> AssignmentImage | None:
+    """The metadata log on this host's own disk; None (with the reason noted) if there is none, as in ZooKeeper mode.
+
+    Its cluster id comes from the `meta.properties` beside it: the log itself has none. Raises UnreadableError.
+    """
+    if target.config is None:
+        directory = next((d for d in target.log_dirs if os.path.isdir(os.path.join(d, METADATA_DIR))), None)
+    else:
+        directory = target.server.metadata_log_dir
+    if directory is None or not os.path.isdir(os.path.join(directory, METADATA_DIR)):
+        found.problems.append("kraft-log: there is no metadata log on this host (ZooKeeper mode, or stored elsewhere)")
+        return None
+    from logagent.broker.metadata_log.log import read_metadata_log
+
+    voters = len(target.server.quorum_voters) or None
+    metadata = read_metadata_log(
+        os.path.join(directory, METADATA_DIR),
+        node_id=host.node_id,
+        cluster_id=_cluster_id_beside(directory),
+        now_ms=now_ms,
+        configured_voters=voters,
+        fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
+    )
+    if host.node_id is not None:
+        found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
+        found.policies = CleanupPolicies(
+            metadata.cleanup_policies,
+            metadata.default_policy(host.node_id) or target.server.cleanup_policy if target.config else None,
+        )
+    return metadata.assignments
+
+
+def _cluster_id_beside(directory: str) -> str | None:
+    try:
+        with opened_directory(directory, follow=True) as dir_fd:
+            meta = read_meta_properties(dir_fd)
+    except OSError as e:
+        raise UnreadableError(f"{os.path.join(directory, META_PROPERTIES)}: {e.strerror}") from e
+    if meta is None:
+        raise UnreadableError(f"there is no {META_PROPERTIES} in {directory}")
+    return meta.cluster_id
+
+
+def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:
+    """Why `image` cannot decide anything here, with the figure; None if it can."""
+    if host.cluster_id is None or image.cluster_id != host.cluster_id:
+        return f"it is of cluster {image.cluster_id}, this host is of {host.cluster_id}"
+    age = image.age_ms(now_ms)
+    if age > host.max_age_ms:
+        return f"it is {age // 1000} s old (assignments.max_age is {host.max_age_ms // 1000} s)"
+    if age < -CLOCK_TOLERANCE_MS:
+        return f"it is {-age // 1000} s from the future"
+    if image.topic_count == 0:
+        return "it has no topics"
+    return None

@@ -1,0 +1,199 @@
+"""Gathers the facts on strays that are about to be removed, and gets the decision (`model.assignments.strays`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from logagent.agent.evidence.answering import Absent
+from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.judge import rule
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.broker.files.log_look import look_at_log
+from logagent.errors import LogAgentError, UnreadableError
+from logagent.host.log_dir.calls import DiskCalls
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch
+from logagent.model.assignments.doubles import as_loaded, decide_double
+from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, has_live_isr, is_assigned_here
+from logagent.model.assignments.verdict import Host
+from logagent.model.facts import Ruling, StrayRuling
+from logagent.model.planning.queue import Mark
+from logagent.model.records import Kind, PartitionDir, TopicPartition, Verdict
+
+Key = tuple[str, str]
+_UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
+
+
+@dataclass(frozen=True, slots=True)
+class StrayQuestions:
+    """Rules on strays that are about to be removed. `opened`: every log dir that can be read, `ours`: those that have
+    this broker's ids; `dirs`: all directories of the host; `marks`: what the journal knows about their renames;
+    `ask_leaders`: whether leaders elsewhere may be asked (before a broker's start there is no time)."""
+
+    assignments: Assignments
+    host: Host
+    absent: Absent
+    opened: Mapping[str, OpenLogDir]
+    ours: Mapping[str, OpenLogDir]
+    calls: DiskCalls
+    dirs: Sequence[PartitionDir]
+    marks: Mapping[Key, Mark]
+    now_ms: int
+    ask_leaders: bool = True
+
+    def rule_on(self, strays: Sequence[PartitionDir]) -> dict[Key, StrayRuling]:
+        """Whether each of `strays` may be removed."""
+        was = {_key(d): self._before_stray(d) for d in strays}
+        rulings = {
+            key: rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
+            for key, d in was.items()
+        }
+        living = [d for d in strays if is_assigned_here(rulings[_key(d)])]
+        beside = {_key(d): self._beside(d) for d in living}
+        logs = _look_at_logs(living, self.opened, self.calls)
+        copies = look_as_loaded([d for found in beside.values() for d in found], self.ours, self.calls)
+        answers = {_key(d): _local_answers(logs.get(_key(d)), beside[_key(d)], copies) for d in living}
+        if self.ask_leaders:
+            self._ask_leaders([was[_key(d)] for d in living], logs, answers)
+        image = self.assignments.first
+        return {
+            _key(d): decide_stray(
+                rulings[_key(d)],
+                proof=self._proof(d),
+                own=logs.get(_key(d)),
+                answers=answers.get(_key(d), ()),
+                live_isr=image is not None and has_live_isr(d, image, self.host.node_id),
+            )
+            for d in strays
+        }
+
+    def _before_stray(self, d: PartitionDir) -> PartitionDir:
+        mark = self.marks.get(_key(d))
+        return before_stray(d, mark.full_topic if mark is not None else None, self.assignments.first)
+
+    def _proof(self, d: PartitionDir) -> str | None:
+        mark = self.marks.get(_key(d))
+        if mark is None or contradicted(d, mark.at_ms, self.assignments.usable, self.assignments.unusable):
+            return None
+        return mark.reason
+
+    def _beside(self, stray: PartitionDir) -> list[PartitionDir]:
+        """The current directories of its topic id and partition on this host."""
+        return [
+            d
+            for d in self.dirs
+            if d.kind is Kind.CURRENT
+            and d.topic_id is not None
+            and d.error is None
+            and not d.removal_started
+            and (d.topic_id, d.partition) == (stray.topic_id, stray.partition)
+        ]
+
+    def _ask_leaders(
+        self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook], answers: dict[Key, list[EpochEnd]]
+    ) -> None:
+        """Add the leaders' answers for strays that nothing on this host covers. Not of the broker that serves this
+        host's copies: it knows less of their segments than the files show."""
+        reader = self.assignments.reader if self.assignments.answering is not None else None
+        asked = {
+            _key(d): (TopicPartition(d.topic, d.partition), own.last_epoch)
+            for d in living
+            if (own := logs.get(_key(d))) is not None
+            and own.last_epoch is not None
+            and d.topic is not None
+            and d.partition is not None
+            and not any(covers(answer, own) for answer in answers[_key(d)])
+        }
+        if reader is None or not asked:
+            return
+        topic_ids = {d.topic: d.topic_id for d in living if d.topic is not None and d.topic_id is not None}
+        for key, answer in reader.epoch_ends(asked, topic_ids, but_not=self.host.node_id).items():
+            answers[key].append(answer)
+
+
+def _local_answers(
+    own: LogLook | None, beside: Sequence[PartitionDir], copies: Mapping[Key, LogLook]
+) -> list[EpochEnd]:
+    if own is None or own.last_epoch is None:
+        return []
+    return [
+        end_of_epoch(f"{other.log_dir}/{other.name}", copies[_key(other)], own.last_epoch)
+        for other in beside
+        if _key(other) in copies
+    ]
+
+
+def rule_on_doubles(
+    asked: Sequence[tuple[PartitionDir, PartitionDir]], opened: Mapping[str, OpenLogDir], calls: DiskCalls
+) -> dict[Key, StrayRuling]:
+    """Whether the first directory of each pair may be removed: the other one, looked at now, contains all of it."""
+    logs = look_as_loaded([d for pair in asked for d in pair], opened, calls)
+    return {_key(d): decide_double(logs.get(_key(d)), logs.get(_key(other)), other) for d, other in asked}
+
+
+def look_as_loaded(
+    dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls
+) -> dict[Key, LogLook]:
+    """The logs of those of the current `dirs` that can be read now, as a broker would load them, with their gaps. None
+    on a file system that is read-only: that is how one looks that is about to fail."""
+    logs = _look_at_logs(dirs, opened, calls, whole=True)
+    jobs = {path: partial(_log_starts, opened[path]) for path in {path for path, _ in logs}}
+    found: dict[Key, LogLook] = {}
+    for path, starts in calls.looks(jobs).items():
+        if isinstance(starts, LogAgentError) or starts is None:
+            continue
+        for d in dirs:
+            if d.log_dir == path and _key(d) in logs:
+                partition = TopicPartition(d.topic or "", d.partition if d.partition is not None else -1)
+                found[_key(d)] = as_loaded(logs[_key(d)], starts.get(partition, 0))
+    return found
+
+
+def _log_starts(log_dir: OpenLogDir) -> Mapping[TopicPartition, int] | None:
+    """None where a broker would not start with this log dir as it is."""
+    with log_dir.acting("read", LOG_START_OFFSET):
+        if os.fstatvfs(log_dir.fd).f_flag & os.ST_RDONLY:
+            return None
+        try:
+            return read_checkpoint(log_dir.fd, LOG_START_OFFSET) or {}
+        except UnreadableError:
+            return None
+
+
+def _look_at_logs(
+    dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls, *, whole: bool = False
+) -> dict[Key, LogLook]:
+    """The logs of those of `dirs` that can be read now."""
+    by_log_dir: dict[str, list[PartitionDir]] = {}
+    for d in dirs:
+        by_log_dir.setdefault(d.log_dir, []).append(d)
+    jobs = {path: partial(_read_logs, opened[path], d, whole) for path, d in by_log_dir.items() if path in opened}
+    found: dict[Key, LogLook] = {}
+    for looked in calls.looks(jobs).values():
+        if not isinstance(looked, LogAgentError):
+            found |= looked
+    return found
+
+
+def _read_logs(log_dir: OpenLogDir, dirs: Sequence[PartitionDir], whole: bool) -> dict[Key, LogLook]:
+    return {_key(d): log for d in dirs if (log := read_log(log_dir, d, whole=whole)) is not None}
+
+
+def read_log(log_dir: OpenLogDir, d: PartitionDir, *, whole: bool = False) -> LogLook | None:
+    """The log of `d` (`whole`: with its gaps); None if that directory no longer exists or cannot be opened."""
+    with log_dir.acting("read", d.name):
+        try:
+            fd = log_dir.open_child(d.name, d.identity)
+        except LogAgentError:
+            return None
+        try:
+            return look_at_log(fd, whole=whole)
+        finally:
+            os.close(fd)
+
+
+def _key(d: PartitionDir) -> Key:
+    return d.log_dir, d.name

@@ -1,0 +1,156 @@
+"""What this host has of an ordered partition: its directories and the identity of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from logagent.agent.orders.results import IDENTITY, RESTORED, refused, result_of
+from logagent.agent.session.clock_watch import clocks_now
+from logagent.agent.session.session import Session
+from logagent.broker.files.log_look import look_at_log
+from logagent.errors import LogAgentError
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.facts import Facts
+from logagent.model.naming.dir_names import classify
+from logagent.model.records import ActionKind, Kind, PartitionDir
+from logagent.model.times import rfc3339
+from logagent.store.deletion import Identity, Order, OrderedPartition, Result
+from logagent.store.orders import moment
+
+LIVE = (Kind.CURRENT, Kind.FUTURE)
+CLOCKS_APART = timedelta(minutes=5)
+"""A request is stamped by the operator's clock, a restore by this host's: so far apart they may be."""
+
+
+@dataclass(slots=True)
+class Lookup:
+    """Looks up a session's directories for one order, as the inventory found them."""
+
+    session: Session
+    facts: Facts
+    _by_name: dict[tuple[str, str], PartitionDir] = field(default_factory=dict)
+    _by_partition: dict[tuple[str | None, int | None], list[PartitionDir]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for d in self.session.dirs:
+            self._by_name[d.log_dir, d.name] = d
+            self._by_partition.setdefault((d.topic_id, d.partition), []).append(d)
+
+    def named(self, log_dir: str, name: str) -> PartitionDir | None:
+        return self._by_name.get((log_dir, name))
+
+    def of(self, topic_id: str | None, partition: int) -> list[PartitionDir]:
+        """Every directory of a partition, whatever its kind. `topic_id` None: of every topic, those without an id."""
+        return self._by_partition.get((topic_id, partition), [])
+
+    def answer_stop(self, order: Order) -> list[Result]:
+        """What this host has of each ordered partition, with the identity of each directory."""
+        found = {i: self.sought(p) for i, p in enumerate(order.partitions)}
+        identities = self.identities([d for dirs in found.values() for d in dirs])
+        results: list[Result] = []
+        for i, p in enumerate(order.partitions):
+            if not found[i]:
+                results.append(self.not_there(p))
+            for d in found[i]:
+                results.append(self._seen(p, d, identities.get((d.log_dir, d.name))))
+        return results
+
+    def sought(self, p: OrderedPartition) -> list[PartitionDir]:
+        """The directories that the order is about. For a whole topic: its current and future ones, by topic id (strays
+        and marked ones are already on their way out). For a row of a report: that directory, or what a broker's start
+        renamed it to. One without a topic id is counted by its name: it cannot be identified, and is not absent."""
+        mine, without_id = self.of(p.topic_id, p.partition), self.of(None, p.partition)
+        if p.asked_name is None:
+            return [d for d in mine if d.kind in LIVE] + [
+                d for d in without_id if d.kind in LIVE and d.topic == p.topic
+            ]
+        here = [d for d in mine if d.log_dir == p.asked_log_dir]
+        kind = classify(p.asked_name).kind
+        named = [d for d in [*mine, *without_id] if (d.log_dir, d.name) == (p.asked_log_dir, p.asked_name)]
+        return named or [d for d in here if d.kind is kind and kind in LIVE]
+
+    def _seen(self, p: OrderedPartition, d: PartitionDir, identity: Identity | LogAgentError | None) -> Result:
+        if d.topic_id is None:
+            hint = "look at it by hand; logagent deletes by topic id only"
+            return refused(p, IDENTITY, f"{d.log_dir}/{d.name} has no topic id to identify it", hint)
+        restored = self.restored(p, d)
+        if restored is not None:
+            return restored
+        if not isinstance(identity, Identity):
+            return result_of(p, "offline", fact=str(identity or f"{d.log_dir} cannot be read"))
+        return result_of(p, "waiting", directory=identity)
+
+    def not_there(self, p: OrderedPartition) -> Result:
+        """The result for a partition that was not found: absent, if everything that could hold it was looked at."""
+        hidden = self.facts.not_seen()
+        if hidden is not None:
+            return result_of(p, "offline", fact=f"log dir {hidden[0]} {hidden[1]}")
+        if not self.session.whole or self.facts.left_out:
+            return result_of(p, "offline", fact="not every log dir was looked at")
+        missing = self._registered() - {f.directory_id for f in self.facts.log_dirs.values()}
+        if missing:
+            return result_of(
+                p,
+                "offline",
+                fact=(
+                    f"directory {sorted(missing)[0]}, which the cluster has "
+                    "registered for this node, is not among the log dirs here"
+                ),
+            )
+        return result_of(p, "absent")
+
+    def _registered(self) -> set[str]:
+        """The directory ids that the cluster has registered for this node."""
+        image, node_id = self.session.assignments.first, self.session.log_dirs.cluster.node_id
+        if image is None or node_id is None or node_id not in image.brokers:
+            return set()
+        return set(image.brokers[node_id].directory_ids)
+
+    def restored(self, p: OrderedPartition, d: PartitionDir) -> Result | None:
+        """A restore on this host voids every order for that directory, unless the order was certainly requested
+        afterwards."""
+        entry = self.session.journal.renames().get((d.log_dir, d.name))
+        if entry is None or entry.intent.action is not ActionKind.RESTORE or entry.intent.identity.inode != d.inode:
+            return None
+        asked_ms = (moment(p.requested_at) - CLOCKS_APART).timestamp() * 1000 if p.requested_at is not None else 0
+        if entry.at_ms < asked_ms:
+            return None
+        hint = "cancel the request; to delete it after all, request it again 5 minutes after the restore"
+        return refused(p, RESTORED, f"restored at {rfc3339(entry.at_ms)}", hint)
+
+    def identities(self, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Identity | LogAgentError]:
+        """The identity of each directory, with its log end offset where it can be read."""
+        by_log_dir: dict[str, list[PartitionDir]] = {}
+        for d in dirs:
+            by_log_dir.setdefault(d.log_dir, []).append(d)
+        opened = self.session.log_dirs.online()
+        jobs = {path: partial(_ends, opened[path], there) for path, there in by_log_dir.items() if path in opened}
+        found: dict[tuple[str, str], Identity | LogAgentError] = {}
+        boot = clocks_now(self.session.clock).boot_id
+        for path, ends in self.session.calls.looks(jobs).items():
+            where = self.facts.log_dirs.get(path)
+            for d in by_log_dir[path]:
+                if isinstance(ends, LogAgentError):
+                    found[path, d.name] = ends
+                    continue
+                found[path, d.name] = Identity(
+                    path, d.name, d.inode, d.device, where.directory_id if where is not None else None, boot, d.bytes,
+                    ends.get(d.name),
+                )  # fmt: skip
+        return found
+
+
+def _ends(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[str, int | None]:
+    ends: dict[str, int | None] = {}
+    for d in dirs:
+        with log_dir.acting("reading", d.name):
+            fd = log_dir.open_child(d.name, d.identity)
+            try:
+                ends[d.name] = look_at_log(fd).log_end
+            finally:
+                os.close(fd)
+    return ends

@@ -1,0 +1,109 @@
+"""The plan of `logagent restore`: what is restored, what it displaces, and what disk and cluster were asked first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from logagent.agent.evidence.stray_questions import read_log
+from logagent.agent.execute.entries_back import saved_entries
+from logagent.agent.session.session import Session, new_uuid
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
+from logagent.broker.files.index_files import indexes_to_rebuild
+from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.segment_files import look_at_segments
+from logagent.errors import LogAgentError
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.assignments.covered import EpochEnd
+from logagent.model.facts import Facts
+from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
+from logagent.model.planning.plan import Plan
+from logagent.model.planning.queue import Mark, full_topic
+from logagent.model.planning.restorations import restorations
+from logagent.model.records import Kind, PartitionDir, TopicPartition
+
+Key = tuple[str, str]
+
+
+def plan_restore(
+    session: Session,
+    facts: Facts,
+    chosen: Iterable[PartitionDir],
+    options: RestoreOptions,
+    *,
+    approve: str | None = None,
+) -> Plan:
+    """`chosen` back to their full names, marked ones first."""
+    wanted = sorted(chosen, key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
+    marks, copies = session.marks(), _look_at_copies(session, wanted)
+    leaders = _ask_leaders(session, wanted, marks, copies, options)
+    owner = Owner(session.assignments.first, session.log_dirs.cluster.node_id, leaders)
+    proposals, refusals = restorations(
+        wanted,
+        session.dirs,
+        facts,
+        marks,
+        copies,
+        owner,
+        options,
+        new_uuid=new_uuid,
+    )
+    return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
+
+
+def _ask_leaders(
+    session: Session,
+    chosen: Sequence[PartitionDir],
+    marks: Mapping[Key, Mark],
+    copies: Mapping[Key, CopyLook],
+    options: RestoreOptions,
+) -> dict[Key, EpochEnd]:
+    """Where the leaders end the last leader epoch of each; empty if no broker may answer for this cluster."""
+    reader = session.assignments.reader if session.assignments.answering is not None else None
+    wanted: dict[Key, tuple[TopicPartition, int]] = {}
+    topic_ids: dict[str, str] = {}
+    for d in chosen:
+        key = (d.log_dir, d.name)
+        copy, topic = copies.get(key), full_topic(d, marks.get(key)) or options.topic
+        epoch = copy.log.last_epoch if copy is not None else None
+        if topic is not None and d.partition is not None and d.topic_id is not None and epoch is not None:
+            wanted[key] = TopicPartition(topic, d.partition), epoch
+            # Of two incarnations the existing topic; the other one is refused because of its id.
+            living = session.assignments.first.by_name.get(topic) if session.assignments.first is not None else None
+            topic_ids[topic] = living.topic_id if living is not None and living.topic_id is not None else d.topic_id
+    return reader.epoch_ends(wanted, topic_ids) if reader is not None and wanted else {}
+
+
+def _look_at_copies(session: Session, chosen: Sequence[PartitionDir]) -> dict[tuple[str, str], CopyLook]:
+    """What the disk (and, for the log start offset, the journal) shows of each; those that cannot be read are
+    missing."""
+    found: dict[tuple[str, str], CopyLook] = {}
+    opened = session.log_dirs.opened()
+    for d in chosen:
+        if d.kind not in (Kind.STRAY, Kind.DELETE) or d.log_dir not in opened:
+            continue
+        try:
+            copy = _look_at(opened[d.log_dir], d)
+            saved = saved_entries(session.journal, opened[d.log_dir], d) if session.journal_problem is None else ()
+        except LogAgentError:
+            continue
+        starts = [(e.topic, e.partition, e.offset) for e in saved if e.file == LOG_START_OFFSET]
+        for topic, partition, offset in starts:
+            named = (s for s in session.of_kind(Kind.CURRENT) if (s.topic, s.partition) == (topic, partition))
+            standing = next((read_log(opened[s.log_dir], s) for s in named if s.log_dir in opened), None)
+            copy = replace(copy, log_start_back=offset, standing=standing)
+        found[d.log_dir, d.name] = copy
+    return found
+
+
+def _look_at(log_dir: OpenLogDir, d: PartitionDir) -> CopyLook:
+    with log_dir.acting("look", d.name):
+        fd = log_dir.open_child(d.name, d.identity)
+        try:
+            segments = look_at_segments(fd)
+            some = indexes_to_rebuild(segments, every_segment=False)
+            every = indexes_to_rebuild(segments, every_segment=True)
+            return CopyLook(look_at_log(fd), some.bytes, every.bytes, segments.without_log)
+        finally:
+            os.close(fd)

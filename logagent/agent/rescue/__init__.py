@@ -1,0 +1,1 @@
+"""A full disk: what can be freed, and how (`logagent rescue`)."""

@@ -1,0 +1,211 @@
+"""The plan of `logagent rescue`: every step that may be offered, in order, until enough is freed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from logagent.agent.evidence.stray_questions import look_as_loaded
+from logagent.agent.rescue.rescue_looks import free_room, retention_advice, room_given_back
+from logagent.agent.session.session import Session, new_uuid
+from logagent.host.brokers.broker_process import look_at_process
+from logagent.model.assignments.doubles import doubles, pairs
+from logagent.model.facts import Facts
+from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
+from logagent.model.planning.proposals import Ages, kept_while_offline, orphans, removals, strays
+from logagent.model.planning.rescue_steps import (
+    Kept,
+    Key,
+    Offer,
+    Step,
+    approved,
+    in_order,
+    kept,
+    offer_double,
+    up_to,
+    with_approval,
+)
+from logagent.model.planning.topic_retention import RetentionAdvice
+from logagent.model.records import Holder, HolderState, Kind
+
+# Sources that need no network: what only a running cluster can prove is unknown here.
+LOCAL_SOURCES = ("kraft-log", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRemoved:
+    """Bytes in removed files that one process keeps open; they are freed when it ends."""
+
+    log_dir: str
+    pid: int
+    program: str | None
+    bytes: int
+    is_holder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
+    the need. `free`: bytes and inodes by log dir."""
+
+    plan: Plan
+    offers: dict[Key, Offer]
+    more: int
+    need: int | None
+    kept: list[Kept]
+    open_removed: list[OpenRemoved]
+    retention: list[RetentionAdvice]
+    compacted: list[tuple[str, int, str]]
+    free: dict[str, tuple[int, int]]
+
+    @property
+    def gives_back(self) -> int:
+        return sum(o.gives_back for o in self.offers.values())
+
+
+def plan_rescue(
+    session: Session,
+    facts: Facts,
+    *,
+    need: int | None,
+    approve: str | None = None,
+    only_due: bool = False,
+    include_internal: bool = False,
+) -> Rescue:
+    """What can be freed now. `only_due`: without what would need approval (plain `--execute`); `approve`: exactly the
+    plan with that id."""
+    session.ask_leaders = False
+    offers, waiting = _offers(session, facts, Flags(include_internal=include_internal))
+    offers, only_copies = _without_only_copies(session, facts, offers)
+    whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
+    passed = {(p.dir.log_dir, p.dir.name) for p in whole.actions}
+    possible = in_order(o for o in offers if o.key in passed)
+    due = [o for o in possible if o.shortens is None]
+    early = [o for o in possible if o.shortens is not None] if only_due and approve is None else []
+    chosen = up_to(due if only_due and approve is None else possible, need)
+    # A plain `--execute` can exceed the blast radius: that plan can be approved, too.
+    found = approved(possible, approve) or approved(due, approve) if approve is not None else None
+    if found is not None:
+        chosen = found
+    given = sum(o.gives_back for o in chosen)
+    plan = session.plan(
+        [o.proposal for o in chosen],
+        waiting,
+        [r for r in whole.refusals if r.name]
+        + ([] if need is not None and given >= need else list(map(_early, early))),
+        facts=facts,
+        approve=approve if found is None else None,
+    )
+    by_key = {o.key: o for o in chosen}
+    concerned = {o.key for o in offers}.union((w.log_dir, w.name) for w in waiting)
+    concerned.update((r.log_dir, r.name) for r in only_copies)
+    spared = session.target.spared
+    return Rescue(
+        with_approval(plan, by_key, approve),
+        by_key,
+        sum(o.gives_back for o in possible) - given,
+        need,
+        kept([d for d in session.dirs if d.log_dir not in spared], facts, concerned),
+        _open_removed(facts, spared),
+        *retention_advice(session, facts, None if need is None else max(0, need - given)),
+        {path: room for path, room in free_room(session).items() if path not in spared},
+    )
+
+
+_Found = tuple[Step, Proposal, str | None]
+# Later than any clock: every wait is over by then.
+_NEVER_MS = 1 << 62
+
+
+def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
+    """Every step before the guards check it, and what cannot be a step now."""
+    doubt = session.clock_watch.doubt()
+    # While the clock is in doubt nothing is due: everything would be early, and needs approval.
+    now_ms = facts.now_ms if doubt is None else 0
+    why = f" ({doubt.why})" if doubt is not None else ""
+    marked, waiting = _marked(session, facts, now_ms, why)
+    away, later = orphans(session.dirs, facts, session.sightings(), Ages(0, 0), new_uuid)
+    away = [replace(p, flags=flags) for p in away]
+    found = [
+        *marked,
+        *_strays(session, now_ms, why, flags),
+        *((Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away),
+    ]
+    room = room_given_back(session, facts, [p.dir for _, p, _ in found])
+    offers = [Offer(step, p, room.get((p.dir.log_dir, p.dir.name), 0), shortens) for step, p, shortens in found]
+    return [*offers, *_doubles(session, facts, flags)], [*waiting, *later]
+
+
+def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) -> tuple[list[Offer], list[Refusal]]:
+    """An orphan is removed right after it is set aside, so the checks on a stray's removal are made now."""
+    rulings = session.rule_on_strays([o.proposal.dir for o in offers if o.step is Step.ORPHAN], facts.now_ms)
+    kept_back = [o for o in offers if o.key in rulings and not rulings[o.key].may_go]
+    hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
+    return [o for o in offers if o not in kept_back], [
+        Refusal(*o.key, "assigned", rulings[o.key].detail, hint, o.proposal.dir.bytes) for o in kept_back
+    ]
+
+
+def _marked(session: Session, facts: Facts, now_ms: int, why: str) -> tuple[list[_Found], list[Waiting]]:
+    waiting, queue = kept_while_offline(session.queue(), facts)
+    due, _ = removals(queue, now_ms)
+    whole, _ = removals(queue, _NEVER_MS)
+    return _due_first(due, whole, Step.MARKED, Step.MARKED, f"file.delete.delay.ms{why}"), waiting
+
+
+def _strays(session: Session, now_ms: int, why: str, flags: Flags) -> list[_Found]:
+    def at(retention_ms: int, now_ms: int) -> list[Proposal]:
+        return strays(
+            session.of_kind(Kind.STRAY),
+            session.marks(),
+            session.removals_started(),
+            retention_ms,
+            now_ms,
+            session.attempts(),
+            corrected=session.clock_watch.corrected,
+            flags=flags,
+        )[0]
+
+    due, whole = at(session.settings.cleanup.stray_retention, now_ms), at(0, _NEVER_MS)
+    past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
+    return _due_first(due, whole, past, within, f"cleanup.stray_retention{why}")
+
+
+def _due_first(due: list[Proposal], whole: list[Proposal], past: Step, within: Step, shortens: str) -> list[_Found]:
+    """What is due, and the rest: what waits, or is retried after a failure."""
+    known = {(p.dir.log_dir, p.dir.name) for p in due}
+    rest = [p for p in whole if (p.dir.log_dir, p.dir.name) not in known]
+    return [*((past, p, None) for p in due), *((within, p, shortens) for p in rest)]
+
+
+def _doubles(session: Session, facts: Facts, flags: Flags) -> list[Offer]:
+    """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside."""
+    logs = look_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.ours(), session.calls)
+    found = doubles(session.dirs, facts, logs)
+    room = room_given_back(session, facts, [double.dir for double in found])
+    session.doubles = {(d.dir.log_dir, d.dir.name): d.other for d in found}
+    return [offer_double(d, room.get((d.dir.log_dir, d.dir.name), 0), new_uuid, flags, facts) for d in found]
+
+
+def _early(offer: Offer) -> Refusal:
+    d = offer.proposal.dir
+    fact = f"it would be removed early ({offer.shortens})"
+    hint = "logagent rescue shows the plan; --execute --approve PLAN_ID carries out exactly that plan"
+    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+
+
+def _is_broker(holder: Holder, pid: int) -> bool:
+    """Whether it has the lock, or `.lock` open at least: what has nothing but files open may be anybody's."""
+    locked = holder.state in (HolderState.HELD, HolderState.STARTING)
+    return (locked and pid == holder.pid) or pid in holder.lock_open_by
+
+
+def _open_removed(facts: Facts, spared: Sequence[str]) -> list[OpenRemoved]:
+    found: list[OpenRemoved] = []
+    for path, where in facts.log_dirs.items():
+        for pid, size in where.open_removed_by.items():
+            if path not in spared and size:
+                process = look_at_process(pid)
+                program = process.short_command if process is not None else None
+                found.append(OpenRemoved(path, pid, program, size, _is_broker(where.holder, pid)))
+    return sorted(found, key=lambda o: (-o.bytes, o.log_dir, o.pid))

@@ -1,0 +1,104 @@
+"""What a rescue looks at besides inventory and facts: what each directory would free, doubles, ages of segments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from logagent.agent.execute.removals import TRUNCATES_HELD_SINCE
+from logagent.agent.session.session import Session
+from logagent.broker.files.segment_times import segment_times
+from logagent.errors import LogAgentError
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.gives_back import gives_back
+from logagent.model.facts import Facts
+from logagent.model.naming import dir_names
+from logagent.model.planning.topic_retention import LARGEST_TOPICS, RetentionAdvice, SegmentAge, advise
+from logagent.model.records import HolderState, Kind, PartitionDir
+
+T = TypeVar("T")
+Key = tuple[str, str]
+# Free inodes of a file system that creates them on demand (btrfs).
+UNCOUNTED = 1 << 31
+
+
+def look_into(session: Session, dirs: Iterable[PartitionDir], look: Callable[[int, PartitionDir], T]) -> dict[Key, T]:
+    """`look(fd, dir)` for those that still exist and can be opened, log dir by log dir."""
+    by_log_dir: dict[str, list[PartitionDir]] = {}
+    for d in dirs:
+        by_log_dir.setdefault(d.log_dir, []).append(d)
+    opened = session.log_dirs.opened()
+    jobs = {path: partial(_look_each, opened[path], ds, look) for path, ds in by_log_dir.items() if path in opened}
+    found: dict[Key, T] = {}
+    for looked in session.calls.looks(jobs).values():
+        if not isinstance(looked, LogAgentError):
+            found |= looked
+    return found
+
+
+def _look_each(
+    log_dir: OpenLogDir, dirs: Sequence[PartitionDir], look: Callable[[int, PartitionDir], T]
+) -> dict[Key, T]:
+    found: dict[Key, T] = {}
+    for d in dirs:
+        try:
+            with log_dir.acting("read", d.name):
+                fd = log_dir.open_child(d.name, d.identity)
+                try:
+                    found[d.log_dir, d.name] = look(fd, d)
+                finally:
+                    os.close(fd)
+        except LogAgentError:
+            if log_dir.offline() is not None:
+                raise
+    return found
+
+
+def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]) -> dict[Key, int]:
+    """By directory, the bytes that its file system gets back if it is removed now."""
+    truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
+
+    def look(fd: int, d: PartitionDir) -> int:
+        where = facts.log_dirs[d.log_dir]
+        held = where.holder.state is HolderState.HELD and bool(where.open_by.get(d.name))
+        return gives_back(fd, held=held, truncates_held=truncates)
+
+    return look_into(session, dirs, look)
+
+
+def retention_advice(
+    session: Session, facts: Facts, need: int | None
+) -> tuple[list[RetentionAdvice], list[tuple[str, int, str]]]:
+    """For the largest topics of this host that are not internal; and (topic, bytes, cleanup.policy) of those of which
+    retention frees nothing."""
+    policies = session.assignments.policies
+    sizes: dict[str, int] = {}
+    spared = session.target.spared
+    current = [d for d in session.of_kind(Kind.CURRENT) if d.topic is not None and d.log_dir not in spared]
+    for d in current:
+        topic = d.topic or ""
+        if not dir_names.is_internal(topic):
+            sizes[topic] = sizes.get(topic, 0) + d.allocated
+    ordered = sorted(sizes, key=lambda topic: (-sizes[topic], topic))
+    largest = [topic for topic in ordered if not policies.keeps_all(topic)][:LARGEST_TOPICS]
+    compacted = [(topic, sizes[topic], policies.of(topic) or "") for topic in ordered if policies.keeps_all(topic)]
+    wanted = [d for d in current if d.topic in largest and d.segments > 1]
+    ages = look_into(session, wanted, lambda fd, d: segment_times(fd))
+    by_topic: dict[str, list[list[SegmentAge]]] = {}
+    for d in wanted:
+        by_topic.setdefault(d.topic or "", []).append(ages.get((d.log_dir, d.name), []))
+    return advise(by_topic, sizes, facts.now_ms, need, policies), compacted[:LARGEST_TOPICS]
+
+
+def free_room(session: Session) -> Mapping[str, tuple[int, int]]:
+    """By log dir, the bytes and inodes free for users other than root (a large number if inodes are not counted)."""
+
+    def look(log_dir: OpenLogDir) -> tuple[int, int]:
+        with log_dir.acting("statvfs"):
+            room = os.fstatvfs(log_dir.fd)
+        return room.f_bavail * room.f_frsize, room.f_favail if room.f_files else UNCOUNTED
+
+    jobs = {path: partial(look, log_dir) for path, log_dir in session.log_dirs.online().items()}
+    return {path: found for path, found in session.calls.looks(jobs).items() if not isinstance(found, LogAgentError)}

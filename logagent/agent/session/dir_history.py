@@ -1,0 +1,127 @@
+"""What the journal remembers of the directories that an inventory just saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from logagent.host.state.journal import Entry, Journal
+from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.sightings import Sighting
+from logagent.model.facts import RecentAction
+from logagent.model.planning.queue import Mark
+from logagent.model.records import ActionKind, PartitionDir
+from logagent.settings import CleanupSettings
+
+_BY_ORDER = "order "
+
+
+def actor_of(order_id: str) -> str:
+    """The journal's name for an order of the fleet that was obeyed."""
+    return f"{_BY_ORDER}{order_id}"
+
+
+def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Mark]:
+    """What we know about the rename of each (log dir, present name), if it is still the same directory.
+
+    The inode identifies it, not the device: a file system can have another device number after a reboot.
+    """
+    found: dict[tuple[str, str], Mark] = {}
+    renames = journal.renames()
+    for d in dirs:
+        entry = renames.get((d.log_dir, d.name))
+        if entry is not None and entry.intent.identity.inode == d.inode:
+            chain = list(_renames_back(entry, renames))
+            i = chain[-1].intent
+            found[d.log_dir, d.name] = Mark(
+                entry.at_ms,
+                i.topic,
+                i.name,
+                entry.intent.approved,
+                entry.id,
+                original_dir=next((e.intent.log_dir for e in chain if e.intent.new_dir is not None), None),
+                # What was proven about its topic id then says nothing about another id.
+                reason=i.reason if d.topic_id == i.topic_id else None,
+                ordered=entry.intent.actor.startswith(_BY_ORDER),
+                intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
+            )
+    return found
+
+
+def _renames_back(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Iterator[Entry]:
+    """Our renames of one directory (current → stray → delete), latest first, back to the one from its original name."""
+    yield entry
+    while True:
+        before = renames.get((entry.intent.log_dir, entry.intent.name))
+        if before is None or before.intent.action is ActionKind.RESTORE or before.id >= entry.id:
+            return
+        if before.intent.identity.inode != entry.intent.identity.inode:
+            return
+        entry = before
+        yield entry
+
+
+def note_restores(journal: Journal, dirs: Iterable[PartitionDir]) -> None:
+    """Note in each restored directory of `dirs` which restore gave it its name."""
+    back = journal.restores()
+    for d in dirs:
+        entry = back.get((d.log_dir, d.name)) if back else None
+        d.restored_by = entry.id if entry is not None and entry.intent.identity.inode == d.inode else None
+
+
+def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[tuple[str, str]]:
+    """(log dir, present name) of what the plan renamed away and what is still there."""
+    mine = {(e.intent.ends_in, e.intent.new_name) for e in journal.of_plan(plan_id)}
+    return [key for key in marks(journal, dirs) if key in mine]
+
+
+def removals_started(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str, str]]:
+    """(log dir, present name) of those strays and marked `dirs` whose removal was ever started.
+
+    Under whatever name and path they had then.
+    """
+    dirs = list(dirs)
+    removals = journal.removals_started({d.inode for d in dirs}) if dirs else None
+    if not removals:
+        return frozenset()
+    named = {(e.intent.new_name, e.intent.identity.inode): e for e in journal.renames().values()}
+    found: set[tuple[str, str]] = set()
+    for d in dirs:
+        entry = named.get((d.name, d.inode))
+        names = {d.name}
+        # A restore ends it: what comes back is complete, and waits its full time when it is set aside again.
+        while entry is not None and entry.intent.action is not ActionKind.RESTORE:
+            names.add(entry.intent.name)
+            before = named.get((entry.intent.name, d.inode))
+            entry = before if before is not None and before.id < entry.id else None
+        if any((name, d.inode) in removals for name in names):
+            found.add((d.log_dir, d.name))
+    return frozenset(found)
+
+
+def open_exchanges(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[str, str]:
+    """The path of every directory that a `restore --replace` displaced and that still has the name of the one that
+    replaced it, because the restore was cut short (`execute.replacements`), with its former name."""
+    waiting = {e.intent.through: e.intent for e in journal.unsettled() if e.intent.through is not None}
+    found: dict[str, str] = {}
+    for d in dirs if waiting else ():
+        intent = waiting.get((d.log_dir, d.name))
+        if intent is not None and intent.identity.inode == d.inode:
+            found[f"{d.log_dir}/{d.name}"] = intent.name
+    return found
+
+
+def recent(journal: Journal, since_ms: int) -> tuple[RecentAction, ...]:
+    """What was renamed away or removed since then (also if the clock was set back)."""
+    return journal.taken_since(since_ms)
+
+
+def proven_absent(sightings: Iterable[Sighting], cleanup: CleanupSettings) -> frozenset[str]:
+    """Topic ids that this host's broker did not know, for as many sightings and as long as an orphan requires."""
+    return frozenset(
+        s.topic_id
+        for s in sightings
+        if s.topic_id is not None
+        and s.reason in (Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED)
+        and s.count >= cleanup.sightings
+        and s.last_ms - s.first_ms >= cleanup.min_age
+    )

@@ -1,0 +1,280 @@
+"""Opens the log dirs of one broker and gathers the facts about them that the guards decide on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from logagent.agent.clock import Clock
+from logagent.agent.target import Target
+from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
+from logagent.broker.process.lock import LOCK_FILE
+from logagent.errors import KafkaStorageError, LogAgentError
+from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
+from logagent.host.brokers.watched_log_dir import Watched
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.model.assignments.cluster import ClusterFacts, MetaLook, agree
+from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.health.given_up import given_up, lock_facts
+from logagent.model.records import Health, Holder, HolderState
+
+# How long a look at a directory outside the log dirs may take, and a look at all processes.
+LOOK_SECONDS = 10.0
+PROC_SECONDS = 60.0
+
+
+class LogDirs:
+    """The log dirs of one broker, held open for one session; a context manager.
+
+    A log dir that cannot be opened is offline, with its reason, and never stops the others. One that goes offline in a
+    session of the daemon is closed at once, so that it can be unmounted.
+
+    Two paths that lead to one directory (a symlink, a bind mount) are one log dir: the second is offline, and is in
+    `second_paths` with the first. No broker starts with such `log.dirs` (it cannot lock `.lock` a second time).
+
+    All disk access goes through `calls`, and only their threads use a descriptor of a log dir.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        clock: Clock,
+        failures: LogDirFailures | None = None,
+        quarantine_dirs: Sequence[str] = (),
+        calls: DiskCalls | None = None,
+    ) -> None:
+        self.target = target
+        self.clock = clock
+        self.failures = failures if failures is not None else LogDirFailures()
+        self.calls = calls if calls is not None else DirectCalls()
+        self.by_path: dict[str, OpenLogDir] = {}
+        self._quarantine_dirs = quarantine_dirs
+        self.quarantine: dict[str, OpenLogDir] = {}
+        self.cluster = ClusterFacts(None, None)
+        self.second_paths: dict[str, str] = {}
+        self._unopened: dict[str, str] = {}
+        self._unread: dict[str, str] = {}
+        self._stop_listening: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        self.by_path = self._open(self.target.log_dirs)
+        usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
+        self.quarantine = self._open(usable)
+        if self.calls.parallel:
+            self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
+            for path in self.failures.offline():
+                self._close(path)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_listening()
+        for path in (*self.quarantine, *self.by_path):
+            self._close(path)
+
+    def _open(self, paths: Sequence[str]) -> dict[str, OpenLogDir]:
+        """Those of `paths` that can be opened; for the others the reason is noted."""
+        jobs = {path: OpenLogDir(path, self.failures).__enter__ for path in paths}
+        opened: dict[str, OpenLogDir] = {}
+        for path, found in self.calls.looks(jobs, undo=OpenLogDir.close).items():
+            # The disk's own failures are already marked; our shortages (descriptors, threads) are not its fault.
+            if isinstance(found, OpenLogDir):
+                same = next((p for p, d in opened.items() if d.identity == found.identity), None)
+                if same is None:
+                    opened[path] = found
+                else:
+                    self.calls.close([path], found.close)
+                    self.second_paths[path] = same
+                    self._unopened[path] = f"it is the same directory as {same}: no broker starts with both"
+            elif isinstance(found, LogAgentError):
+                self._unopened[path] = str(found)
+        return opened
+
+    def _close(self, path: str) -> None:
+        """Close it as soon as nothing uses it; a rename between a log dir and a quarantine directory uses both."""
+        opened = self.by_path.get(path) or self.quarantine.get(path)
+        if opened is not None:
+            users = (path, *self.target.log_dirs) if path in self.quarantine else (path,)
+            self.calls.close(users, opened.close)
+
+    def _is_usable_quarantine(self, path: str) -> bool:
+        online = tuple(self.online())
+        try:
+            return self.calls.ask(
+                f"a look at {path}", lambda: is_usable_quarantine(path, online), of=online, limit=LOOK_SECONDS
+            )
+        except KafkaStorageError:
+            return False
+
+    def online(self) -> dict[str, OpenLogDir]:
+        """The open log dirs that have not failed since they were opened."""
+        return {path: d for path, d in self.by_path.items() if d.offline() is None}
+
+    def opened(self) -> dict[str, OpenLogDir]:
+        """Log dirs and quarantine directories that are open and have not failed since."""
+        quarantine = {path: d for path, d in self.quarantine.items() if d.offline() is None}
+        return self.online() | quarantine
+
+    def quarantine_by_log_dir(self) -> dict[str, str]:
+        """For each log dir the quarantine directory on its file system, if there is one."""
+        return {
+            path: directory
+            for directory, opened in reversed(self.quarantine.items())
+            for path, log_dir in self.online().items()
+            if log_dir.identity.device == opened.identity.device
+        }
+
+    def read_cluster(self) -> dict[str, MetaLook]:
+        """`meta.properties` of every online log dir; `cluster` is what they agree on. Looks at no processes."""
+        jobs = {path: partial(read_meta, log_dir) for path, log_dir in self.online().items()}
+        looked = self.calls.looks(jobs)
+        metas = {path: meta for path, meta in looked.items() if isinstance(meta, MetaLook)}
+        self._unread = {path: str(error) for path, error in looked.items() if isinstance(error, LogAgentError)}
+        self.cluster = agree(metas, self.target.server.node_id)
+        return metas
+
+    def log_dir_facts(self) -> dict[str, LogDirFacts]:
+        """Health, holder, ids and open files of every log dir, looked at now."""
+        metas = self.read_cluster()
+        online = self.online()
+        open_files, unreadable = self._open_files(self.opened())
+        jobs = {
+            path: partial(self._one, path, online[path], metas[path], open_files, unreadable)
+            for path in self.target.log_dirs
+            if path in online and path in metas
+        }
+        looked = self.calls.looks(jobs)
+        found = {path: self._found(path, looked.get(path)) for path in self.target.log_dirs}
+        found = without_given_up(found)
+        for path, directory in self.quarantine.items():
+            children = open_files.dir_pids.get(path, {})
+            offline = directory.offline()
+            found[path] = LogDirFacts(
+                path,
+                directory.identity,
+                Health.ONLINE if offline is None else Health.OFFLINE,
+                offline,
+                Holder(HolderState.FREE),
+                open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
+                open_files_unreadable=unreadable,
+                quarantine=True,
+            )
+        return found
+
+    def _found(self, path: str, looked: LogDirFacts | LogAgentError | None) -> LogDirFacts:
+        if isinstance(looked, LogDirFacts):
+            return looked
+        opened = self.by_path.get(path)
+        why = self.failures.reason(path) or (opened.offline() if opened is not None else None)
+        why = why or self._unopened.get(path) or (str(looked) if looked is not None else self._unread.get(path))
+        why = why or "it could not be read"
+        return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
+
+    def _one(
+        self, path: str, log_dir: OpenLogDir, meta: MetaLook, open_files: OpenFiles, unreadable: str | None
+    ) -> LogDirFacts:
+        health, reason = _health(log_dir, meta)
+        holder = holder_of(log_dir.fd, path, open_files)
+        children = open_files.dir_pids.get(path, {})
+        return LogDirFacts(
+            path=path,
+            identity=log_dir.identity,
+            health=health,
+            health_reason=reason,
+            holder=holder,
+            cluster_id=meta.cluster_id,
+            node_id=meta.node_id,
+            directory_id=meta.directory_id,
+            open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
+            open_files_unreadable=unreadable or _doubt(holder, open_files, path),
+            open_removed_bytes=open_files.removed_bytes.get(path, 0),
+            open_removed_by=open_files.removed_by.get(path, {}),
+        )
+
+    def _open_files(self, log_dirs: Mapping[str, OpenLogDir]) -> tuple[OpenFiles, str | None]:
+        """What processes have open below `log_dirs`; anything on a disk that may hang is not touched."""
+        try:
+            watched = self.calls.looks({path: partial(Watched, d) for path, d in log_dirs.items()})
+            good = [w for w in watched.values() if isinstance(w, Watched)]
+            avoid = {self.failures.real_path(path) for path in self.failures.offline()}
+            scan = partial(scan_open_files, good, avoid=avoid)
+            what = "a look at the open files of all processes"
+            return self.calls.ask(what, scan, of=log_dirs, limit=PROC_SECONDS), None
+        except (OSError, LogAgentError) as e:
+            return OpenFiles(), f"the open files of processes cannot be read: {e}"
+
+    def facts(self, log_dirs: Mapping[str, LogDirFacts] | None = None) -> Facts:
+        """The current facts, without what only an inventory, the journal or assignments can add."""
+        seen = log_dirs if log_dirs is not None else self.log_dir_facts()
+        return Facts(
+            now_ms=self.clock.now_ms(),
+            log_dirs=seen,
+            cluster_problems=self.cluster.problems,
+            delete_topic_enable=self.target.server.delete_topic_enable,
+            kafka_version=self.target.kafka_version,
+            left_out=self.target.left_out,
+        )
+
+
+def without_given_up(log_dirs: Mapping[str, LogDirFacts]) -> dict[str, LogDirFacts]:
+    """Count a log dir that the running broker seems to have given up as offline; its broker is not stopped."""
+    lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
+    return {
+        path: replace(f, health=Health.OFFLINE, health_reason=lost[path].reason)
+        if path in lost and f.health is not Health.OFFLINE
+        else f
+        for path, f in log_dirs.items()
+    }
+
+
+def is_usable_quarantine(path: str, log_dirs: Sequence[str]) -> bool:
+    """Whether it is an existing directory of ours that is neither in a log dir nor contains one, and is not a log dir
+    of any broker (whether it is on the same file system is checked later)."""
+    try:
+        real, found = os.path.realpath(path), os.stat(path)
+    except OSError:
+        return False
+    here = real.rstrip("/") + "/"
+    others = [os.path.realpath(d).rstrip("/") + "/" for d in log_dirs]
+    apart = not any(here.startswith(d) or d.startswith(here) for d in others)
+    formatted = os.path.lexists(os.path.join(real, META_PROPERTIES)) or os.path.lexists(os.path.join(real, LOCK_FILE))
+    return apart and not formatted and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
+    holds = holder.state in (HolderState.HELD, HolderState.STARTING)
+    if holds and holder.pid is not None and not open_files.could_read(holder.pid):
+        return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
+    doubtful = open_files.doubtful.get(path, frozenset())
+    if doubtful:
+        return f"the open files of process {min(doubtful)}, which may be a broker, cannot be read"
+    return None
+
+
+def _health(log_dir: OpenLogDir, meta: MetaLook) -> tuple[Health, str | None]:
+    """State of an open log dir as far as one look shows; only the daemon and `check` make probes that write.
+
+    Raises KafkaStorageError if the disk fails.
+    """
+    with log_dir.acting("statvfs"):
+        room = os.statvfs(log_dir.fd)
+    if room.f_flag & os.ST_RDONLY:
+        return Health.READ_ONLY, "its file system is mounted read-only"
+    if meta.missing:
+        return Health.UNFORMATTED, f"there is no {META_PROPERTIES}"
+    if room.f_bavail == 0:
+        return Health.FULL, "its file system has no free block"
+    return Health.ONLINE, None
+
+
+def read_meta(log_dir: OpenLogDir) -> MetaLook:
+    """`meta.properties` of an open log dir. Raises KafkaStorageError if the disk fails."""
+    with log_dir.acting("read", META_PROPERTIES):
+        return look_at_meta(log_dir.fd)

@@ -1,0 +1,115 @@
+"""The rows of an inventory as `logagent scan` and published snapshots print them, as plain dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from logagent import __version__
+from logagent.agent.session.session import Session
+from logagent.host.inventory.scan import LogDirInventory
+from logagent.model.assignments.sightings import Sighting
+from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
+from logagent.model.records import Kind, PartitionDir
+from logagent.model.times import rfc3339, rfc3339_or_none
+
+_HAS_VERDICT = (Kind.CURRENT, Kind.FUTURE)
+_IS_MARKED = (Kind.STRAY, Kind.DELETE)
+
+
+def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
+    """`logagent.scan/1` without its `dirs`, of which there are many."""
+    version = facts.kafka_version
+    return {
+        "schema": "logagent.scan/1",
+        "at": rfc3339(facts.now_ms),
+        "host": host,
+        "agent_version": __version__,
+        "cluster_id": session.log_dirs.cluster.cluster_id,
+        "node_id": session.log_dirs.cluster.node_id,
+        "kafka_version": ".".join(map(str, version)) if version else None,
+        "assignments": session.assignments.document(facts.now_ms),
+        "log_dirs": [log_dir_row(f, session.inventories.get(path)) for path, f in facts.log_dirs.items()],
+    }
+
+
+def log_dir_row(facts: LogDirFacts, inventory: LogDirInventory | None) -> dict[str, Any]:
+    return {
+        "path": facts.path,
+        "directory_id": facts.directory_id,
+        "health": facts.health.value,
+        "reason": facts.health_reason,
+        "holder": {
+            "state": facts.holder.state.value,
+            "pid": facts.holder.pid,
+            "start_time": rfc3339_or_none(facts.holder.start_time_ms),
+        },
+        "ledger": ledger(inventory, facts.open_removed_bytes) if inventory is not None else None,
+    }
+
+
+def ledger(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
+    """Where the allocated bytes are. `unexplained` is everything else on the file system: its own metadata, other
+    directories, and what changed while we looked (so it may be negative)."""
+    kinds = dict.fromkeys((Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE), 0)
+    for d in inventory.dirs:
+        if d.kind in kinds:
+            kinds[d.kind] += d.allocated
+    known = sum(kinds.values()) + inventory.other_allocated + open_removed
+    return {
+        "size": inventory.size,
+        "used": inventory.used,
+        "free": inventory.free,
+        **{kind.value: total for kind, total in kinds.items()},
+        "other": inventory.other_allocated,
+        "open_removed": open_removed,
+        "unexplained": inventory.used - known,
+    }
+
+
+def dir_rows(
+    dirs: Sequence[PartitionDir], facts: Facts, marks: Mapping[tuple[str, str], Mark], known: Mapping[Any, Sighting]
+) -> Iterator[dict[str, Any]]:
+    for d in dirs:
+        yield dir_row(d, facts, marks.get((d.log_dir, d.name)), known.get((d.log_dir, d.name)))
+
+
+def dir_row(d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting | None) -> dict[str, Any]:
+    where = facts.log_dirs.get(d.log_dir)
+    ruling = facts.rulings.get((d.log_dir, d.name)) if d.kind in _HAS_VERDICT else None
+    marked = d.kind in _IS_MARKED
+    return {
+        "log_dir": d.log_dir,
+        "name": d.name,
+        "kind": d.kind.value,
+        "topic": d.topic,
+        "topic_truncated": d.truncated,
+        "full_topic": full_topic(d, mark) if d.topic is not None else None,
+        "partition": d.partition,
+        "uuid": d.uuid,
+        "topic_id": d.topic_id,
+        "bytes": d.bytes,
+        "allocated": d.allocated,
+        "files": d.files,
+        "segments": d.segments,
+        "newest_mtime": rfc3339(d.newest_mtime_ns // 1_000_000) if d.newest_mtime_ns else None,
+        "marked_at": rfc3339(marked_at_ms(d, mark)) if marked else None,
+        "first_offset": d.first_offset,
+        "last_segment_offset": d.last_segment_offset,
+        "sightings": sighting.count if sighting is not None else 0,
+        "first_seen": rfc3339_or_none(sighting.first_ms) if sighting is not None else None,
+        "in_use": _in_use(where, d.name),
+        "verdict": ruling.verdict.value if ruling is not None else None,
+        "reason": ruling.reason if ruling is not None else None,
+        "error": d.error,
+    }
+
+
+def _in_use(where: LogDirFacts | None, name: str) -> bool | None:
+    """True if a process has it open; None if that is unknown."""
+    if where is None:
+        return None
+    if where.open_by.get(name):
+        return True
+    return None if where.open_files_unreadable else False

@@ -1,0 +1,78 @@
+"""The broker on this host that is meant: its configuration, log dirs and version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from logagent.broker.files.meta_properties import META_PROPERTIES
+from logagent.broker.files.server_properties import ServerProperties, parse_server_properties, read_server_properties
+from logagent.errors import ConfigError
+from logagent.host.brokers.discovery import find_server_properties
+from logagent.model.health.kafka_version import parse_version
+from logagent.model.secrets import without_secret
+from logagent.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One broker on this host. `config` is its server.properties, None if only log dirs were named.
+
+    `log_dirs` are absolute, in Kafka's order, each spelling once. `left_out`: log dirs of its configuration that are
+    not among these, because only others were named.
+    """
+
+    config: str | None
+    server: ServerProperties
+    log_dirs: tuple[str, ...]
+    kafka_version: tuple[int, ...] | None
+    left_out: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+
+    def with_all_log_dirs(self) -> Target:
+        """For a plan: the log dirs left out are also looked at, because they count for offline log dirs, moves and
+        copies. They are `spared`: nothing in them is acted on."""
+        return replace(self, log_dirs=_unique([*self.log_dirs, *self.left_out]), left_out=(), spared=self.left_out)
+
+
+def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
+    """The broker that settings and options name. Raises ConfigError, all problems at once."""
+    version = parse_version(settings.kafka.version) if settings.kafka.version is not None else None
+    if log_dirs and settings.kafka.config is None:
+        server = parse_server_properties(b"", "(defaults)")
+        return Target(None, server, _unique([os.path.abspath(d) for d in log_dirs]), version)
+    path = find_server_properties(settings.kafka.config)
+    server = read_server_properties(path)
+    dirs = [os.path.abspath(d) for d in log_dirs] or [d.rstrip("/") or "/" for d in server.log_dirs]
+    relative = [d for d in dirs if not d.startswith("/")]
+    if relative:
+        raise ConfigError(
+            f"{path}: relative log dirs",
+            problems=tuple(
+                without_secret(f"{path}: log.dirs: {d} is relative to the broker's working directory") for d in relative
+            ),
+            hint="name the log dirs with --log-dir DIR, or make them absolute in server.properties",
+        )
+    left_out: list[str] = []
+    if log_dirs:  # only then: following a path onto a hung disk takes forever
+        seen = {os.path.realpath(d) for d in dirs}
+        _no_log_dirs(seen, server, path)
+        left_out = [d for d in server.log_dirs if d.startswith("/") and os.path.realpath(d) not in seen]
+    return Target(path, server, _unique(dirs), version, _unique(left_out))
+
+
+def _no_log_dirs(real: Collection[str], server: ServerProperties, config: str) -> None:
+    """Raise ConfigError for a named path that is not a log dir: "nothing to do" would sound as if all were well."""
+    known = {os.path.realpath(d) for d in server.log_dirs}
+    wrong = [d for d in sorted(real) if d not in known and not os.path.lexists(os.path.join(d, META_PROPERTIES))]
+    if wrong:
+        raise ConfigError(
+            f"--log-dir {wrong[0]}: it is not a log dir: {config} does not name it, and it has no {META_PROPERTIES}",
+            problems=tuple(f"--log-dir {d}: it is not a log dir" for d in wrong),
+            hint=f"the broker's log dirs are {', '.join(server.log_dirs)}",
+        )
+
+
+def _unique(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(paths))

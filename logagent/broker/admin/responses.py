@@ -1,0 +1,154 @@
+"""Interprets a broker's answers: topics, topic ids, log dirs and quorums from kafka-python's response objects.
+
+No I/O and no import of kafka-python: an answer is anything with the fields of Kafka's response schemas. A partial
+answer raises `UnreadableError`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from logagent.errors import UnreadableError
+from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
+from logagent.model.assignments.known_until import QuorumLook, QuorumReplica
+from logagent.model.naming.topic_ids import to_text
+
+# Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
+NONE = 0
+LEADER_NOT_AVAILABLE = 5
+REPLICA_NOT_AVAILABLE = 9
+TOPIC_AUTHORIZATION_FAILED = 29
+CLUSTER_AUTHORIZATION_FAILED = 31
+LISTENER_NOT_FOUND = 72
+UNKNOWN_TOPIC_ID = 100
+
+# A partition with one of these errors still lists its replicas; only the leader is missing.
+HARMLESS_PARTITION_ERRORS = frozenset({NONE, LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, LISTENER_NOT_FOUND})
+
+
+class IdAnswer(StrEnum):
+    """A broker's answer about one topic id. Only UNKNOWN means that the topic is gone."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    NOT_AUTHORISED = "not-authorised"
+    CANNOT_TELL = "cannot-tell"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirReplica:
+    """One log in a log dir. `size` in bytes; `offset_lag` in records (see Kafka's `ReplicaInfo`)."""
+
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """One log dir as its broker describes it: `error_code` 0 means serving, 56 offline.
+
+    Marked (`-delete`) and stray directories are not among the `replicas`. `total_bytes` and `usable_bytes` are those of
+    the volume, None before 3.3 (-1 on the wire).
+    """
+
+    path: str
+    error_code: int
+    replicas: tuple[LogDirReplica, ...]
+    total_bytes: int | None
+    usable_bytes: int | None
+
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """The partitions of its current logs; None if the log dir is offline."""
+        if self.error_code != NONE:
+            return None
+        return frozenset((r.topic, r.partition) for r in self.replicas if not r.is_future)
+
+
+def id_answer(error_code: int) -> IdAnswer:
+    known = {
+        NONE: IdAnswer.KNOWN,
+        UNKNOWN_TOPIC_ID: IdAnswer.UNKNOWN,
+        TOPIC_AUTHORIZATION_FAILED: IdAnswer.NOT_AUTHORISED,
+    }
+    return known.get(error_code, IdAnswer.CANNOT_TELL)
+
+
+def topic_id_of(topic: Any) -> str | None:
+    """The id of a topic in a metadata answer; None before 2.8 (absent, or zero)."""
+    topic_id: uuid.UUID | None = topic.topic_id
+    return None if topic_id is None or topic_id.int == 0 else to_text(topic_id.bytes)
+
+
+def topic_of(answer: Any, moving: Mapping[tuple[str, int], Any]) -> Topic:
+    if answer.error_code != NONE or not answer.name:
+        raise UnreadableError(f"a partial answer: topic {answer.name} has error {answer.error_code}")
+    topic = Topic(answer.name, topic_id_of(answer))
+    for partition in answer.partitions:
+        where = f"{answer.name}-{partition.partition_index}"
+        if partition.error_code not in HARMLESS_PARTITION_ERRORS or not partition.replica_nodes:
+            raise UnreadableError(f"a partial answer: partition {where} has error {partition.error_code}")
+        topic.partitions[partition.partition_index] = _assignment(
+            partition, moving.get((answer.name, partition.partition_index))
+        )
+    # In ZooKeeper mode brokers learn of a topic's partitions one by one; a gap means that some are still missing.
+    if sorted(topic.partitions) != list(range(len(answer.partitions))) or not topic.partitions:
+        raise UnreadableError(f"a partial answer: topic {answer.name} has the partitions {sorted(topic.partitions)}")
+    return topic
+
+
+def _assignment(partition: Any, moving: Any | None) -> PartitionAssignment:
+    replicas = tuple(partition.replica_nodes)
+    adding = tuple(moving.adding_replicas) if moving is not None else ()
+    removing = tuple(moving.removing_replicas) if moving is not None else ()
+    # The two answers are from two moments; a node that is in either counts as a replica.
+    both = tuple(dict.fromkeys((*replicas, *adding, *removing)))
+    return PartitionAssignment(
+        replicas=both,
+        isr=tuple(partition.isr_nodes),
+        adding=adding,
+        removing=removing,
+        leader=partition.leader_id,
+    )
+
+
+def quorum_of(response: Any) -> QuorumLook:
+    """A DescribeQuorum answer; `UnreadableError` if it is refused, partial or of version 0 (which has no times)."""
+    partitions = [p for t in response.topics for p in t.partitions if t.topic_name == METADATA_TOPIC]
+    code = response.error_code or next((p.error_code for p in partitions), NONE)
+    if code != NONE or len(partitions) != 1:
+        raise UnreadableError(f"the quorum is not described: error {code}")
+    (partition,) = partitions
+
+    def replica(state: Any) -> QuorumReplica:
+        return QuorumReplica(state.replica_id, state.last_fetch_timestamp, state.last_caught_up_timestamp)
+
+    return QuorumLook(
+        partition.leader_id,
+        tuple(map(replica, partition.current_voters)),
+        tuple(map(replica, partition.observers)),
+        partition.high_watermark,
+    )
+
+
+def log_dir_of(result: Any) -> LogDirDescription:
+    replicas = tuple(
+        LogDirReplica(t.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+        for t in result.topics
+        for p in t.partitions
+    )
+    total, usable = (getattr(result, name, None) for name in ("total_bytes", "usable_bytes"))
+    return LogDirDescription(
+        path=result.log_dir,
+        error_code=result.error_code,
+        replicas=replicas,
+        total_bytes=total if total is not None and total >= 0 else None,
+        usable_bytes=usable if usable is not None and usable >= 0 else None,
+    )

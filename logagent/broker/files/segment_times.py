@@ -1,0 +1,41 @@
+"""The age of a partition dir's segments, by Kafka's rule for retention (`LogSegment.largestTimestamp`)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+
+from logagent.broker.files.segment_files import ENTRY_BYTES, LOG, TIME_INDEX, is_segment_file
+from logagent.errors import UnreadableError
+from logagent.files.limits import INDEX
+from logagent.files.safe_open import opened_regular
+from logagent.model.planning.topic_retention import SegmentAge
+
+_TIME_INDEX_ENTRY = struct.Struct(">qi")
+
+
+def segment_times(dir_fd: int) -> list[SegmentAge]:
+    """The closed segments of the open partition dir, oldest first, without the active one, which retention does not
+    delete. Raises OSError only if the disk fails."""
+    bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+    found: list[SegmentAge] = []
+    for base in bases[:-1]:
+        with suppress(FileNotFoundError):
+            log = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False)
+            found.append(SegmentAge(log.st_blocks * 512, _largest(dir_fd, base) or log.st_mtime_ns // 1_000_000))
+    return found
+
+
+def _largest(dir_fd: int, base: str) -> int | None:
+    """The timestamp in the last entry of the time index; None if there is none: then Kafka uses the last write."""
+    entry = ENTRY_BYTES[TIME_INDEX]
+    try:
+        with opened_regular(base + TIME_INDEX, INDEX, dir_fd=dir_fd) as fd:
+            size = os.fstat(fd).st_size
+            if size < entry or size % entry:
+                return None
+            timestamp, _ = _TIME_INDEX_ENTRY.unpack(os.pread(fd, entry, size - entry))
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+    return int(timestamp) if timestamp > 0 else None

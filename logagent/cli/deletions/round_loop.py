@@ -1,0 +1,52 @@
+"""Round after round, as in `topics run`: until nothing is left, or forever."""
+
+from __future__ import annotations
+
+import time
+
+from logagent.cli.deletions.opening import Place
+from logagent.cli.options import Call
+from logagent.errors import Exit, ServiceUnreachable
+from logagent.store.epochs import EpochLost
+
+
+def run_rounds(call: Call, place: Place, *, once: bool, interval: str | None, pause: float) -> None:
+    """Run rounds, with `pause` seconds in between. With an `interval` they go on forever, and temporary errors do not
+    end them."""
+    if once and not _is_due(call, place):
+        return
+    rounds = place.rounds(signing=True)
+    rounds.start()
+    while True:
+        try:
+            rounds.round()
+        except ServiceUnreachable as error:
+            if once or interval is None:
+                raise
+            call.say(f"topics: {error}; the next round tries again")
+        except EpochLost as error:
+            if interval is None:
+                raise
+            call.say(f"topics: {error}; taking over again in {interval}")
+            time.sleep(pause)
+            rounds = place.rounds(signing=True)
+            rounds.start()
+            continue
+        left = len(rounds.context.topics_to_be_deleted)
+        call.detail(f"topics: epoch {rounds.epoch}, {left} topics left")
+        if once or (interval is None and not left):
+            break
+        time.sleep(pause)
+    if rounds.context.topics_to_be_deleted:
+        call.say("topics: requests are still open; `logagent topics status` shows what they wait for")
+        call.record_status(Exit.REFUSED)
+
+
+def _is_due(call: Call, place: Place) -> bool:
+    look = place.rounds(signing=True)
+    if look.is_due():
+        return True
+    if look.context.topics_to_be_deleted:
+        call.say("topics: nothing can be done now; `logagent topics status` shows what open requests wait for")
+        call.record_status(Exit.REFUSED)
+    return False

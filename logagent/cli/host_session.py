@@ -1,0 +1,203 @@
+"""What the commands for one host share: opening a session, progress, stopping on a signal."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, open_session
+from logagent.agent.session.session import Session
+from logagent.agent.target import Target, resolve_target
+from logagent.cli.options import Call
+from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
+from logagent.host.linux.child import real_path
+from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.model.facts import Facts
+from logagent.model.records import Health
+
+# How long a log dir that `--log-dir` leaves out may take to answer.
+LEFT_OUT_SECONDS = 2.0
+
+
+def target_of(call: Call) -> Target:
+    """The broker of this invocation. If none is named, only `doctor` and -v say which configuration was found."""
+    settings = call.settings()
+    target = resolve_target(settings, call.log_dirs)
+    if target.config is not None and settings.kafka.config is None:
+        call.detail(f"using {target.config}")
+    return target
+
+
+@contextmanager
+def session_of(
+    call: Call, *, act: bool = False, to_plan: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS
+) -> Iterator[Session]:
+    """Open the session of one command, to look or (with `act`) to act under the executor lock.
+
+    to_plan: `--log-dir` narrows what is acted on, never what is known. A left-out log dir that does not answer counts
+    as offline.
+    """
+    target, failures = target_of(call), LogDirFailures()
+    if to_plan:
+        for path in target.left_out:
+            if real_path(path, LEFT_OUT_SECONDS) is None:
+                failures.mark_offline(path, "its disk does not answer")
+        target = target.with_all_log_dirs()
+    with open_session(
+        target,
+        call.settings(),
+        SystemClock(),
+        state_dir=call.state_dir,
+        act=act,
+        actor=f"cli:{_user()}",
+        wait_seconds=wait_seconds,
+        failures=failures,
+    ) as session:
+        yield session
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def take_inventory(session: Session, call: Call) -> None:
+    """Scan, with a counter on the terminal if it takes long."""
+    with Progress(call, "Scanning", total=None) as progress:
+        session.take_inventory(progress.set_count)
+
+
+def read_assignments(session: Session, call: Call, *, to_show: bool = False) -> None:
+    """Read the sources. Why a source is unusable is reported if that leaves us without verdicts, else only with -v.
+
+    Not configuring the Admin API is the operator's choice: `doctor` mentions it, commands only if they have no other
+    reason to give. Raises UnreadableError or ConfigError if `--assignments` was given and cannot be used (not with
+    `to_show`, which shows what is wrong with it).
+    """
+    session.read_assignments()
+    read = session.assignments
+    unusable = unusable_assignments_file(session, call)
+    if unusable is not None and not to_show:
+        raise unusable
+    for problem in read.problems:
+        chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
+        (call.detail if read.usable or chosen else call.say)(f"assignments: {problem}")
+
+
+def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:
+    """What is wrong with the `--assignments` file: without it nothing would be decided, and a command would end with
+    "nothing to do" as if all were well."""
+    return None if session.assignments.usable else unusable_file(call, session.assignments.problems)
+
+
+def unusable_file(call: Call, problems: Sequence[str]) -> LogAgentError | None:
+    """The same for problems found by other code that read the file."""
+    if call.assignments is None:
+        return None
+    says, hint = "; ".join(problems), "export it again: logagent assignments export FILE"
+    if os.access(call.assignments, os.R_OK, effective_ids=True):
+        return UnreadableError(f"--assignments: {says}", hint=hint)
+    problem = f"--assignments {call.assignments}: {'not there' if not os.path.exists(call.assignments) else 'refused'}"
+    return ConfigError(problem, problems=(problem,), hint="name a file that can be read")
+
+
+def note_health(call: Call, facts: Facts) -> None:
+    """Offline log dirs count in the exit status of every command that looked at them."""
+    for f in facts.log_dirs.values():
+        if f.health is Health.OFFLINE:
+            call.record_status(Exit.OFFLINE)
+            call.say(f"log dir {f.path} is offline: {f.health_reason}")
+
+
+# No progress bar before this: it would only flicker.
+_PATIENCE_SECONDS = 0.5
+
+
+class Stopper:
+    """SIGINT and SIGTERM set a flag: work stops between two files, and the journal records that."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        return self.stopped
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = True
+
+
+class Progress:
+    """A progress bar on stderr if that is a terminal and the work takes long enough."""
+
+    def __init__(self, call: Call, what: str, total: int | None) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._shown_from = time.monotonic() + _PATIENCE_SECONDS
+        if call.progress:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
+            from rich.progress import Progress as Bar
+
+            amount = MofNCompleteColumn() if total is None else DownloadColumn()
+            rate = () if total is None else (TransferSpeedColumn(),)
+            console = Console(stderr=True, no_color=not call.color)
+            self._bar = Bar(
+                TextColumn(what), BarColumn(), amount, *rate, TimeRemainingColumn(), console=console, transient=True
+            )
+            self._task = self._bar.add_task(what, total=total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def set_count(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=count)
+            self._show()
+
+    def advance_bytes(self, files: int, count: int) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._task, count)
+            self._show()
+
+    def _show(self) -> None:
+        if not self._bar.live.is_started and time.monotonic() >= self._shown_from:
+            self._bar.start()
+
+    @property
+    def on_bytes(self) -> Callable[[int, int], None] | None:
+        return self.advance_bytes if self._bar is not None else None

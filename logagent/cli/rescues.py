@@ -1,0 +1,146 @@
+"""Shows a rescue: as part of the plan's document, and as tables for a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from logagent.agent.rescue.plan_rescue import Rescue
+from logagent.cli.options import Call
+from logagent.cli.render import human_bytes, human_ms, table
+from logagent.cli.run_plan import show_refusals
+from logagent.model.planning.rescue_steps import COSTS
+
+if TYPE_CHECKING:
+    from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom
+
+Room = Mapping[str, tuple[int, int]]
+# Kept directories shown without -v, largest first.
+KEPT_SHOWN = 10
+
+
+def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
+    """Add to the plan's document which step each action is, and everything else that a rescue reports."""
+    aside = {(o.proposal.new_dir or o.key[0], o.proposal.new_name): o for o in rescue.offers.values()}
+    for action in document["actions"]:
+        key = action["log_dir"], action["name"]
+        offer = rescue.offers.get(key) or aside.get(key)
+        if offer is not None:
+            action["step"] = offer.step
+            action["cost"] = COSTS[offer.step]
+            action["gives_back"] = offer.gives_back if key in rescue.offers else 0
+            action["shortens"] = offer.shortens
+    document["rescue"] = rescue_document(rescue, room_after)
+
+
+def rescue_document(rescue: Rescue, room_after: Room) -> RescueDoc:
+    return {
+        "need": rescue.need,
+        "gives_back": rescue.gives_back,
+        "more": rescue.more,
+        "room": _room(rescue.free),
+        "room_after": _room(room_after),
+        "open_removed": [
+            {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
+            for o in rescue.open_removed
+        ],
+        "retention": [
+            {
+                "topic": a.topic,
+                "bytes": a.bytes,
+                "cleanup_policy": a.policy,
+                "retention_ms": a.retention_ms,
+                "gives_back": a.gives_back[a.retention_ms],
+                "command": a.command,
+                "steps": [{"retention_ms": step, "gives_back": size} for step, size in a.gives_back.items()],
+            }
+            for a in rescue.retention
+        ],
+        "compacted": [
+            {"topic": topic, "bytes": size, "cleanup_policy": policy} for topic, size, policy in rescue.compacted
+        ],
+        "kept": [{"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "bytes": k.bytes} for k in rescue.kept],
+    }
+
+
+def _room(found: Room) -> list[RescueRoom]:
+    return [{"log_dir": path, "free": free, "inodes_free": inodes} for path, (free, inodes) in found.items()]
+
+
+def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
+    """In the order in which an operator should act: first what costs nothing, last what only the broker can do."""
+    if rescue.open_removed:
+        rows = [
+            [str(o.pid), o.program or "", o.log_dir, human_bytes(o.bytes),
+             "restart the broker" if o.is_holder else "restart it"]
+            for o in rescue.open_removed
+        ]  # fmt: skip
+        columns = [("process", "right"), ("program", "path"), ("log dir", "path"), ("frees", "right"), ("cost", "text")]
+        table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
+    if document["actions"]:
+        rows = [
+            [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)), a.get("cost", ""),
+             a.get("shortens") or "", *([a["outcome"] or ""] if executed else [])]
+            for a in document["actions"]
+            if call.verbose or a["action"] != "drop-checkpoint-entry"
+        ]  # fmt: skip
+        columns = [("step", "left"), ("directory", "path"), ("frees", "right"), ("cost", "text")]
+        columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
+        title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
+        table(title, columns, rows, color=call.color)
+    if rescue.retention:
+        rows = [
+            [
+                a.topic,
+                human_bytes(a.bytes),
+                human_ms(a.retention_ms),
+                human_bytes(a.gives_back[a.retention_ms]),
+                a.policy or "unknown: nothing, if it is compact",
+                a.command,
+            ]
+            for a in rescue.retention
+        ]
+        columns = [("topic", "path"), ("has", "right"), ("retention", "right"), ("frees", "right")]
+        columns += [("cleanup.policy", "text"), ("command", "text")]
+        table("What only a running broker can do, on all replicas (records are lost)", columns, rows, color=call.color)
+    for topic, size, policy in rescue.compacted:
+        call.say(
+            f"topic {topic}: {human_bytes(size)} that no retention frees: its cleanup.policy is {policy or 'empty'}"
+        )
+    _show_kept(call, rescue)
+    show_refusals(call, document)
+    _say_sum(call, document, rescue, executed=executed)
+
+
+def _show_kept(call: Call, rescue: Rescue) -> None:
+    if not rescue.kept:
+        return
+    shown = rescue.kept if call.verbose else rescue.kept[:KEPT_SHOWN]
+    rows = [[f"{k.log_dir}/{k.name}", human_bytes(k.bytes), k.reason] for k in shown]
+    count, size = Counter[str](), Counter[str]()
+    for k in rescue.kept:
+        count[k.reason] += 1
+        size[k.reason] += k.bytes
+    title = "Not offered" + (
+        f" (the largest {KEPT_SHOWN} of {len(rescue.kept)}; all with -v)" if len(shown) < len(rescue.kept) else ""
+    )
+    table(title, [("directory", "path"), ("size", "right"), ("because", "text")], rows, color=call.color)
+    for reason, number in count.most_common():
+        call.say(f"not offered: {number} directories, {human_bytes(size[reason])}: {reason}")
+
+
+def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
+    for room in document["rescue"]["room_after"] if executed else document["rescue"]["room"]:
+        call.say(f"{room['log_dir']}: {human_bytes(room['free'])} and {room['inodes_free']} inodes free")
+    for a in document["actions"]:
+        if a["error"]:
+            call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
+    said = (
+        f"{human_bytes(rescue.gives_back)} can be freed"
+        if not executed
+        else f"{human_bytes(document['totals']['freed_bytes'])} freed"
+    )
+    more = f", {human_bytes(rescue.more)} more if needed" if rescue.more else ""
+    short = "" if rescue.need is None or rescue.gives_back >= rescue.need else f"; {human_bytes(rescue.need)} needed"
+    call.say(f"{said}{more}{short}" + ("" if executed else ": nothing has been done yet"))

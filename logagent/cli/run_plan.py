@@ -1,0 +1,146 @@
+"""Makes, shows and carries out the plan of an acting command: the same steps for cleanup, delete and restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from logagent.agent.session.session import Session
+from logagent.cli.host_session import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
+from logagent.cli.options import Call
+from logagent.cli.plan_documents import plan_document
+from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.errors import Exit
+from logagent.host.log_dir.calls import Stop, never
+from logagent.model.facts import Facts
+from logagent.model.planning.plan import Execution, Plan
+from logagent.model.records import ActionKind, Outcome, PartitionDir
+
+if TYPE_CHECKING:
+    from logagent.documents.plans import PlanDoc
+
+MakePlan = Callable[[Session, Facts], Plan]
+Look = Callable[[Sequence[PartitionDir]], Facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A plan, its outcome (None: a dry run), and the document with both."""
+
+    plan: Plan
+    execution: Execution | None
+    document: PlanDoc
+
+
+def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
+    """Look, plan, and with `execute` act; then print the plan with the outcome, and set the exit status."""
+    with session_of(call, act=execute, to_plan=True) as session:
+        read_assignments(session, call)
+        take_inventory(session, call)
+        facts = session.facts()
+        done = carry_out(call, session, facts, make_plan(session, facts), execute=execute)
+    set_status(call, done.plan, done.execution)
+    if call.json:
+        dump(done.document)
+    else:
+        show_plan(call, done)
+
+
+def carry_out(
+    call: Call,
+    session: Session,
+    facts: Facts,
+    plan: Plan,
+    *,
+    execute: bool,
+    stop: Stop = never,
+    look: Look | None = None,
+) -> Done:
+    """Carry out `plan` if `execute`; SIGINT and SIGTERM end it between two files, as `stop` does.
+
+    `look`: how facts are gathered again (default: as the session does).
+    """
+    drops = session.checkpoint_drops(plan)
+    execution = None
+    if execute:
+        removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
+        with Stopper() as stopper, Progress(call, "Removing", total=removing) as progress:
+            manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
+            execution = (manager if look is None else replace(manager, look=look)).execute(plan)
+    note_health(call, facts)
+    mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
+    return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))
+
+
+def set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
+    if plan.needs_approval is not None:
+        call.record_status(Exit.APPROVAL)
+    if execution is None:
+        return
+    if any(r.outcome is Outcome.FAILED for r in execution.results.values()):
+        call.record_status(Exit.FAILED)
+    stopped = any(r.outcome in (Outcome.YIELDED, Outcome.SKIPPED) for r in execution.results.values())
+    if plan.refusals or execution.refusals or stopped:
+        call.record_status(Exit.REFUSED)
+
+
+def show_plan(call: Call, done: Done) -> None:
+    """The plan as tables for a person."""
+    document, plan = done.document, done.plan
+    executed = document["mode"] == "execute" and plan.needs_approval is None
+    if document["actions"]:
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "left"), ("size", "right")]
+        rows = [
+            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
+             human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+            for a in document["actions"]
+            if call.verbose or a["action"] != "drop-checkpoint-entry"
+        ]  # fmt: skip
+        title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
+        table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
+    if document["waiting"]:
+        rows = [
+            [w["action"], f"{w['log_dir']}/{w['name']}", w["reason"],
+             "" if p.until_ms is None else f"{human_time(p.until_ms)} (in {human_ms(p.until_ms - plan.made_at_ms)})"]
+            for w, p in zip(document["waiting"], plan.waiting, strict=True)
+        ]  # fmt: skip
+        columns = [("action", "left"), ("directory", "path"), ("waits for", "text"), ("until", "text")]
+        table("Waiting", columns, rows, color=call.color)
+    show_refusals(call, document)
+    for a in document["actions"]:
+        if a["error"]:
+            call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
+    _say_totals(call, document, executed=executed)
+
+
+def show_refusals(call: Call, document: PlanDoc) -> None:
+    if document["refusals"]:
+        rows = [
+            [
+                r["guard"],
+                f"{r['log_dir']}/{r['name']}" if r["name"] else "the whole plan",
+                r["fact"],
+                r["hint"],
+            ]
+            for r in document["refusals"]
+        ]
+        columns = [("guard", "left"), ("directory", "path"), ("saw", "text"), ("what to do", "text")]
+        table("Refused", columns, rows, color=call.color)
+
+
+def _say_totals(call: Call, document: PlanDoc, *, executed: bool) -> None:
+    totals = document["totals"]
+    if not (totals["actions"] or totals["refusals"] or totals["waiting"]):
+        call.say("nothing to do")
+    elif executed and totals["actions"] + totals["refusals"]:
+        done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
+        freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
+        what = f"{done} of {totals['actions']} done" if totals["actions"] else "nothing was done"
+        call.say(f"{what}{freed}; {totals['refusals']} refused")
+    elif totals["actions"]:
+        what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
+        how = "add --execute" if document["mode"] == "dry-run" else "it needs approval, see above"
+        call.say(f"{what}, {human_bytes(totals['bytes'])}: nothing has been done yet; {how}")
+    else:
+        call.say("nothing is due" if not totals["refusals"] else "nothing was done")

@@ -1,0 +1,146 @@
+"""The last chapter of `logagent demo`: one request, carried out on three hosts by their own agents.
+
+The hosts are three copies of the demo's disk with node ids of their own, and the store is a directory. What a fleet
+report would list (making one takes Spark) is written from what the three hosts themselves say they have.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, lay_out, look
+from logagent.demo.stage import Stage
+
+NODES = (1, 2, 3)
+FLEET, KEY, STORE, REPORT = "fleet", "orders.key", "store", "report"
+TOPIC = "returns"
+_COLUMNS = ("cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes")
+_ORDERS = """
+[metrics]
+listen = ""
+
+[publish]
+store = "{store}"
+
+[orders]
+accept = true
+keys = ["{key}"]
+"""
+
+
+def show_fleet(stage: Stage) -> None:
+    """Raises StepFailed for the first step that does not go as announced."""
+    stage.chapter(
+        "Across the fleet: one request for every host",
+        f"""Three hosts now, each with this disk and a node id of its own, below {FLEET}/. Nobody logs in to them: a
+        signed request goes into a store that they share, and the agent of each host carries out what concerns it, under
+        all its guards. The key is made once; its public half and orders.accept = true are in each host's
+        configuration.""",
+    )
+    fleet = stage.folder / FLEET
+    (fleet / STORE).mkdir(parents=True)
+    key = stage.shown("topics", "keygen", f"{FLEET}/{KEY}")["public_key"]
+    stage.check((fleet / KEY).stat().st_mode & 0o777 == 0o600, "only you can read the private key")
+    stage.typed("fleet", "init", "--store", f"{FLEET}/{STORE}")
+    for node in NODES:
+        _host(fleet, node, key)
+    _agents(stage)
+    cluster = _report(stage, fleet)
+    _ask(stage, cluster)
+    _see_through(stage, cluster)
+
+
+def _host(fleet: Path, node: int, key: str) -> None:
+    folder = fleet / str(node)
+    folder.mkdir()
+    lay_out(folder)
+    for path in (folder / "server.properties", *(folder / d / META_PROPERTIES for d in ("meta", *LOG_DIRS))):
+        text = path.read_text("latin-1")
+        path.write_text(re.sub(r"(?m)^(node|broker)\.id=3$", rf"\g<1>.id={node}", text), "latin-1")
+    with (folder / CONFIG).open("a", encoding="utf-8") as file:
+        file.write(_ORDERS.format(store=fleet / STORE, key=key))
+
+
+def _at(node: int) -> tuple[str, ...]:
+    return ("--config", f"{FLEET}/{node}/{CONFIG}", "--state-dir", f"{FLEET}/{node}/{STATE_DIR}")
+
+
+def _place(cluster: str) -> tuple[str, ...]:
+    return ("--store", f"{FLEET}/{STORE}", "--cluster", cluster, "--key", f"{FLEET}/{KEY}")
+
+
+def _agents(stage: Stage) -> None:
+    """What the daemon of each host does at its next tick."""
+    for node in NODES:
+        stage.typed("run", "--once", *_at(node))
+
+
+def _report(stage: Stage, fleet: Path) -> str:
+    """The tables of a fleet report that `topics purge` reads; the cluster's id."""
+    folder = fleet / REPORT
+    folder.mkdir()
+    cluster = parse_meta_properties((fleet / "1" / LOG_DIRS[0] / META_PROPERTIES).read_bytes()).cluster_id or ""
+    orphans, hosts = list[list[Any]](), list[list[Any]]()
+    for node in NODES:
+        scan = stage.answer("scan", *_at(node))
+        orphans += _orphans(scan, cluster, node)
+        hosts.append([cluster, node, len(scan["dirs"])])
+    for name, columns, rows in (
+        ("orphans", _COLUMNS, orphans),
+        ("leftovers", (*_COLUMNS, "kind"), []),
+        ("usage_hosts", ("cluster_id", "node_id", "dirs"), hosts),
+    ):
+        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([columns, *rows])
+    (folder / "report.json").write_text(json.dumps({"schema": "logagent.fleet-report/1"}))
+    return cluster
+
+
+def _orphans(scan: dict[str, Any], cluster: str, node: int) -> Iterator[list[Any]]:
+    for d in scan["dirs"]:
+        if d["verdict"] == "orphan":
+            yield [cluster, node, f"kafka-{node}", d["log_dir"], d["name"], d["topic"], d["topic_id"], d["partition"],
+                   d["reason"], d["bytes"]]  # fmt: skip
+
+
+def _ask(stage: Stage, cluster: str) -> None:
+    stage.tell(
+        f"""A fleet report lists the orphans of all hosts; those of topic {TOPIC} shall go. As no copy of their
+        partitions would be left, the plan needs an approval."""
+    )
+    purge = ("topics", "purge", "--report", f"{FLEET}/{REPORT}", "--topic", TOPIC, *_place(cluster))
+    stage.typed(*purge, expect=4)
+    plan_id = stage.answer(*purge)["plan_id"]
+    stage.typed(*purge, "--execute", "--approve", plan_id, "--timeout", "0")
+
+
+def _see_through(stage: Stage, cluster: str) -> None:
+    stage.tell(
+        """First every host says what it has (`stop`), then it is told to set aside exactly that (`delete`). An order
+        proves nothing: whatever the host's own facts call assigned would stay."""
+    )
+    before = {node: look(stage.folder / FLEET / str(node)) for node in NODES}
+    place = _place(cluster)
+    stage.typed("topics", "run", "--once", *place, expect=3)
+    _agents(stage)
+    stage.typed("topics", "run", "--once", *place, expect=3)
+    _agents(stage)
+    stage.typed("topics", "run", "--once", *place)
+    stage.typed("topics", "status", *place)
+    for node in NODES:
+        now = look(stage.folder / FLEET / str(node))
+        gone, new = before[node].dirs.keys() - now.dirs.keys(), now.dirs.keys() - before[node].dirs.keys()
+        aside = {name for name in new if name.partition("/")[2].startswith(f"{TOPIC}-") and name.endswith("-stray")}
+        stage.check(
+            len(gone) == len(new) == len(aside) > 0, f"node {node}: {', '.join(gone)} was set aside, nothing else"
+        )
+    (request,) = stage.answer("topics", "status", *place)["requests"]
+    stage.check(request["state"] == "done" and request["bytes_set_aside"] > 0, "the request is done")
+    stage.tell("Each host can still give back what it set aside, and its history names the order:")
+    stage.typed("history", *_at(1))

@@ -1,0 +1,82 @@
+"""The options of `ingest` and `report`, written once: `logagent fleet` reads them with click, `submit.py` with argparse
+(the machine that submits may have nothing but Spark)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from logagent.settings import parse_duration
+from logagent.store.signing import public_key
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option with a value, or a flag. `default` is written as an operator would type it."""
+
+    flag: str
+    name: str
+    metavar: str
+    help: str
+    required: bool = False
+    default: str | None = None
+    is_flag: bool = False
+
+
+STORE = Option("--store", "store", "STORE", "The fleet store: a path or URI that Spark can read.", required=True)
+OUT = Option("--out", "out", "DIR", "Where to write the report: a path or URI.", required=True)
+MAX_AGE = Option(
+    "--max-snapshot-age",
+    "max_snapshot_age",
+    "AGE",
+    "A host not heard from for longer counts as unknown.",
+    default="26h",
+)
+KEEP_LANDING = Option(
+    "--keep-landing", "keep_landing", "AGE", "Then remove ingested files older than AGE from landing, for example 7d."
+)
+
+OPTIONS: dict[str, tuple[Option, ...]] = {
+    "ingest": (
+        STORE,
+        Option("--date", "day", "YYYY-MM-DD", "Only this date (default: every date that changed)."),
+        KEEP_LANDING,
+        Option("--assignments-from", "assignments_from", "NODES", "Trust only assignments published by these nodes."),
+    ),
+    "report": (
+        STORE,
+        OUT,
+        Option("--date", "day", "YYYY-MM-DD", "The date to report on (default: the newest one)."),
+        MAX_AGE,
+        Option("--with-partitions", "with_partitions", "", "Also write usage by partition, as Parquet.", is_flag=True),
+        Option("--commit", "commit", "N", "An older ingest of the date, if it is still kept."),
+        Option("--cluster-name", "cluster_names", "NAMES", "Display names for clusters: ID=NAME,ID=NAME."),
+        Option("--order-keys", "order_keys", "KEYS", "Public keys, as in orders.keys, whose requests to report."),
+    ),
+}
+
+
+def parse_age(text: str) -> timedelta:
+    """`26h`, `7d`. Raises ValueError."""
+    return timedelta(milliseconds=parse_duration(text))
+
+
+def parse_nodes(text: str) -> frozenset[int]:
+    """`1,2,3`. Raises ValueError."""
+    return frozenset(int(word) for word in text.split(","))
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """`KEY_ID:BASE64,…`, as `orders.keys` has them. Raises ValueError, which says no key."""
+    keys = tuple(text.split(","))
+    for key in keys:
+        public_key(key)
+    return keys
+
+
+def parse_names(text: str) -> dict[str, str]:
+    """`ID=NAME,ID=NAME`. Raises ValueError."""
+    pairs = [word.partition("=") for word in text.split(",")]
+    if any(not cluster or not name for cluster, _, name in pairs):
+        raise ValueError(text)
+    return {cluster: name for cluster, _, name in pairs}

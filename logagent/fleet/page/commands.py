@@ -1,0 +1,49 @@
+"""The commands that the page offers. They only show a plan until an operator adds --execute."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+MOST_CLUSTERS = 8
+ON_HOST = "logagent cleanup"
+"""Run on the host itself: its agent knows the log dirs, its own configuration and what is due."""
+
+
+def place_of(report: Mapping[str, Any]) -> str:
+    """The report's location, as `--report` takes it: a path, or a URI if it is not on a local disk."""
+    place = str(report["place"])
+    return place.removeprefix("file://").removeprefix("file:") if place.startswith("file:") else place
+
+
+def purge(report: Mapping[str, Any], cluster_id: str, *options: str) -> str:
+    """`topics purge` for the rows of this report that `options` select, in one cluster."""
+    words = ["logagent", "topics", "purge", "--report", place_of(report), "--cluster", cluster_id, *options]
+    return " ".join(map(shlex.quote, words))
+
+
+def by_window(report: Mapping[str, Any], window: str, clusters: list[str]) -> str | None:
+    """For the whole fleet, one command a cluster: strays come back now, orphans at the next start. None if somebody has
+    to look first, or if there are too many clusters to paste."""
+    kind = {"now": "stray", "restart": "orphan"}.get(window)
+    if kind is None or not clusters or len(clusters) > MOST_CLUSTERS or not all(map(is_plain, clusters)):
+        return None
+    return "\n".join(purge(report, cluster, "--kind", kind) for cluster in clusters)
+
+
+def of_topic(report: Mapping[str, Any], cluster_id: str, topic: str) -> str | None:
+    """None for a name that Kafka would not allow: what a terminal executes must not come from a disk."""
+    return purge(report, cluster_id, "--topic", regex(topic)) if is_plain(topic) and is_plain(cluster_id) else None
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name has only characters that Kafka allows in topic names."""
+    return re.fullmatch(r"[A-Za-z0-9._-]+", name) is not None
+
+
+def regex(name: str) -> str:
+    """A topic's name as an expression that matches nothing else: of the characters Kafka allows only the dot is
+    special."""
+    return name.replace(".", r"\.")

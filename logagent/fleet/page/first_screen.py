@@ -1,0 +1,289 @@
+"""The first screen: where the bytes are, what can be reclaimed, what is at risk, what to do next. Needs no script.
+
+Every figure is one of `answers` in `report.json`, so it covers all rows of its table, and links to those rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logagent.fleet.page import commands
+from logagent.fleet.page.coverage import (
+    UNKNOWN_WORDS,
+    at_least,
+    cluster_name,
+    nobody_reported,
+    undecided_clusters,
+    unknown_total,
+)
+from logagent.fleet.page.links import figure, link
+from logagent.fleet.page.text import esc, name_html, visible
+from logagent.fleet.page.units import day, days, exact, percent, plural, size
+from logagent.fleet.page.words import WINDOWS
+
+Report = Mapping[str, Any]
+SOON_DAYS, LATER_DAYS = 7, 30
+
+
+def copy_html(command: str | None, where: str = "") -> str:
+    """A command to copy: text that can be selected, which the script turns into a button. `where`: shown with it."""
+    if command is None:
+        return ""
+    said = f' data-where="{esc(where)}"' if where else ""
+    lines = "\n".join(esc(line, 4000) for line in command.split("\n"))
+    return f'<code class="cmd"{said}>{lines}</code>'
+
+
+def answers_html(report: Report) -> str:
+    """The four panels in the order for a narrow screen; a wide one lays them out two by two."""
+    if nobody_reported(report):
+        return (
+            '<div class="note bad"><h2>No host reported</h2><p>There is no usable snapshot of any host. An empty table '
+            "below means that nobody could look, not that nothing is there.</p></div>"
+        )
+    panels = (_risk(report), _reclaim(report), _bytes(report), _next(report))
+    return f'<div class="panels">{"".join(panels)}</div>{_new(report)}'
+
+
+def unknown_html(report: Report) -> str:
+    """Hosts about which nothing is known, by cause, and clusters without verdicts. Empty if everything is known."""
+    unknown, reporting = unknown_total(report), report["hosts"]["reporting"]
+    told = ""
+    if unknown:
+        causes = ", ".join(
+            link("log_dir_health", _of_cause(cause), finding="unknown-host", cause=cause["cause"])
+            for cause in report["answers"]["risk"]["unknown"]
+        )
+        told += (
+            f'<p class="banner"><b>{exact(reporting)} of {exact(reporting + unknown)} hosts reporting.</b> '
+            f"{exact(unknown)} unknown: {causes}. Not in any figure. "
+            f"{link('log_dir_health', 'Show', finding='unknown-host')}</p>"
+        )
+    undecided = undecided_clusters(report)
+    if undecided:
+        named = ", ".join(name_html(cluster_name(report, cluster["cluster_id"])) for cluster in undecided[:5])
+        more = f" and {exact(len(undecided) - 5)} more" if len(undecided) > 5 else ""
+        told += (
+            f'<p class="banner"><b>No verdicts for {plural(len(undecided), "cluster")}</b>: {named}{more} '
+            f"({esc(str(undecided[0].get('why') or 'no reason given'))}). Nothing there is called an orphan or "
+            f"missing; that is not the same as none. {link('usage_clusters', 'Show', verdicts='unknown')}</p>"
+        )
+    return told
+
+
+def _of_cause(cause: Mapping[str, Any]) -> str:
+    return f"{exact(cause['hosts'])} {UNKNOWN_WORDS.get(cause['cause'], esc(str(cause['cause'])))}"
+
+
+def _panel(name: str, title: str, body: str) -> str:
+    return (
+        f'<section class="panel" id="{name}" aria-labelledby="h-{name}"><h2 id="h-{name}">{title}</h2>{body}</section>'
+    )
+
+
+def _bytes(report: Report) -> str:
+    disks = report["answers"]["disks"]
+    share = disks["used"] / disks["size"] if disks["size"] else 0.0
+    words = f"{_exactly(disks['used'])} used of {size(disks['size'])}, {percent(share)}"
+    rows = [
+        f'<p class="big">{link("usage_hosts", _capital(at_least(report)) + words)}</p>',
+        f"<p>{size(disks['free'])} free</p>",
+    ]
+    for change in report["answers"]["changes"]:
+        sign = "+" if change["used"] > 0 else "" if change["used"] < 0 else "±"
+        some = "" if change["log_dirs"] == disks["log_dirs"] else f" on {plural(change['log_dirs'], 'log dir')}"
+        rows.append(f"<p>since {day(change['date'])} <b>{sign}{size(change['used'])}</b>{some}</p>")
+    unread = f", {plural(disks['unread'], 'log dir')} without figures" if disks["unread"] else ""
+    over = f"{exact(disks['nearly_full'])} over 95 %"
+    nearly = figure(disks["nearly_full"], "usage_log_dirs", over, used_share__min=0.95, sort="-used_share")
+    everything = link("usage_log_dirs", plural(disks["log_dirs"], "log dir"))
+    rows.append(f"{_histogram(disks['fullness'])}<p>{everything} by fullness: {nearly}{unread}</p>")
+    return _panel("disks", "Where are my bytes", "".join(rows))
+
+
+def _exactly(number: int) -> str:
+    return f'<span title="{exact(number)} B">{size(number)}</span>'
+
+
+def _capital(html: str) -> str:
+    return html[:1].upper() + html[1:]
+
+
+def _histogram(bins: Sequence[int]) -> str:
+    """Log dirs by fullness, a bar every five per cent; its height is proportional to the number, but at least one is
+    always visible."""
+    most, high, step = max([*bins, 1]), 64, 100 / len(bins)
+    bars = "".join(
+        f'<rect class="{"h-full" if n == len(bins) - 1 else "h-near" if n >= len(bins) - 3 else "h"}" '
+        f'x="{n * step + 0.4:.2f}%" width="{step - 0.8:.2f}%" y="{high - (tall := max(count / most * high, 2)):.1f}" '
+        f'height="{tall:.1f}"><title>{n * 5} to {n * 5 + 5} % full: {plural(count, "log dir")}</title></rect>'
+        for n, count in enumerate(bins)
+        if count
+    )
+    words = ", ".join(f"{n * 5} to {n * 5 + 5} %: {exact(count)}" for n, count in enumerate(bins) if count)
+    return (
+        f'<svg class="histogram" role="img" width="100%" height="{high + 16}" '
+        f'aria-label="Log dirs by fullness: {words}">'
+        f'<line class="axis" x1="0" x2="100%" y1="{high}" y2="{high}"/>{bars}'
+        f'<text x="0" y="{high + 13}">0 %</text><text x="50%" y="{high + 13}" text-anchor="middle">50 %</text>'
+        f'<text x="100%" y="{high + 13}" text-anchor="end">full</text></svg>'
+    )
+
+
+def _reclaim(report: Report) -> str:
+    found = report["answers"]["reclaim"]
+    whole = sum(found[window]["bytes"] for window, _ in WINDOWS)
+    clusters = [cluster["cluster_id"] for cluster in report["clusters"]]
+    rows = "".join(_window(report, window, label, found[window], clusters) for window, label in WINDOWS)
+    hidden = ", ".join(
+        link("usage_log_dirs", f"{label} {size(found[key])}", sort=f"-{column}")
+        for key, column, label in (
+            ("marked", "delete", "marked"),
+            ("open_removed", "open_removed", "removed but open"),
+            ("unexplained", "unexplained", "unexplained"),
+        )
+    )
+    if found["barred"]:
+        hidden = f"blocked until something is fixed {size(found['barred'])}, {hidden}"
+    return _panel(
+        "reclaim",
+        "What can I reclaim",
+        f'<p class="big">{_capital(at_least(report))}{_exactly(whole)} in '
+        f"{link('directories', 'orphans and leftovers')}</p>"
+        f'<ul class="lines">{rows}</ul><p class="dim">Not counted: {hidden}</p>',
+    )
+
+
+def _window(report: Report, window: str, label: str, found: Mapping[str, Any], clusters: list[str]) -> str:
+    size_html = figure(found["dirs"], "directories", _exactly(found["bytes"]), window=window, sort="-bytes")
+    act = ""
+    if found["dirs"] and window in ("now", "restart"):
+        act = copy_html(commands.by_window(report, window, clusters), "where orders are signed")
+        act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
+    elif found["dirs"] and window == "approval":
+        act = link("directories", "Review", window=window, sort="-bytes")
+    elif found["dirs"]:
+        due = report["answers"]["reclaim"]["next_due"]
+        act = link("directories", f"Next {esc(day(due[:10]))}" if due else "When", window=window, sort="due_at")
+    dirs = f"{plural(found['dirs'], 'dir')} on {plural(found['hosts'], 'host')}"
+    figures = f'<b data-answer="{window}">{size_html}</b><small>{dirs}</small>'
+    return f'<li><span>{label}</span>{figures}<span class="act">{act}</span>'
+
+
+def _risk(report: Report) -> str:
+    risk, unknown = report["answers"]["risk"], unknown_total(report)
+    where = "on hosts that report" if unknown else "anywhere"
+    judged = len(undecided_clusters(report)) < len(report["clusters"])
+    only = risk["only_copies"]
+    lost = f"{plural(risk['no_copy'], 'partition')} with no copy {where}"
+    elsewhere = f"{plural(risk['missing_elsewhere'], 'replica')} missing, copies elsewhere"
+    only_words = plural(only["dirs"], "orphan is the only copy", "orphans are the only copy")
+    full = ", ".join(
+        figure(
+            count,
+            "growth",
+            f"in {span} days: {exact(count)}",
+            scope="log_dir",
+            days_to_full__max=span,
+            sort="days_to_full",
+        )
+        for span, count in ((SOON_DAYS, risk["full_soon"]), (LATER_DAYS, risk["full_later"]))
+    )
+    findings = (("offline", risk["offline"]), ("read-only", risk["read_only"]), ("full", risk["full"]))
+    ill = ", ".join(figure(n, "log_dir_health", f"{name}: {exact(n)}", finding=name) for name, n in findings)
+    lines = [
+        _line("no_copy", figure(risk["no_copy"], "missing_replicas", lost, copies_elsewhere=0), risk["no_copy"], "bad"),
+        _line(
+            "missing_elsewhere",
+            figure(risk["missing_elsewhere"], "missing_replicas", elsewhere, copies_elsewhere__min=1),
+            risk["missing_elsewhere"],
+        ),
+        _line(
+            "only_copies",
+            figure(only["dirs"], "directories", f"{only_words}, {size(only['bytes'])}", standing="only copy"),
+            only["dirs"],
+        ),
+        _line("full", f"Log dirs full {full}", risk["full_later"], "bad" if risk["full_soon"] else "warn"),
+        _line("ill", f"Log dirs {ill}", sum(n for _, n in findings), "bad"),
+    ]
+    if not judged:
+        lines[:3] = ['<li class="warn">No verdict could be made: missing replicas and only copies are unknown']
+    return _panel("risk", "What is at risk", f'<ul class="lines risks">{"".join(lines)}</ul>')
+
+
+def _line(name: str, html: str, count: int, tone: str = "warn") -> str:
+    return f'<li class="{tone if count else "calm"}" data-answer="{name}">{html}'
+
+
+def _next(report: Report) -> str:
+    steps = report["answers"]["steps"]
+    risk = report["answers"]["risk"]
+    if not steps:
+        soonest = risk["next_full_days"]
+        ahead = "No log dir grows towards full." if soonest is None else f"Next log dir full: in {days(soonest)}."
+        calm = not (
+            risk["no_copy"] or risk["missing_elsewhere"] or risk["full_soon"] or risk["read_only"] or risk["full"]
+        )
+        calm = calm and not unknown_total(report) and not undecided_clusters(report)
+        words = "Nothing needs you today." if calm else "Nothing to reclaim by a command. See what is at risk."
+        return _panel("next", "What next", f'<p class="big">{words}</p><p>{ahead}</p>')
+    items = "".join(f"<li>{_step(report, step)}" for step in steps)
+    return _panel(
+        "next", "What next", f'<ol class="steps">{items}</ol><p class="dim">Commands preview; add --execute.</p>'
+    )
+
+
+def _step(report: Report, step: Mapping[str, Any]) -> str:
+    what, gives = step["what"], size(step["bytes"])
+    when = "now" if step["window"] == "now" else "at restart"
+    if what == "offline":
+        offline = plural(step["hosts"], "log dir")
+        return f"<span>{link('log_dir_health', f'{offline} offline', finding='offline')}</span>"
+    key = {"cluster_id": step["cluster_id"]}
+    if what == "topic":
+        name = link("directories", name_html(step["topic"]), **key, topic=step["topic"])
+        act = copy_html(commands.of_topic(report, step["cluster_id"], step["topic"]), "where orders are signed")
+        if len(report["clusters"]) > 1:
+            name += f" in {name_html(cluster_name(report, step['cluster_id']))}"
+        return f"<span>topic {name}, {plural(step['hosts'], 'host')}, frees <b>{gives}</b> {when}</span>{act}"
+    key["node_id"] = step["node_id"]
+    where = "on " + visible(str(step["host"]))
+    if what == "host":
+        name = link("usage_log_dirs", name_html(str(step["host"])), **key)
+        return f"<span>{name} frees <b>{gives}</b> {when}</span>{copy_html(commands.ON_HOST, where)}"
+    name = link("usage_log_dirs", f"{name_html(str(step['host']))} {name_html(str(step['log_dir']))}", **key)
+    full = "nearly full" if not step["days"] else f"full in {_ahead(step['days'])}"
+    return f"<span>{name} {full}, frees <b>{gives}</b> {when}</span>{copy_html(commands.ON_HOST, where)}"
+
+
+def _ahead(value: float) -> str:
+    return f"{max(round(value * 24), 1)} h" if value < 2 else days(value)
+
+
+def _new(report: Report) -> str:
+    changes = report["answers"]["changes"]
+    if not changes:
+        return '<p class="new dim">Nothing to compare with yet: changes need snapshots of two dates.</p>'
+    return "".join(_since(change) for change in changes)
+
+
+def _since(change: Mapping[str, Any]) -> str:
+    lost = change["no_copy"]
+    lost_words = "unknown partitions with no copy" if lost is None else plural(lost, "partition") + " with no copy"
+    parts = [
+        figure(lost or 0, "missing_replicas", lost_words, copies_elsewhere=0),
+        figure(
+            change["offline"], "log_dir_health", plural(change["offline"], "log dir") + " offline", finding="offline"
+        ),
+        figure(
+            change["orphans"],
+            "directories",
+            f"{plural(change['orphans'], 'orphan')} ({size(change['orphan_bytes'])})",
+            list="orphan",
+            sort="age_seconds",
+        ),
+        f"cleared {plural(change['cleared'], 'dir')} ({size(change['cleared_bytes'])})",
+    ]
+    span = "" if change["days"] == 1 else f" ({change['days']} days)"
+    return f'<p class="new"><b>New since {day(change["date"])}{span}:</b> {" · ".join(parts)}</p>'

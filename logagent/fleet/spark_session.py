@@ -1,0 +1,271 @@
+"""The Spark session of the fleet job, and the translation of its failures."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pkgutil
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.fleet import class_archive, jvm
+
+# Settings that affect results. Set on every session, including one created by spark-submit.
+SQL_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.caseSensitive": "true",
+}
+
+# Settings that affect only speed: a value from the caller or from spark-submit is left alone.
+TUNING = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.skewJoin.enabled": "true",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "64m",
+    "spark.sql.files.openCostInBytes": "65536",
+    # More than 32 paths are looked up by a job: by default with a task each.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
+    "spark.sql.parquet.aggregatePushdown": "false",
+    # Every partition is a group of its own: sorting, which the tables need anyway, costs less than hashing to lists.
+    "spark.sql.execution.useObjectHashAggregateExec": "false",
+    # Otherwise every operation on a column asks the JVM for settings and notes the line of Python it came from.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+}
+
+MOST_SECONDS_TO_END = 300
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def build_session(
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: bool = False,
+    small: bool = False,
+    dump: Path | None = None,
+) -> SparkSession:
+    """A session for `master` (the one in force, or `local[*]`), quiet on stdout; `conf` wins over our tuning.
+
+    `small`: it will see few directories, and our own JVM is started accordingly. `dump`: where our JVM
+    is to dump its classes when it exits. A JVM that does not start with either is started once more without; an archive
+    that was the reason is removed.
+
+    Under `spark-submit` the session's master and resources are those it was submitted with. Raises `ConfigError` for a
+    `conf` that Spark refuses, `ServiceUnreachable` for a master that does not answer.
+    """
+    chosen = dict(conf or {})
+    builder = SparkSession.Builder().appName("logagent fleet")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or running()
+    if master is None and not submitted and "--master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        master = chosen.get("spark.master", "local[*]")
+    if master:
+        builder = builder.master(master)
+    # spark-submit has already started the JVM and placed the driver.
+    archive = class_archive.found() if starts_jvm() else None
+    classes = class_archive.use(archive) if archive else class_archive.dump(dump) if dump else ""
+    # It writes every failed analysis to stderr as JSON, even if the exception is caught.
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True
+
+    def started(java: str) -> SparkSession:
+        defaults = {} if submitted else _launch_defaults(master, progress, small, java)
+        return _started(builder, {**defaults, **TUNING, **jvm.sql_conf(small), **chosen})
+
+    with explained("cannot start Spark"):
+        try:
+            spark = started(classes)
+        except PySparkRuntimeError:
+            # A truncated archive: SIGBUS.
+            if not classes:
+                raise
+            spark = started("")
+            if archive is not None:
+                archive.unlink(missing_ok=True)
+        if submitted:
+            _quiet(spark)
+        for key, value in SQL_CONF.items():
+            spark.conf.set(key, value)
+        tune(spark, 0)
+        # Parquet pages carry a CRC. Without this check a flipped byte becomes another topic id, and so a false orphan.
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+        hadoop.set("parquet.page.verify-checksum.enabled", "true")
+        hadoop.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    return spark
+
+
+ROWS_PER_TASK = 2_000_000
+
+
+def tune(spark: SparkSession, rows: int) -> None:
+    """Shuffle partitions for `rows` rows: at least one per core; a small fleet does not need two hundred.
+
+    Left alone if the user has set a number (`--conf`, spark-submit).
+    """
+    context = spark.sparkContext
+    if context.getConf().get("spark.sql.shuffle.partitions") is None:
+        parts = max(context.defaultParallelism, -(-rows // ROWS_PER_TASK))
+        spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+
+
+def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _stdout_kept_from_jvm():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _stdout_kept_from_jvm() -> Iterator[None]:
+    """A JVM started meanwhile has our stderr as its stdout: one that crashes prints a page there, where our JSON
+    goes."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _quiet(spark: SparkSession) -> None:
+    """Applies our log settings in a JVM that we did not start. Inside a zip they are not a file, so one is written."""
+    content = pkgutil.get_data("logagent.fleet", LOG4J.name)
+    with tempfile.NamedTemporaryFile(suffix=".properties") as file:
+        file.write(content or b"")
+        file.flush()
+        jvm: Any = spark._jvm
+        uri = jvm.java.io.File(file.name).toURI()
+        jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(uri)
+
+
+def _launch_defaults(master: str | None, progress: bool, small: bool, classes: str) -> dict[str, str]:
+    """Settings that only count while a JVM is started. `classes`: its options for the class archive."""
+    java = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    # On a cluster the executors process the rows: the driver is small whatever the fleet's size.
+    alone = master is not None and (master == "local" or master.startswith("local["))
+    java = " ".join(filter(None, [java, jvm.java_options(small and alone), classes]))
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(progress).lower(),
+        "spark.driver.extraJavaOptions": java,
+        "spark.log.structuredLogging.enabled": "false",
+    }
+    if alone:
+        # Nothing else has to reach a local session.
+        defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        defaults["spark.driver.memory"] = "2g"
+    return defaults
+
+
+_MEANINGS: tuple[tuple[str, type[LogAgentError], str, str], ...] = (
+    (
+        r"corrupted? page|Could not verify|CRC checksum|is not a Parquet file|FAILED_READ_FILE|CANNOT_READ_FILE"
+        r"|CANNOT_READ_FOOTER|could not read page|PATH_NOT_FOUND|FileNotFoundException",
+        UnreadableError,
+        "a file of the store is damaged",
+        "run `logagent fleet ingest --date` for that date again: landing is the source",
+    ),
+    (
+        r"No FileSystem for scheme|UnsupportedFileSystemException|Class org\.apache\.hadoop\.fs\.[\w.]+ not found",
+        ConfigError,
+        "Spark has no connector for this file system",
+        "s3a://: --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:HADOOP, abfs://: hadoop-azure:HADOOP, gs://:"
+        " com.google.cloud.bigdataoss:gcs-connector",
+    ),
+    (
+        r"UnknownHostException|ConnectException|Connection refused|NoRouteToHost|SocketTimeout"
+        r"|All masters are unresponsive|Could not parse Master URL",
+        ServiceUnreachable,
+        "the fleet store or the Spark master cannot be reached",
+        "check --store, --out and --master",
+    ),
+    (
+        r"Read-only file system|AccessControlException|AccessDenied|Permission denied|Mkdirs failed"
+        r"|Operation not permitted",
+        LogAgentError,
+        "the place cannot be written",
+        "give this user write access to the store and to --out",
+    ),
+    (
+        r"No space left on device|Disk quota exceeded|DiskErrorException",
+        LogAgentError,
+        "no space is left",
+        "free space below --store, --out and spark.local.dir, then run the same command again",
+    ),
+)
+
+
+def _hadoop() -> str:
+    """The version of Hadoop in this Spark: its connectors must have the same version."""
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    found = sorted(jars.glob("hadoop-client-api-*.jar"))
+    return found[-1].stem.removeprefix("hadoop-client-api-") if found else "VERSION"
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost line of a Java stack that says something, for one sentence."""
+    text = str(error)
+    causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
+    first = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return first.strip()[:300]
+
+
+def running() -> bool:
+    """Whether this process has a session already (spark-submit, a notebook, tests)."""
+    return SparkSession.getActiveSession() is not None
+
+
+def starts_jvm() -> bool:
+    """Whether a session of this process will have a JVM that we start."""
+    return "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None
+
+
+def end_jvm() -> None:
+    """Ends the JVM that this process has started, and waits for it: it may dump its classes first. Raises
+    `subprocess.TimeoutExpired`."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    try:
+        process.stdin.close()
+        process.wait(MOST_SECONDS_TO_END)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+@contextmanager
+def explained(doing: str, *, verbose: bool = False) -> Iterator[None]:
+    """Turns Spark's and Java's exceptions into ours, each with one sentence and a hint; `verbose` prints theirs too."""
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        text = str(error)
+        if verbose:
+            print(text, file=sys.stderr)
+        for pattern, kind, meaning, hint in _MEANINGS:
+            if re.search(pattern, text):
+                hint = hint.replace("HADOOP", _hadoop())
+                raise kind(f"{doing}: {meaning} ({_cause(error)})", hint=hint) from error
+        if "CANNOT_MODIFY" in text or "INVALID_CONF_VALUE" in text:
+            raise ConfigError(f"{doing}: {_cause(error)}", hint="see --conf") from error
+        raise LogAgentError(f"{doing}: {_cause(error)}", hint="run again with -v for Spark's own messages") from error

@@ -1,0 +1,227 @@
+"""The journal's file: its schema, and how it is opened for writing, or for reading without writing anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from urllib.parse import quote
+
+from logagent.errors import JournalError, UnreadableError
+
+FILE_NAME = "journal.db"
+SCHEMA_VERSION = 4
+# An in-memory file system, which every Linux has: for copies that need no disk.
+MEMORY_DIR = "/dev/shm"
+_BUSY_SECONDS = 10.0
+
+_FIRST = """
+CREATE TABLE actions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms INTEGER NOT NULL,
+  action TEXT NOT NULL,
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  new_name TEXT,
+  new_dir TEXT,
+  topic TEXT,
+  partition INTEGER,
+  topic_id TEXT,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  plan_id TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  approved INTEGER NOT NULL,
+  outcome TEXT,
+  finished_at_ms INTEGER,
+  error TEXT
+);
+CREATE INDEX actions_unsettled ON actions (id) WHERE outcome IS NULL;
+CREATE INDEX actions_by_new_name ON actions (new_name) WHERE new_name IS NOT NULL;
+CREATE INDEX actions_by_name ON actions (log_dir, name);
+CREATE INDEX actions_by_time ON actions (at_ms);
+CREATE TABLE checkpoint_entries (
+  action_id INTEGER NOT NULL REFERENCES actions (id) ON DELETE CASCADE,
+  file TEXT NOT NULL,
+  topic TEXT NOT NULL,
+  partition INTEGER NOT NULL,
+  offset INTEGER NOT NULL,
+  PRIMARY KEY (action_id, file)
+) WITHOUT ROWID;
+CREATE TABLE failures (
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  last_at_ms INTEGER NOT NULL,
+  last_error TEXT NOT NULL,
+  PRIMARY KEY (log_dir, name)
+) WITHOUT ROWID;
+CREATE TABLE sightings (
+  log_dir TEXT NOT NULL,
+  name TEXT NOT NULL,
+  device INTEGER NOT NULL,
+  inode INTEGER NOT NULL,
+  topic_id TEXT,
+  newest_mtime_ns INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  first_ms INTEGER NOT NULL,
+  last_ms INTEGER NOT NULL,
+  PRIMARY KEY (log_dir, name)
+) WITHOUT ROWID;
+CREATE TABLE serving (
+  log_dir TEXT PRIMARY KEY,
+  pid INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE last_cycle (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  boot_id TEXT NOT NULL,
+  wall_ms INTEGER NOT NULL,
+  boottime_ms INTEGER NOT NULL
+);
+"""
+_SECOND = """
+CREATE TABLE host (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  cluster_id TEXT NOT NULL,
+  node_id INTEGER NOT NULL,
+  directory_ids TEXT NOT NULL
+);
+CREATE TABLE clock_doubt (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  boot_id TEXT NOT NULL,
+  until_ms INTEGER NOT NULL,
+  drift_ms INTEGER NOT NULL
+);
+CREATE TABLE clock_jumps (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  until_ms INTEGER NOT NULL,
+  delta_ms INTEGER NOT NULL
+);
+"""
+_THIRD = """
+ALTER TABLE actions ADD COLUMN through_dir TEXT;
+ALTER TABLE actions ADD COLUMN through_name TEXT;
+ALTER TABLE actions ADD COLUMN closed_cleanly INTEGER;
+"""
+_FOURTH = """
+ALTER TABLE actions ADD COLUMN reason TEXT;
+CREATE TABLE holding (
+  log_dir TEXT PRIMARY KEY,
+  pid INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+
+
+def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:
+    """Migrate from schema `version` (0: an empty file) to the current one in one transaction. No data is lost."""
+    if version < SCHEMA_VERSION:
+        steps = "".join(_STEPS[version:])
+        db.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+
+
+def connect(path: str) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
+    )
+    db.row_factory = sqlite3.Row
+    return db
+
+
+def open_to_read(path: str) -> sqlite3.Connection:
+    """A connection that reads `path`.
+
+    SQLite reads a WAL database only if it finds, or can create, the `-shm` file beside it. A reader that may not write
+    there while no writer is at work gets an in-memory copy of the main file, which is complete then; if a crash left a
+    WAL on a disk where nothing can be created any more, the copy contains both.
+    """
+    quoted = quote(os.path.abspath(path))
+    db = connect(f"file:{quoted}?mode=ro")
+    try:
+        db.execute("PRAGMA user_version").fetchone()
+        return db
+    except sqlite3.OperationalError:
+        db.close()
+        if _has_content(path + "-wal"):
+            return _copy_elsewhere(path)
+    main = connect(f"file:{quoted}?mode=ro&immutable=1")
+    copy = connect(":memory:")
+    try:
+        main.backup(copy)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        main.close()
+    if _has_content(path + "-wal"):
+        copy.close()
+        raise OSError(errno.EAGAIN, "it was written to while being read; try again")
+    return copy
+
+
+def _copy_elsewhere(path: str) -> sqlite3.Connection:
+    """An in-memory database of the file together with its WAL. Raises OSError, also if they change during the copy."""
+    files = (path, path + "-wal")
+
+    def state() -> list[tuple[int, int, int]]:
+        return [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, files)]
+
+    before = state()
+    with tempfile.TemporaryDirectory(prefix="logagent-", dir=MEMORY_DIR) as folder:
+        there = os.path.join(folder, FILE_NAME)
+        for file, suffix in zip(files, ("", "-wal"), strict=True):
+            shutil.copyfile(file, there + suffix)
+        if state() != before:
+            raise OSError(errno.EAGAIN, "it was written to while being read; try again")
+        copy = connect(":memory:")
+        try:
+            with closing(connect(there)) as found:
+                found.backup(copy)
+        except BaseException:
+            copy.close()
+            raise
+    return copy
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def version_of(db: sqlite3.Connection, path: str) -> int:
+    """The schema of the journal, 0 for an empty file. Raises JournalError if it is not one of our journals."""
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise JournalError(
+            f"{path} was written by a newer logagent (journal schema {version}; this one knows {SCHEMA_VERSION})",
+            hint="install that version again, or move the journal away: its undo information is lost with it",
+        )
+    if version <= 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise JournalError(
+            f"{path} is the database of another program", hint="move the file away; a new one is created"
+        )
+    return version
+
+
+@contextmanager
+def as_journal_error(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError, UnreadableError, OverflowError, UnicodeError) as e:
+        raise JournalError(
+            f"the journal {path} cannot be used: {e}",
+            hint="check owner, mode and free space of the state dir; nothing is done without the journal; on a full"
+            " disk without a reserve of logagent name another one: --state-dir, such as /run/logagent",
+        ) from e

@@ -1,0 +1,102 @@
+"""Doubles: one partition in two log dirs of this host, and which of the two may be deleted. Decides without I/O.
+
+A broker does not start with them, unless it knows the directory id that the partition is assigned to. A directory id
+proves nothing about records, and the longer copy can be the one that diverged: so a copy may be deleted only if the
+other one covers it (`covered`), begins no later and is no smaller (what is lost inside a segment leaves no gap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
+from logagent.model.assignments.reasons import Reason
+from logagent.model.facts import Facts, StrayRuling
+from logagent.model.records import Kind, PartitionDir, Verdict
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    """A directory that may be deleted, and the current one of the same topic id and partition in another log dir."""
+
+    dir: PartitionDir
+    other: PartitionDir
+
+
+def pairs(dirs: Iterable[PartitionDir]) -> list[tuple[PartitionDir, PartitionDir]]:
+    """Pairs of current directories with the same topic id and partition in two log dirs. (Three are left to people.)
+
+    A directory that is seen twice (one log dir is a bind mount of the other) is not a pair; directories whose removal
+    has started do not count either.
+    """
+    found: dict[tuple[str, int], list[PartitionDir]] = {}
+    for d in dirs:
+        if d.kind is Kind.CURRENT and d.topic_id is not None and d.partition is not None and d.error is None:
+            found.setdefault((d.topic_id, d.partition), []).append(d)
+    return [
+        (ds[0], ds[1])
+        for ds in found.values()
+        if len(ds) == 2
+        and ds[0].log_dir != ds[1].log_dir
+        and ds[0].identity != ds[1].identity
+        and not any(d.removal_started for d in ds)
+    ]
+
+
+def doubles(dirs: Iterable[PartitionDir], facts: Facts, logs: Mapping[Key, LogLook]) -> list[Double]:
+    """At most one directory of each pair. If each covers the other, choose the one in the wrong log dir, else the
+    shorter one."""
+    chosen: list[Double] = []
+    for one, two in pairs(dirs):
+        rated = [
+            Double(d, other)
+            for d, other in ((one, two), (two, one))
+            if _is_known(d, facts) and decide_double(logs.get(_key(d)), logs.get(_key(other)), other).may_go
+        ]
+        rated.sort(key=lambda double: _rank(double.dir, facts, logs[_key(double.dir)]))
+        chosen += rated[:1]
+    return chosen
+
+
+def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir) -> StrayRuling:
+    """Whether the copy with log `own` may be deleted because of the copy at `where` with log `other`. None: a log could
+    not be read."""
+    there = f"{where.log_dir}/{where.name}"
+    if own is None or other is None:
+        return StrayRuling(False, f"its log, or that of {there}, cannot be read")
+    if own.log_start is None or other.log_start is None or other.log_start > own.log_start:
+        return StrayRuling(False, f"{there} begins at offset {other.log_start}, this one at {own.log_start}")
+    if own.last_epoch is None:
+        return StrayRuling(False, why_not_covered(own, ()))
+    answer = end_of_epoch(there, other, own.last_epoch)
+    if not covers(answer, own):
+        return StrayRuling(False, why_not_covered(own, (answer,)))
+    if other.log_bytes < own.log_bytes:
+        fact = f"{there} has {other.log_bytes} bytes of segments, this one {own.log_bytes}: it may lack some of them"
+        return StrayRuling(False, fact)
+    return StrayRuling(True, f"{there} has all of it")
+
+
+def as_loaded(log: LogLook, log_start: int) -> LogLook:
+    """The log of a current directory as a broker loads it with the log start offset in the checkpoint
+    (`LogManager.loadLog`): it begins there, and if it ends before that offset, all its segments are deleted."""
+    if log.emptied_by(log_start):
+        fact = f"a broker empties it: its log start offset is {log_start}"
+        return LogLook(None, None, problem=fact)
+    return replace(log, log_start=max(log.log_start, log_start)) if log.log_start is not None else log
+
+
+def _is_known(d: PartitionDir, facts: Facts) -> bool:
+    ruling = facts.ruling(d)
+    return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
+
+
+def _rank(d: PartitionDir, facts: Facts, log: LogLook) -> tuple[bool, int, Key]:
+    return facts.ruling(d).reason != Reason.WRONG_DIRECTORY, log.log_end or 0, _key(d)
+
+
+def _key(d: PartitionDir) -> Key:
+    return d.log_dir, d.name

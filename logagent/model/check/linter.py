@@ -1,0 +1,137 @@
+"""The start-up linter: what would keep this broker from starting, or make it take a log dir offline. Without I/O.
+
+All codes, as observed on real brokers (tests/broker/check/test_check_real.py). Codes are stable.
+
+==========================  ========  ===========  ==========================================================
+code                        severity  releases     condition
+==========================  ========  ===========  ==========================================================
+unparsable-name             fatal     all          a directory whose name is not a partition's (`bar`, `.trash`, `-0`)
+lost-and-found              fatal     all          `lost+found`: the log dir is the root of a file system
+stray-unsupported           fatal     < 3.6.1      a `-stray` directory
+cache-unsupported           fatal     < 3.5.0      `remote-log-index-cache` (2.5.1 fails, 3.5.2 does not)
+duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
+duplicate-future            fatal     all [1]      two `-future` directories of one partition
+future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one
+delete-through-link         fatal     all          a symlink named `-delete`: the segments it leads to are deleted
+broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, or an empty one
+no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
+no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: recreated empty (KRaft)
+odd-segment-file            fatal     all          `backup.log`: named like a segment file, but without an offset [4]
+mounted-partition           warning   all          a partition directory that is a mount point
+future-name-too-long        info      all          a name too long for `-future` to be added
+linked-partition            info      all          a partition directory that is a symlink
+undecodable-name            info      all          a name that is not UTF-8
+wrong-directory             info      all          the cluster expects the partition in another log dir
+duplicate-log-dir           fatal     all [2]      one directory listed twice, by name or through a symlink
+nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
+empty-log-dirs-item         fatal     >= 4.2.0     `log.dirs=/a,,/b`
+no-process-roles            fatal     >= 4.0.0     a ZooKeeper-mode configuration
+relative-log-dir            warning   all          a relative path
+log-dir-missing             fatal     all          no such directory (ZooKeeper mode: a warning, the broker creates it)
+log-dir-not-a-directory     fatal     all          not a directory
+log-dir-failed              fatal     all          disk errors, or no answer
+read-only                   fatal     all          mounted read-only
+full                        fatal     all          no free block or inode
+low-space, low-inodes       warning   all          less than 2 % free
+unformatted                 fatal     all          no `meta.properties` (ZooKeeper mode: a warning)
+meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read
+foreign-cluster             fatal     all          log dirs of two clusters
+foreign-node                fatal     all          log dirs of two nodes, or not of the configured one
+duplicate-directory-id      fatal     >= 3.7.0     two log dirs with the same `directory.id`
+access-denied               fatal     all          owner or mode keep the broker's user out
+lock-held                   fatal     all          another process holds the lock
+hidden-holder               warning   all          a process without the lock has files open here
+given-up                    warning   all          the running broker took this log dir offline
+broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
+broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
+stray-emptied               warning   all          a stray below the log start offset of the partition of its name
+open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
+leftover-temp-file          info      all          a temporary file of logagent's
+version-contradicted        warning   all          `kafka.version` differs from the running broker's version
+broker-running              info      all          this broker is running; the rest is about its next start
+not-verified                warning   all          could not be inspected from here
+==========================  ========  ===========  ==========================================================
+
+[1] From 3.7.1 on, a KRaft broker first sets aside what is not its own by topic id; different topic ids are then info.
+[2] The same spelling twice in `log.dirs` is fatal only before 4.2.
+[3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
+[4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
+
+If the version is unknown, what is fatal for only some releases is a warning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from logagent.model.check.log_dirs import check_log_dirs
+from logagent.model.check.meta import check_meta
+from logagent.model.check.partition_dirs import check_names
+from logagent.model.check.paths import check_paths
+from logagent.model.check.start_facts import StartFacts
+from logagent.model.finding import Finding, Severity, concerning, warning
+from logagent.model.health.kafka_version import Version, version_text
+
+SHOWN_ALIKE = 20
+"""How many findings of one code in one directory are listed; one more says how many are left out."""
+
+
+def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
+    """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
+    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_names(facts)]
+    found += [*_check_version(facts), *_check_exchanges(facts), *_check_emptied(facts)]
+    return _without_repetition(concerning(found, version, at_least=at_least))
+
+
+def _check_version(facts: StartFacts) -> Iterator[Finding]:
+    known = facts.kafka_version
+    if known.version is not None and known.contradicted is not None:
+        yield warning(
+            "version-contradicted",
+            facts.server.config or "",
+            f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are"
+            f" {version_text(known.version)}",
+            "the running broker counts; correct kafka.version, which applies once the broker is stopped",
+        )
+
+
+def _check_exchanges(facts: StartFacts) -> Iterator[Finding]:
+    for path, name in facts.open_exchanges.items():
+        yield warning(
+            "open-exchange",
+            path,
+            f"logagent restore --replace was cut short: {name} is restored, and the directory it displaced still"
+            " has the stray name of the restored one",
+            "do not restore or remove it by that name; the next logagent command with --execute (or the daemon in"
+            " enforce mode) gives it its own name while the broker is stopped",
+        )
+
+
+def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
+    for e in facts.emptied:
+        end = f"its log ends at {e.log_end}" if e.log_end is not None else "the end of its log is unknown"
+        yield warning(
+            "stray-emptied",
+            e.path,
+            f"the checkpointed log start offset for its name is {e.log_start_offset}, and {end}: the broker deletes its"
+            " segments when it next loads it",
+            "if its records matter, move it out of the log dir before the next start (or logagent restore it)",
+        )
+
+
+def _without_repetition(findings: list[Finding]) -> list[Finding]:
+    """Keep the first 20 findings of a kind in each log dir, and say how many more there are."""
+    keys = [(f.severity, f.code, f.path.rpartition("/")[0]) for f in findings]
+    counts = Counter(keys)
+    shown: dict[tuple[Severity, str, str], int] = defaultdict(int)
+    kept = []
+    for key, f in zip(keys, findings, strict=True):
+        shown[key] += 1
+        if shown[key] <= SHOWN_ALIKE:
+            kept.append(f)
+        elif shown[key] == SHOWN_ALIKE + 1:
+            rest = counts[key] - SHOWN_ALIKE
+            kept.append(replace(f, path=key[2], says=f"and {rest} more like the {SHOWN_ALIKE} above"))
+    return kept

@@ -1,0 +1,164 @@
+"""What can be freed on a full disk now, from the safest step to the least safe one. Decides; no I/O.
+
+A plan like any other: every step is a `Proposal` that passes every guard before it is shown and again before it is
+done. A step that shortens a wait (`cleanup.min_age`, `cleanup.stray_retention`, a delay of the queue) needs approval of
+exactly that plan. The only directories offered are those marked, set aside, proven to be orphans, or doubles of a
+partition that another log dir of this host holds in full. Everything else is kept, with the reason: an only copy, an
+assigned directory, anything uncertain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from logagent.model.assignments.doubles import Double
+from logagent.model.facts import Facts
+from logagent.model.naming import dir_names
+from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, plan_id
+from logagent.model.planning.proposals import NewUuid, rename_away
+from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
+
+Key = tuple[str, str]
+
+
+class Step(StrEnum):
+    """The steps, in the order in which they are taken."""
+
+    MARKED = "marked"
+    STRAY_PAST_RETENTION = "stray-past-retention"
+    STRAY_WITHIN_RETENTION = "stray-within-retention"
+    ORPHAN = "orphan"
+    DOUBLE = "double"
+
+
+COSTS: Mapping[Step, str] = {
+    Step.MARKED: "none: it was deleted already, and only its files are left",
+    Step.STRAY_PAST_RETENTION: "it can no longer be restored; its retention is over",
+    Step.STRAY_WITHIN_RETENTION: "it can no longer be restored, although its retention is not over",
+    Step.ORPHAN: "it is removed at once, without the period in which an orphan can be restored",
+    Step.DOUBLE: "this host keeps one copy of the partition, in the other log dir",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One step on one directory. `gives_back`: bytes that its file system gains. `shortens`: the wait that would be cut
+    short (this needs approval), None if it is due."""
+
+    step: Step
+    proposal: Proposal
+    gives_back: int
+    shortens: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.proposal.dir.log_dir, self.proposal.dir.name
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A directory that is not offered, and why."""
+
+    log_dir: str
+    name: str
+    reason: str
+    bytes: int
+
+
+def in_order(offers: Iterable[Offer]) -> list[Offer]:
+    """From safest to least safe; within a step, what has waited longest comes first."""
+    order = {step: number for number, step in enumerate(Step)}
+    return sorted(offers, key=lambda o: (order[o.step], o.shortens is not None, o.proposal.due_at_ms or 0, o.key))
+
+
+def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
+    """The first offers that together free `need` bytes; all of them if they do not suffice or `need` is None."""
+    if need is None:
+        return list(offers)
+    chosen: list[Offer] = []
+    given = 0
+    for offer in offers:
+        if given >= need:
+            break
+        chosen.append(offer)
+        given += offer.gives_back
+    return chosen
+
+
+def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:
+    """The offers of the plan with id `approve`, which are the first ones in order; None if there is no such plan (any
+    more)."""
+    for count in range(len(offers), 0, -1):
+        if plan_id(o.proposal for o in offers[:count]) == approve:
+            return [replace(o, proposal=replace(o.proposal, approved=True)) for o in offers[:count]]
+    return None
+
+
+def with_approval(plan: Plan, offers: Mapping[Key, Offer], approve: str | None) -> Plan:
+    """`plan`, made to need approval if anything in it would be removed early."""
+    early = [o for p in plan.actions if (o := offers[p.dir.log_dir, p.dir.name]).shortens is not None]
+    if approve is not None or not early or plan.needs_approval is not None:
+        return plan
+    waits = ", ".join(dict.fromkeys(o.shortens for o in early if o.shortens is not None))
+    fact = f"{len(early)} of {len(plan.actions)} directories would be removed early ({waits})"
+    hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan.plan_id}"
+    stop = Refusal("", "", "blast-radius", fact, hint, sum(o.proposal.dir.bytes for o in early))
+    return replace(plan, refusals=(*plan.refusals, stop), needs_approval=stop)
+
+
+def offer_double(double: Double, gives_back: int, new_uuid: NewUuid, flags: Flags, facts: Facts) -> Offer:
+    away = rename_away(
+        double.dir,
+        is_stray=True,
+        reason=f"duplicate of {double.other.log_dir}/{double.other.name}",
+        new_uuid=new_uuid,
+        quarantine_dir=facts.quarantine_dirs.get(double.dir.log_dir),
+        flags=flags,
+    )
+    return Offer(Step.DOUBLE, replace(away, double=True), gives_back, "a second copy is removed")
+
+
+# What is kept
+
+
+def kept(dirs: Iterable[PartitionDir], facts: Facts, concerned: Iterable[Key]) -> list[Kept]:
+    """Every partition dir that is not `concerned` (offered, refused or waiting), largest first, with the reason."""
+    known = frozenset(concerned)
+    found = [
+        Kept(d.log_dir, d.name, _why_kept(d, facts), d.allocated)
+        for d in dirs
+        if d.kind in (Kind.CURRENT, Kind.FUTURE) and _key(d) not in known
+    ]
+    return sorted(found, key=lambda k: (-k.bytes, k.log_dir, k.name))
+
+
+def _why_kept(d: PartitionDir, facts: Facts) -> str:
+    ruling = facts.ruling(d)
+    if d.topic is not None and dir_names.is_internal(d.topic) and ruling.verdict is not Verdict.ASSIGNED:
+        return f"internal topic ({ruling.reason or ruling.verdict.value})"
+    if ruling.verdict is Verdict.ASSIGNED:
+        return "assigned: the only live copy" if ruling.last_copy else "assigned"
+    if ruling.verdict is Verdict.UNKNOWN:
+        return f"unknown: {ruling.reason or 'no verdict'}"
+    where = facts.log_dirs.get(d.log_dir)
+    if where is not None and where.holder.state is not HolderState.FREE:
+        return f"orphan ({ruling.reason}), but only while the broker is stopped"
+    return f"orphan ({ruling.reason})"
+
+
+def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:
+    """The removal with which an approved rescue continues after it has set a directory aside."""
+    return Proposal(
+        ActionKind.REMOVE,
+        set_aside,
+        before.reason,
+        full_topic=before.full_topic,
+        approved=before.approved,
+        flags=before.flags,
+    )
+
+
+def _key(d: PartitionDir) -> Key:
+    return d.log_dir, d.name

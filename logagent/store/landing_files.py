@@ -1,0 +1,253 @@
+"""Files of the fleet store's `landing/`: data first, manifest last, each renamed into place when it is complete.
+
+No pyspark here: agents write with this, and so does the generator of made-up fleets. A file is written in one pass over
+its lines, which are never all in memory. Files in the spool are written by path; files in the store, which others can
+write to, through a `SharedStore`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from logagent.errors import UnreadableError
+from logagent.files.foreign_json import parse_json
+from logagent.files.limits import KIB, FileLimit
+from logagent.store.contract import MANIFEST_SCHEMA
+from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST, PART
+from logagent.store.shared import SharedStore
+from logagent.store.tree import LANDING, fsync_fd
+
+__all__ = [
+    "DATA",
+    "MANIFEST",
+    "PART",
+    "Claim",
+    "claim_of",
+    "deliver",
+    "has_recent_assignments",
+    "land",
+    "put",
+    "snapshot_row",
+]
+GZIP_LEVEL = 1
+FUTURE_SECONDS = 300
+"""How far the store's clock may be ahead of ours. Files with a later time are not counted."""
+# Lines are compressed in pieces of about this many bytes: one call per line would take twice as long.
+_PIECE = 1 << 16
+_MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
+_NOTHING_SAID: Mapping[str, object] = dict.fromkeys(("window", "due_at", "covered", "obstacle"))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a manifest says about its file, except what is counted while the file is written."""
+
+    snapshot_id: str
+    kind: str
+    cluster_id: str
+    node_id: int | None
+    host: str
+    at: datetime
+
+
+def rfc3339(at: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds. `at` must be aware."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def millis(at: datetime) -> int:
+    """Milliseconds since 1970, as in `logagent.snapshot/2`. `at` must be aware."""
+    return round(at.timestamp() * 1000)
+
+
+def place(claim: Claim) -> tuple[str, ...]:
+    """The path, as components below the store, of the directory for `claim`'s file."""
+    where = ASSIGNMENTS if claim.kind == ASSIGNMENTS else str(claim.node_id)
+    return (LANDING, claim.cluster_id, f"{claim.at:%Y-%m-%d}", where)
+
+
+def manifest_of(data: Path) -> Path:
+    """The manifest of a data file."""
+    return data.with_name(data.name.removesuffix(DATA) + MANIFEST)
+
+
+def put(
+    stem: Path,
+    claim: Claim,
+    lines: Iterable[str | bytes],
+    *,
+    received_at: datetime | None = None,
+    durable: bool = True,
+) -> Path:
+    """Write `stem` + `.jsonl.gz` and its manifest; returns the data file's path. The same lines give the same bytes.
+
+    Lines come without a trailing newline. `received_at` sets the modification time (default: the time of writing).
+    With `durable`, the data is on disk before the manifest appears, and both are on disk on return.
+    Raises OSError; the file being written then does not appear.
+    """
+    data = stem.with_name(stem.name + DATA)
+    sink = _Counting()
+    with whole_file(data, received_at, durable=durable) as file:
+        sink.file = file
+        rows = _pack(sink, lines)
+    manifest = {
+        "schema": MANIFEST_SCHEMA,
+        "snapshot_id": claim.snapshot_id,
+        "kind": claim.kind,
+        "cluster_id": claim.cluster_id,
+        "node_id": claim.node_id,
+        "host": claim.host,
+        "at": rfc3339(claim.at),
+        "rows": rows,
+        "bytes": sink.count,
+        "sha256": sink.digest.hexdigest(),
+    }
+    with whole_file(manifest_of(data), received_at, durable=durable) as file:
+        file.write(json.dumps(manifest).encode())
+    return data
+
+
+def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: datetime | None = None) -> Path:
+    """Write a file of a made-up fleet where an agent would, without fsync; returns the data file's path.
+
+    `received_at` sets the modification time (default: the time of writing). Raises OSError.
+    """
+    stem = store.joinpath(*place(claim), claim.snapshot_id)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    return put(stem, claim, lines, received_at=received_at, durable=False)
+
+
+def snapshot_row(row: dict[str, Any], said: Mapping[str, object] = _NOTHING_SAID) -> dict[str, Any]:
+    """Convert a directory from the form of `logagent scan` to that of `logagent.snapshot/2`: times in milliseconds
+    since 1970, plus `said`, what the agent's plan says about it."""
+    times = {name: _millis(row[name]) for name in ("newest_mtime", "marked_at", "first_seen")}
+    return {**row, **times, **said}
+
+
+def _millis(text: str | None) -> int | None:
+    return None if text is None else millis(datetime.fromisoformat(text))
+
+
+class _Counting:
+    """A file object that counts and hashes the bytes written to it."""
+
+    file: IO[bytes]
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self.count += len(content)
+        self.digest.update(content)
+        return self.file.write(content)
+
+    def flush(self) -> None:
+        pass  # closing the file flushes it
+
+
+def _pack(sink: _Counting, lines: Iterable[str | bytes]) -> int:
+    """Compress the lines into `sink`; returns their number."""
+    rows, held, size = 0, list[bytes](), 0
+    with gzip.GzipFile("", "wb", GZIP_LEVEL, sink, mtime=0) as packed:
+        for line in lines:
+            content = line if isinstance(line, bytes) else line.encode()
+            held.append(content)
+            rows += 1
+            size += len(content)
+            if size >= _PIECE:
+                packed.write(b"\n".join(held) + b"\n")
+                held, size = [], 0
+        if held:
+            packed.write(b"\n".join(held) + b"\n")
+    return rows
+
+
+@contextmanager
+def whole_file(path: Path, modified: datetime | None = None, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only if the block ends without an exception.
+
+    It is written as `NAME.tmp`; a kill may leave that behind, and the next attempt overwrites it.
+    """
+    part = path.with_name(path.name + PART)
+    try:
+        with open(part, "wb", opener=_open_part) as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        if modified is not None:
+            os.utime(part, (modified.timestamp(), modified.timestamp()))
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    if durable:
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fsync_fd(fd)
+        finally:
+            os.close(fd)
+
+
+def _open_part(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def claim_of(manifest: bytes, origin: str) -> Claim:
+    """Parse one of our manifests. Raises UnreadableError for anything else."""
+    try:
+        read = parse_json(manifest)
+        return Claim(
+            read["snapshot_id"],
+            read["kind"],
+            read["cluster_id"],
+            read["node_id"],
+            read["host"],
+            datetime.fromisoformat(read["at"]),
+        )
+    except (ValueError, KeyError, TypeError) as e:
+        raise UnreadableError(f"{origin}: it is not one of our manifests") from e
+
+
+def deliver(store: SharedStore, claim: Claim, data: Path, manifest: bytes, beat: Callable[[], None]) -> None:
+    """Copy a spooled file and its manifest into the store: data first, manifest last, each complete or not at all.
+
+    `beat` is called between pieces. Repeating it gives the same bytes under the same names. Raises OSError, also if
+    something other than a directory is in the way.
+    """
+    names = place(claim)
+    with open(data, "rb") as source:
+        store.put([*names, claim.snapshot_id + DATA], source, beat)
+    beat()
+    store.put([*names, claim.snapshot_id + MANIFEST], io.BytesIO(manifest))
+
+
+def has_recent_assignments(store: SharedStore, claim: Claim, since: float, now: float) -> bool:
+    """Whether another host's complete assignments arrived between `since` and `now` (seconds since 1970).
+
+    An empty manifest, one without its data, of another cluster or from the future does not count, so it keeps no host
+    from publishing.
+    """
+    found = {file.name: file for file in store.files(place(claim))}
+    for name, seen in found.items():
+        data = found.get(name.removesuffix(MANIFEST) + DATA)
+        if not name.endswith(MANIFEST) or data is None or not data.bytes:
+            continue
+        if since < seen.modified <= now + FUTURE_SECONDS:
+            with suppress(OSError, UnreadableError):
+                said = claim_of(store.read([*place(claim), name], _MANIFEST_FILE), name)
+                if (said.cluster_id, said.kind) == (claim.cluster_id, ASSIGNMENTS):
+                    return True
+    return False

@@ -1,0 +1,228 @@
+"""What the newest snapshots in the store say about each host: when it last reported, and its directories.
+
+Reads the recent manifests and snapshots in `landing/`, each manifest once. Times are the modification times of the
+files in the store; a host's clock decides only in which day's folder its files are.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pydantic_core import from_json
+
+from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.files.foreign_json import parse_json
+from logagent.files.limits import KIB, MIB, FileLimit
+from logagent.store.names import DATA, MANIFEST, as_node, stem_and_suffix
+from logagent.store.shared import SharedStore, open_store
+from logagent.store.tree import LANDING, StoredFile
+
+MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
+SNAPSHOT_FILE = FileLimit("a snapshot", 256 * MIB)
+MAX_UNPACKED = 256 << 20
+MAX_ENTRIES = 100_000
+MAX_ROWS = 200_000
+"""The most rows of the wanted topics in one snapshot: no broker has more, and one host must not fill our memory."""
+MAX_BYTES = (1 << 63) - 1
+"""The largest long, in Java and in the tables of a report."""
+CLOCKS_APART = timedelta(minutes=5)
+"""A file whose time is further in the future than this was given that time on purpose and is ignored."""
+LOOK_BACK = timedelta(days=30)
+_SETTLED_SECONDS = 2.0
+"""A folder that changed this recently is read again: it may change once more within one tick of its timestamp."""
+_NO_FOLDER_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+
+
+@dataclass(slots=True)
+class HostPublications:
+    """A node's snapshots: when the newest one arrived and where it is, and the last arrival from each host that
+    published for this node id."""
+
+    node_id: int
+    at: datetime
+    folder: tuple[str, ...]
+    stem: str
+    hosts: dict[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FleetPublications:
+    """Which hosts of a cluster have published. `look` is cheap if nothing has changed."""
+
+    store: str
+    cluster_id: str
+    window: timedelta
+    nodes: dict[int, HostPublications] = field(default_factory=dict)
+    _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
+    _read: set[tuple[str, ...]] = field(default_factory=set)
+    _looked_back: set[int] = field(default_factory=set)
+
+    def look(self, now: datetime) -> None:
+        """Read what arrived within `window` before `now`. Raises ServiceUnreachable if the store cannot be read."""
+        # Hosts name the day's folder by their own clocks: look one day further on either side.
+        first = (now - self.window).astimezone(UTC).date() - timedelta(days=1)
+        days = (now.astimezone(UTC).date() - first).days + 2
+        with self._opened() as store:
+            for day in (first + timedelta(days=n) for n in range(days)):
+                self._day(store, day, now)
+
+    def look_back(self, nodes: Collection[int], now: datetime) -> None:
+        """Find when these nodes, of which `look` has found nothing, were heard last, up to `LOOK_BACK` ago. Each is
+        looked for once. Raises ServiceUnreachable."""
+        left = set(nodes) - self.nodes.keys() - self._looked_back
+        if not left:
+            return
+        self._looked_back |= left
+        first = (now - self.window).astimezone(UTC).date() - timedelta(days=2)
+        with self._opened() as store:
+            for day in (first - timedelta(days=n) for n in range(LOOK_BACK.days)):
+                self._day(store, day, now, left - self.nodes.keys())
+
+    def _day(self, store: SharedStore, day: date, now: datetime, only: Collection[int] | None = None) -> None:
+        folder = (LANDING, self.cluster_id, day.isoformat())
+        for name, stamp in store.folders(folder).items() if only is None or only else ():
+            node_id = as_node(name)
+            if node_id is None or (only is not None and node_id not in only):
+                continue
+            if self._folders.get((*folder, name)) == stamp:
+                continue
+            self._node(store, (*folder, name), node_id, now)
+            if stamp[1] < now.timestamp() - _SETTLED_SECONDS:
+                self._folders[*folder, name] = stamp
+
+    @contextmanager
+    def _opened(self) -> Iterator[SharedStore]:
+        try:
+            with open_store(self.store) as store:
+                yield store
+        except OSError as error:
+            why = error.strerror or error
+            raise ServiceUnreachable(f"{LANDING}/{self.cluster_id} in {self.store} cannot be read: {why}") from error
+
+    def _node(self, store: SharedStore, folder: tuple[str, ...], node_id: int, now: datetime) -> None:
+        """Read one day of one node: its newest manifest and those within the window. A folder that cannot be listed
+        silences only this host."""
+        try:
+            found = store.files(folder, MAX_ENTRIES)
+        except UnreadableError:
+            return
+        except OSError as error:
+            if error.errno in _NO_FOLDER_OF_OURS:
+                return
+            raise
+        latest = (now + CLOCKS_APART).timestamp()
+        manifests = [f for f in found if _is_manifest(f.name) and f.modified <= latest]
+        since, newest = (now - self.window).timestamp(), True
+        for file in sorted(manifests, key=lambda f: f.modified, reverse=True):
+            if file.modified < since and not newest:
+                break
+            newest = not self._manifest(store, folder, file, node_id) and newest
+
+    def _manifest(self, store: SharedStore, folder: tuple[str, ...], file: StoredFile, node_id: int) -> bool:
+        """Read one manifest; returns whether it is of one of this node's snapshots."""
+        stem = file.name.removesuffix(MANIFEST)
+        if (*folder, stem) in self._read:
+            return True
+        try:
+            read = parse_json(store.read([*folder, file.name], MANIFEST_FILE))
+        except FileNotFoundError:
+            return False
+        except (ValueError, UnreadableError):
+            read = None
+        self._read.add((*folder, stem))
+        if not isinstance(read, dict) or read.get("kind") != "snapshot":
+            return False
+        if (read.get("node_id"), read.get("cluster_id")) != (node_id, self.cluster_id):
+            return False
+        at, known = datetime.fromtimestamp(file.modified, UTC), self.nodes.get(node_id)
+        if known is None:
+            known = self.nodes[node_id] = HostPublications(node_id, at, folder, stem)
+        elif at > known.at:
+            known.at, known.folder, known.stem = at, folder, stem
+        host = str(read.get("host"))[:255]
+        known.hosts[host] = max(at, known.hosts.get(host, at))
+        return True
+
+    def directories(self, node_id: int, topic_ids: Collection[str]) -> Iterator[dict[str, Any]]:
+        """The `log_dir` rows, and the `dir` rows of these topic ids, of a node's newest snapshot.
+
+        `topic_ids` is searched once per line: pass a set or a dict. Raises UnreadableError for a snapshot that is
+        incomplete or has more than `MAX_ROWS` such rows, ServiceUnreachable for one that cannot be read.
+        """
+        heard = self.nodes[node_id]
+        where, rows = "/".join((*heard.folder, heard.stem)), 0
+        try:
+            with open_store(self.store) as store:
+                packed = store.read([*heard.folder, heard.stem + DATA], SNAPSHOT_FILE)
+        except OSError as error:
+            raise ServiceUnreachable(f"{where}: {error.strerror or error}") from error
+        for line in _lines(packed):
+            if b'"log_dir"' not in line and b'"dir"' not in line:
+                continue
+            try:
+                row = from_json(line) if _may_matter(line, topic_ids) else None
+            except ValueError as error:
+                raise UnreadableError(f"{where} has a line that is not JSON") from error
+            if isinstance(row, dict) and (_is_log_dir(row) or _is_of(row, topic_ids)):
+                rows += 1
+                if rows > MAX_ROWS:
+                    raise UnreadableError(f"{where} has more than {MAX_ROWS} directories of the topics asked for")
+                yield row
+
+
+def _is_manifest(name: str) -> bool:
+    parts = stem_and_suffix(name)
+    return parts is not None and parts[1] == MANIFEST
+
+
+def _is_log_dir(row: dict[str, Any]) -> bool:
+    return row.get("row") == "log_dir" and all(isinstance(row.get(key), str) for key in ("path", "health"))
+
+
+def _is_of(row: dict[str, Any], topic_ids: Collection[str]) -> bool:
+    """Whether a row is a valid directory of one of these topics. One host's bad row must not stop the controller."""
+    get = row.get
+    topic_id, partition, size = get("topic_id"), get("partition"), get("bytes")
+    if get("row") != "dir" or not isinstance(topic_id, str) or topic_id not in topic_ids:
+        return False
+    if (
+        type(partition) is not int
+        or not 0 <= partition < 1 << 31
+        or type(size) is not int
+        or not 0 <= size <= MAX_BYTES
+    ):
+        return False
+    return isinstance(get("name"), str) and isinstance(get("log_dir"), str) and isinstance(get("kind"), str)
+
+
+def _may_matter(line: bytes, topic_ids: Collection[str]) -> bool:
+    """Whether a line may be wanted, without parsing it: most lines are not."""
+    at = line.find(b'"topic_id"')
+    if at < 0:
+        return True
+    start = line.find(b'"', at + 10) + 1
+    return line[start : start + 22].decode("ascii", "replace") in topic_ids
+
+
+def _lines(packed: bytes) -> Iterator[bytes]:
+    try:
+        with gzip.open(io.BytesIO(packed)) as file:
+            content = file.read(MAX_UNPACKED + 1)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UnreadableError(f"a snapshot is incomplete: {error}") from error
+    if len(content) > MAX_UNPACKED:
+        raise UnreadableError("a snapshot unpacks to more than 256 MiB")
+    start = 0
+    while start < len(content):
+        end = content.find(b"\n", start)
+        end = len(content) if end < 0 else end
+        yield content[start:end]
+        start = end + 1

@@ -1,0 +1,114 @@
+"""The fleet store as agents and controller use it, on a mounted path or in an object store, behind one protocol.
+
+Both guarantee: a file appears complete or not at all; `create_new` never overwrites, and of two callers one wins; what
+was put is visible to everyone who looks afterwards. Nothing relies on renames or on an atomic listing of two folders,
+which object stores do not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import IO, Protocol, Self
+
+from logagent.errors import ConfigError, ServiceUnreachable
+from logagent.files.limits import FileLimit
+from logagent.store.tree import MARKER, MAX_LISTED, Stamp, StoredFile, StoreTree
+
+SCHEMES = ("s3", "gs", "az")
+"""Object stores that agents write to."""
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}(/.*)?")
+
+
+class SharedStore(Protocol):
+    """An open store. Names are components of a path below its root. Methods raise OSError."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def files(self, names: Sequence[str], most: int = MAX_LISTED) -> list[StoredFile]:
+        """The regular files of a folder, sorted; empty if there is no such folder. Raises UnreadableError above `most`
+        entries."""
+
+    def folders(self, names: Sequence[str], most: int = MAX_LISTED) -> dict[str, Stamp]:
+        """The subfolders of a folder, each with a stamp of its files; empty if there is no such folder. Raises
+        UnreadableError above `most` entries."""
+
+    def names(self, names: Sequence[str]) -> list[str]:
+        """All names in a folder, of files of any kind and of subfolders; empty if there is no such folder."""
+
+    def read(self, names: Sequence[str], limit: FileLimit) -> bytes:
+        """Read a whole file. Raises FileNotFoundError, and UnreadableError if it is too big or not a regular file."""
+
+    def exists(self, names: Sequence[str]) -> bool:
+        """Whether anything has this name."""
+
+    def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
+        """Write a file, completely or not at all, replacing an existing one. `beat` is called between pieces."""
+
+    def create_new(self, names: Sequence[str], content: bytes) -> bool:
+        """Create a file if its name is free; returns whether it was created."""
+
+    def remove_file(self, names: Sequence[str]) -> None:
+        """Remove a file; it need not exist."""
+
+    def is_marked(self) -> bool:
+        """Whether this was marked as a fleet store (`logagent fleet init`)."""
+
+    def mark(self) -> bool:
+        """Mark this as a fleet store; False if it was marked already."""
+
+
+def is_uri(store: str) -> bool:
+    return _URI.match(store) is not None
+
+
+def problem_of(store: str) -> str | None:
+    """Why agents cannot use `store`; None if it is well-formed."""
+    uri = _URI.match(store)
+    if uri is None:
+        return None
+    scheme, rest = uri.groups()
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{each}://" for each in SCHEMES)
+        return f"must be a mounted path or one of {known} (not {scheme}://, which the agent does not write)"
+    if _BUCKET.fullmatch(rest) is None or re.search(r"[?#@\s]|//", rest):
+        return f"must be {scheme}://BUCKET or {scheme}://BUCKET/PREFIX, without user, query or empty parts"
+    return None
+
+
+def open_store(store: str) -> SharedStore:
+    """Open a store. Raises OSError if a mounted one does not exist, ConfigError for a URI that cannot be used."""
+    if not is_uri(store):
+        return StoreTree(store)
+    problem = problem_of(store)
+    if problem is not None:
+        raise ConfigError(f"the fleet store {store} {problem}")
+    from logagent.store.objects import ObjectTree
+
+    return ObjectTree(store)
+
+
+def check_store(store: str) -> None:
+    """Raises ServiceUnreachable unless `store` is a fleet store: it has the marker file (a mounted store from before
+    there were markers has at least a `landing`). An empty directory is probably a mount point with nothing mounted:
+    a later mount would hide what is written there. A missing marker in an object store may be a mistyped bucket or
+    prefix.
+    """
+    new = f"for a new store run `logagent fleet init --store {store}` once, on any host"
+    hint = f"check bucket, region and credentials; {new}" if is_uri(store) else f"mount it; {new}"
+    try:
+        with open_store(store) as opened:
+            marked = opened.is_marked()
+    except OSError as e:
+        raise ServiceUnreachable(f"the fleet store {store} does not exist: {e.strerror or e}", hint=hint) from e
+    if not marked:
+        raise ServiceUnreachable(f"{store} is not a fleet store: it has no {MARKER}", hint=hint)
+
+
+def init_store(store: str) -> bool:
+    """Mark a directory or a prefix as a fleet store; False if it was marked already. Raises OSError."""
+    with open_store(store) as opened:
+        return opened.mark()

@@ -1,0 +1,81 @@
+"""The two pictures of the README: the first screen of a fleet's page, and a command on a terminal.
+
+    python packaging/pictures.py PAGE/index.html docs cleanup --config FILE --state-dir DIR
+
+Needs Chromium and Playwright. The command is one of `logagent`, for any host; what it prints
+is shown as it is, paths too. Both are PNG, with fonts of this machine and nothing that names them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+WIDTH, HEIGHT = 1400, 830
+COLUMNS = 120
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+# Options that say where the host is do not belong into a picture.
+SHOWN = 1
+TERMINAL = """<!doctype html><meta charset="utf-8"><style>
+body {{ margin: 0; background: #fff }}
+pre {{ display: inline-block; margin: 0; padding: 18px 22px; background: #16191d; color: #dfe3e8; border-radius: 8px;
+  font: 13px/1.4 "DejaVu Sans Mono", monospace }}
+{stylesheet}</style><pre>{code}</pre>"""
+
+
+@contextmanager
+def _opened(page: Path, selector: str) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
+        context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        shown = context.new_page()
+        shown.goto(page.resolve().as_uri())
+        shown.locator(selector).wait_for()
+        yield shown
+        browser.close()
+
+
+def picture_of_page(page: Path, picture: Path) -> None:
+    """The first screen, light, as a desk shows it."""
+    with _opened(page, "#found") as shown:
+        shown.screenshot(path=picture, animations="disabled")
+
+
+def picture_of_command(words: list[str], picture: Path) -> None:
+    """`logagent` with `words`, as a terminal of `COLUMNS` columns shows it. Raises `CalledProcessError`."""
+    from rich.console import Console
+    from rich.terminal_theme import MONOKAI
+    from rich.text import Text
+
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
+    command = [sys.executable, "-m", "logagent", *words]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, env=environment
+    )
+    with open(os.devnull, "w") as nowhere, tempfile.TemporaryDirectory() as folder:
+        console = Console(record=True, width=COLUMNS, file=nowhere)
+        console.print(Text.from_ansi(f"$ logagent {' '.join(words[:SHOWN])}\n{done.stdout.rstrip()}"))
+        page = Path(folder) / "terminal.html"
+        page.write_text(console.export_html(theme=MONOKAI, code_format=TERMINAL), "utf-8")
+        with _opened(page, "pre") as shown:
+            shown.locator("pre").screenshot(path=picture)
+
+
+def main(page: str, folder: str, *words: str) -> None:
+    place = Path(folder)
+    place.mkdir(exist_ok=True)
+    picture_of_page(Path(page), place / "page.png")
+    picture_of_command(list(words), place / "cleanup.png")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,103 @@
+"""Whole commands, from their start to their exit, against the tool that an operator would take instead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench.contenders import Cost, command
+from tests.bench.jobs import Ratio, Setup, in_turn
+from tests.bench.trees import log_dir
+
+# Nothing waits, and no plan is too large. Compiled files are used, as they are where it is installed.
+SETTINGS = {
+    "LOGAGENT_KAFKA__VERSION": "3.9.1",
+    "LOGAGENT_CLEANUP__MAX_FRACTION": "1.0",
+    "LOGAGENT_CLEANUP__MAX_DIRS": "1000000",
+    "LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s",
+    "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0",
+}
+META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
+
+
+def cleanup(setup: Setup) -> list[Ratio]:
+    """`cleanup --execute` of marked directories full of small files, beyond the start of a bare Python."""
+    dirs = setup.sized(65, 652)
+    ratio = Ratio(f"cleanup --execute of {dirs * 92:,} small files, beyond a bare Python", "rm -rf", 1.3)
+
+    def fresh(name: str) -> Path:
+        path = setup.where / name
+        shutil.rmtree(path, ignore_errors=True)
+        log_dir(path, dirs, 30, size=0, marked=True)
+        (path / "meta.properties").write_text(META)
+        return path
+
+    def cleaned() -> Cost:
+        path, state = fresh("ours"), setup.where / "state"
+        cost = ours("cleanup", "--execute", "--log-dir", path, "--state-dir", state)
+        assert not list(path.glob("*-delete"))
+        return cost
+
+    contenders: dict[str, Callable[[], Cost]] = {
+        "ours": cleaned,
+        "rm": lambda: command("rm", "-rf", fresh("rm")),
+        "python": bare_python,
+    }
+    with settings():
+        for costs in in_turn(setup.rounds, contenders):
+            start = costs["python"]
+            ratio.add(Cost(costs["ours"].cpu - start.cpu, costs["ours"].wall - start.wall), costs["rm"])
+    return [ratio]
+
+
+def starts(setup: Setup) -> list[Ratio]:
+    """What it takes to start: each value is the median of many, for one start is a few clock ticks."""
+    path = setup.where / "starts"
+    path.mkdir()
+    (path / "meta.properties").write_text(META)
+    contenders: dict[str, Callable[[], Cost]] = {
+        "--version": lambda: ours("--version"),
+        "explain": lambda: ours("explain", "orders-0"),
+        "queue": lambda: ours("queue", "--log-dir", path, "--state-dir", setup.where / "no-state"),
+    }
+    ratios = {name: Ratio(f"logagent {name}", "a bare Python", 3.0) for name in contenders}
+    with settings():
+        for _ in range(setup.rounds):
+            rounds = list(in_turn(setup.sized(5, 15), {**contenders, "python": bare_python}))
+            bare = _median(costs["python"] for costs in rounds)
+            for name, ratio in ratios.items():
+                ratio.add(_median(costs[name] for costs in rounds), bare)
+    return list(ratios.values())
+
+
+def _median(costs: Iterable[Cost]) -> Cost:
+    found = list(costs)
+    return Cost(statistics.median(c.cpu for c in found), statistics.median(c.wall for c in found))
+
+
+def ours(*words: str | Path) -> Cost:
+    return command(sys.executable, "-m", "logagent", *words)
+
+
+def bare_python() -> Cost:
+    return command(sys.executable, "-c", "pass")
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(SETTINGS)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+COMMAND_JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {"cleanup": cleanup, "starts": starts}

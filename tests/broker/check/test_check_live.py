@@ -1,0 +1,134 @@
+"""What `check` warns of and no start shows: what real brokers do to such directories while they run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logagent.agent.check.run_check import CheckReport, run_check
+from logagent.agent.clock import SystemClock
+from logagent.agent.session.open_session import open_session
+from logagent.agent.target import resolve_target
+from logagent.cli.main import run as logagent
+from logagent.model.records import Health
+from logagent.settings import KafkaSettings, Settings
+from tests.broker.check.starts import UUID
+from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.process import wait_until
+from tests.disk.conftest import run, unmount
+from tests.needs import need_root
+
+FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
+BOTH = ["3.9.1", "4.3.1"]
+OLDER = BOTH if FULL else BOTH[:1]
+NEWER = BOTH if FULL else BOTH[1:]
+LONGEST = "t" * 249
+
+
+class LaterClock(SystemClock):
+    """Half a minute ahead: of a broker that has just started, `check` does not say that it gave a log dir up."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 31_000
+
+
+def checked(node: KafkaNode, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[tuple[str, str, str]]]:
+    """Exit status and (severity, code, path) of every finding."""
+    capsys.readouterr()
+    (node.root / "logagent.toml").write_text('[health]\nprobe_timeout = "5m"\n')
+    options = ["--json", "--kafka-config", str(node.config), "--state-dir", str(node.root / "state")]
+    options += ["--config", str(node.root / "logagent.toml")]
+    status = logagent(["check", *options, "--kafka-version", node.version])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return status, [(f["severity"], f["code"], f["path"]) for f in document["findings"]]
+
+
+def report(node: KafkaNode) -> CheckReport:
+    settings = Settings(kafka=KafkaSettings(config=str(node.config), version=node.version))
+    target = resolve_target(settings)
+    state = str(node.root / "state")
+    with open_session(target, settings, LaterClock(), state_dir=state, act=False, actor="test") as session:
+        return run_check(session, timeout=300)
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_segments_behind_a_delete_link_are_deleted(
+    kafka: Callable[..., KafkaNode], capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    node = kafka(version, props={"log.segment.delete.delay.ms": "1", "log.initial.task.delay.ms": "100"}).start()
+    node.create_topic("orders")
+    node.produce("orders")
+    node.stop()
+    (partition,) = [d / "orders-0" for d in node.log_dirs if (d / "orders-0").exists()]
+    precious = shutil.copytree(partition, node.root / "precious")
+    (precious / "note.txt").write_text("x")
+    link = node.log_dirs[0] / f"zzz-0.{UUID}-delete"
+    link.symlink_to(precious)
+    assert checked(node, capsys) == (6, [("fatal", "delete-through-link", str(link))])
+    node.start()
+    wait_until(lambda: not link.is_symlink(), 60, "the broker deletes the link")
+    left = {entry.name for entry in precious.iterdir()}
+    assert "note.txt" in left and not any(name.endswith((".log", ".index")) for name in left)
+
+
+@pytest.mark.parametrize("version", NEWER)
+def test_a_mounted_partition_costs_the_log_dir_when_its_topic_goes(
+    kafka: Callable[..., KafkaNode], capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    need_root()
+    node = kafka(version).start()
+    node.create_topic("orders")
+    node.stop()
+    (partition,) = [d / "orders-0" for d in node.log_dirs if (d / "orders-0").exists()]
+    with contextlib.ExitStack() as undo:
+        run("mount", "--bind", partition, partition)
+        undo.callback(unmount, partition)
+        undo.callback(node.close)
+        assert checked(node, capsys) == (0, [("warning", "mounted-partition", str(partition))])
+        node.start()
+        assert node.offline_dirs() == []
+        with node.admin() as admin:
+            admin.delete_topics(["orders"])
+        wait_until(lambda: node.offline_dirs() == [str(partition.parent)], 60, "the log dir goes offline")
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_a_name_too_long_to_move_is_not_moved_and_harms_nothing(
+    kafka: Callable[..., KafkaNode], capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    node = kafka(version).start()
+    node.create_topic(LONGEST)
+    (here,) = [d for d in node.log_dirs if (d / f"{LONGEST}-0").exists()]
+    there = next(d for d in node.log_dirs if d != here)
+    status, findings = checked(node, capsys)
+    assert status == 0
+    assert ("info", "future-name-too-long", f"{here}/{LONGEST}-0") in findings
+    with pytest.raises(AssertionError, match="InvalidTopicError"):
+        node.move_replica(LONGEST, 0, node.node_id, str(there))
+    assert node.offline_dirs() == []
+
+
+@pytest.mark.parametrize("version", NEWER)
+def test_a_running_broker_and_the_log_dir_that_it_gave_up(
+    kafka: Callable[..., KafkaNode], capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    node = kafka(version).start()
+    node.create_topic("orders")
+    (partition,) = [d / "orders-0" for d in node.log_dirs if (d / "orders-0").exists()]
+    assert checked(node, capsys) == (0, [("info", "broker-running", str(node.log_dirs[0]))])
+    # A directory that vanishes under it: the broker notices when it is to rename it.
+    partition.rename(node.root / "aside")
+    with node.admin() as admin:
+        admin.delete_topics(["orders"])
+    wait_until(lambda: node.offline_dirs() == [str(partition.parent)], 60, "the broker gives the log dir up")
+    found = report(node)
+    assert {d.path: d.health for d in found.log_dirs} == {
+        str(d): Health.OFFLINE if d == partition.parent else Health.ONLINE for d in node.log_dirs
+    }
+    assert [f.code for f in found.findings] == ["given-up", "broker-running"]

@@ -1,0 +1,146 @@
+"""`logagent check` beside real brokers: what it calls fatal ends or hurts a start, what it calls harmless does not.
+
+Every case damages a disk, asks `check` about it for one release, and then starts a broker of that release on it. A
+default run takes the versions that a case names as quick; LOGAGENT_TESTS_FULL=1 takes the whole matrix.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from logagent.cli.main import run as logagent
+from logagent.model.check import linter
+from tests.broker.check.start_cases import ACCESS, CASES, ZOOKEEPER, Case
+from tests.broker.check.starts import NOBODY, Disk, Outcome, Prepared, outcome, reachable_root
+from tests.needs import need_command, need_root
+
+FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
+
+Preparer = Callable[[str], Prepared]
+
+
+def matrix(cases: list[Case]) -> list[Any]:
+    """The (case, version) pairs of this run, by version, so that each disk is prepared once."""
+    pairs = [(case, version) for case in cases for version in (case.outcomes if FULL else case.quick)]
+    pairs.sort(key=lambda pair: pair[1])
+    return [pytest.param(case, version, id=f"{version} {case.id}") for case, version in pairs]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preparer]:
+    """`prepared(version)`: the disk of that version, made at its first use."""
+    made: dict[str, Prepared] = {}
+    with ExitStack() as stack:
+
+        def get(version: str) -> Prepared:
+            if version not in made:
+                mode = "zookeeper" if version in ZOOKEEPER else "kraft"
+                made[version] = Prepared(tmp_path_factory.mktemp(f"kafka-{version}"), version, mode)  # type: ignore[arg-type]
+                stack.callback(made[version].close)
+            return made[version]
+
+        yield get
+
+
+@pytest.fixture(scope="module")
+def prepared_as_nobody() -> Iterator[Preparer]:
+    """The same for brokers that run as a user without privileges."""
+    made: dict[str, Prepared] = {}
+    with ExitStack() as stack:
+
+        def get(version: str) -> Prepared:
+            need_root()
+            need_command("setpriv")
+            if version not in made:
+                root = stack.enter_context(reachable_root())
+                made[version] = Prepared(root, version, "kraft", as_nobody=True)
+                stack.callback(made[version].close)
+            return made[version]
+
+        yield get
+
+
+def checked(disk: Disk, capsys: pytest.CaptureFixture[str], version: str, *more: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and document of `logagent check --json` for the broker of `disk`."""
+    # A disk under many tests at once may be slow, and these are not about slow disks.
+    config = disk.root.parent / "logagent.toml"
+    config.write_text('[health]\nprobe_timeout = "5m"\n')
+    arguments = ["check", "--json", "--kafka-config", str(disk.node.config), "--config", str(config)]
+    arguments += ["--state-dir", str(disk.root.parent / "state")]
+    capsys.readouterr()
+    status = logagent([*arguments, "--kafka-version", version, *more])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return status, document
+
+
+def of_severity(document: dict[str, Any], severity: str) -> set[str]:
+    return {f["code"] for f in document["findings"] if f["severity"] == severity}
+
+
+def compare(disk: Disk, case: Case, version: str, status: int, document: dict[str, Any]) -> None:
+    """What was said beforehand, and then what the broker does."""
+    expected = case.outcomes[version]
+    fatal = of_severity(document, "fatal")
+    said = {f["code"] for f in document["findings"]}
+    if expected is Outcome.STARTS:
+        assert fatal == set(), document["findings"]
+        # A log dir that is not there is offline, also where the broker would make it.
+        assert status == (5 if "log-dir-missing" in said else 0)
+        assert set(case.also) <= said
+    else:
+        assert fatal == set(case.codes), document["findings"]
+        assert status in (5, 6)
+    if case.where is not None:
+        assert str(disk.root / case.where) in {f["path"] for f in document["findings"]}
+    patience = case.patience if expected is Outcome.OFFLINE else 0
+    assert outcome(disk, patience, write=case.write) is expected, disk.node.log_tail()
+
+
+@pytest.mark.parametrize(("case", "version"), matrix(CASES))
+def test_a_real_broker_does_what_check_says(
+    prepared: Preparer, capsys: pytest.CaptureFixture[str], case: Case, version: str
+) -> None:
+    need_root()
+    with prepared(version).disk() as disk:
+        case.damage(disk)
+        status, document = checked(disk, capsys, version)
+        compare(disk, case, version, status, document)
+
+
+@pytest.mark.parametrize(("case", "version"), matrix(ACCESS))
+def test_a_broker_without_privileges_does_what_check_says(
+    prepared_as_nobody: Preparer, capsys: pytest.CaptureFixture[str], case: Case, version: str
+) -> None:
+    with prepared_as_nobody(version).disk() as disk:
+        case.damage(disk)
+        status, document = checked(disk, capsys, version, "--broker-user", str(NOBODY))
+        compare(disk, case, version, status, document)
+
+
+def test_every_fatal_code_was_seen_on_a_real_broker() -> None:
+    """By the table of codes. A symlink's target is emptied later than at the start: test_check_live shows that."""
+    table = linter.__doc__ or ""
+    fatal = set(re.findall(r"^([a-z][a-z-]+) +fatal ", table, re.MULTILINE))
+    shown = {
+        code for case in [*CASES, *ACCESS] for code in case.codes if set(case.outcomes.values()) - {Outcome.STARTS}
+    }
+    assert fatal - shown == {"delete-through-link"}
+    assert shown <= fatal
+
+
+def test_a_default_run_shows_every_fatal_code_that_its_releases_know() -> None:
+    quick = {
+        code
+        for case in [*CASES, *ACCESS]
+        if any(case.outcomes[version] is not Outcome.STARTS for version in case.quick)
+        for code in case.codes
+    }
+    every = {code for case in [*CASES, *ACCESS] for code in case.codes}
+    assert every - quick == {"stray-unsupported", "cache-unsupported"}

@@ -1,0 +1,116 @@
+"""Topics deleted across a real cluster of three brokers with an agent beside each: one of them down in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.rig.cluster import KafkaCluster
+from tests.broker.rig.kafka import ZooKeeperNode
+from tests.broker.rig.ordered_cluster import OrderedCluster, current
+from tests.broker.rig.process import wait_until
+from tests.broker.rig.rig import Rig
+
+VERSIONS = ["3.9.1", "4.3.1"]
+
+
+@pytest.fixture
+def ordered(kafka_cluster: Callable[..., KafkaCluster], version: str, tmp_path: Path) -> Iterator[OrderedCluster]:
+    cluster = kafka_cluster(version, nodes=3).start()
+    ordered = OrderedCluster(tmp_path, {node.node_id: node for node in cluster.nodes})
+    ordered.cluster = cluster
+    with ordered.daemons:
+        yield ordered
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_topics_go_from_every_broker_also_from_one_that_was_down(ordered: OrderedCluster, version: str) -> None:
+    cluster = ordered.cluster
+    for topic in ("clicks", "views", "kept"):
+        cluster.create_topic(topic, partitions=3, rf=3)
+        for partition in range(3):
+            cluster.produce(topic, partition, n=10)
+    for node in (1, 2, 3):
+        ordered.agent(node)
+    ordered.heard(1, 2, 3)
+
+    status, plan, said = ordered.topics("delete", "--topic", "clicks,nobody")
+    assert [t["topic"] for t in plan["topics"]] == ["clicks"] and plan["mode"] == "dry-run", said
+    assert status == 4, said  # one of three topics is more than 10%
+    assert "clicks" in cluster.topics()
+    status, done, said = ordered.topics(
+        "delete", "--topic", "clicks,nobody", "--execute", "--approve", plan["plan_id"], "--timeout", "2m"
+    )
+    assert status == 0, (said, done, ordered.status())
+    assert "clicks" not in cluster.topics() and {"views", "kept"} <= set(cluster.topics())
+    assert [r["state"] for r in ordered.status()["requests"]] == ["done"]
+    wait_until(lambda: not any(current(node, "clicks") for node in cluster.nodes), 60, "no copy is left")
+
+    ordered.stop_agent(3)
+    cluster.node(3).kill()
+    plan = ordered.topics("delete", "--topic", "views")[1]
+    status, done, said = ordered.topics(
+        "delete", "--topic", "views", "--execute", "--approve", plan["plan_id"], "--timeout", "45s"
+    )
+    assert status == 3, said
+    request = ordered.status()["requests"][-1]
+    (topic,) = request["topics"]
+    assert topic["states"] == {"ReplicaDeletionIneligible": 3, "ReplicaDeletionSuccessful": 6}, request
+    assert {m["node_id"] for m in topic["missing"]} == {3} and "nothing heard" in topic["missing"][0]["why"]
+    orders = {n: len(list((ordered.store / "control" / cluster.nodes[0].cluster_id / "orders" / str(n)).glob("*")))
+              for n in (1, 2)}  # fmt: skip
+
+    cluster.node(3).start_async()
+    ordered.agent(3)
+    wait_until(lambda: cluster.live_nodes() >= {1, 2, 3}, 120, "node 3 is back")
+
+    def complete() -> bool:
+        ordered.topics("run", "--once")
+        return bool(ordered.status()["requests"][-1]["state"] == "done")
+
+    wait_until(complete, 180, "the request completes", interval=2)
+    assert not current(cluster.node(3), "views") and len(current(cluster.node(3), "kept")) == 3
+    for n, before in orders.items():
+        now = len(list((ordered.store / "control" / cluster.nodes[0].cluster_id / "orders" / str(n)).glob("*")))
+        assert now <= before, "something was resent to a node that had succeeded"
+    assert {len(cluster.read_all("kept", p)) for p in range(3)} == {10}
+
+
+def test_the_zookeeper_generation_waits_for_its_broker(rig: Rig, tmp_path: Path) -> None:
+    one = rig.kafka("3.5.2", mode="zookeeper", node_id=1)
+    assert isinstance(one, ZooKeeperNode)
+    one.start()
+    two = rig.kafka("3.5.2", mode="zookeeper", node_id=2, zookeeper=one.zookeeper)
+    two.start()
+    wait_until(lambda: one.live_nodes() == {1, 2}, 30, "both brokers are registered")
+    for topic in ("clicks", "views"):
+        one.create_topic(topic, partitions=2, rf=2)
+    ordered = OrderedCluster(tmp_path, {1: one, 2: two})
+    with ordered.daemons:
+        for node in (1, 2):
+            ordered.agent(node)
+        ordered.heard(1, 2)
+        plan = ordered.topics("delete", "--topic", "clicks")[1]
+        words = ["--execute", "--approve", plan["plan_id"], "--timeout"]
+        status, _, said = ordered.topics("delete", "--topic", "clicks", *words, "2m")
+        assert status == 0, (said, ordered.status())
+        assert one.topics() == ["views"] and not current(one, "clicks") + current(two, "clicks")
+
+        two.kill()
+        wait_until(lambda: one.live_nodes() == {1}, 60, "the controller knows that node 2 is down")
+        plan = ordered.topics("delete", "--topic", "views")[1]
+        words = ["--execute", "--approve", plan["plan_id"], "--timeout"]
+        status, _, said = ordered.topics("delete", "--topic", "views", *words, "20s")
+        assert status == 3, said
+        (topic,) = ordered.status()["requests"][-1]["topics"]
+        assert 2 in {m["node_id"] for m in topic["missing"]}, topic
+        two.start()
+
+        def complete() -> bool:
+            ordered.topics("run", "--once")
+            return bool(ordered.status()["requests"][-1]["state"] == "done")
+
+        wait_until(complete, 240, "the request completes", interval=2)
+        assert one.topics() == [] and not current(one, "views") + current(two, "views")

@@ -1,0 +1,65 @@
+"""Every supported Kafka passes over the mark that a removal has begun, and the mark outlives its start.
+
+One directory of each kind bears it; half of the marked one is gone already. The default run takes the newest version;
+LOGAGENT_TESTS_FULL=1 takes them all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logagent.host.removal.started_mark import is_started, mark_started
+from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.process import wait_until
+
+FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
+VERSIONS = ["2.5.1", "3.5.2", "3.9.1", "4.3.1"] if FULL else ["4.3.1"]
+HEX = "0123456789abcdef" * 2
+
+
+def mark(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    mark_started(fd, lambda: None)
+    os.close(fd)
+
+
+def marked(path: Path) -> bool:
+    return is_started(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kafka_passes_over_the_mark(kafka: Callable[..., KafkaNode], version: str) -> None:
+    old = version < "3.6.1"
+    node = kafka(version, log_dirs=1, mode="zookeeper" if old else "kraft")
+    node.configure({"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "500"}).start()
+    for topic in ("kept", "going"):
+        node.create_topic(topic)
+    values = node.produce("kept", n=20)
+    node.produce("going", n=20)
+    node.stop()
+    (log_dir,) = node.log_dirs
+    current, going, stray = log_dir / "kept-0", log_dir / f"going-0.{HEX}-delete", log_dir / f"gone-0.{HEX}-stray"
+    shutil.copytree(log_dir / "going-0", going)
+    (going / "00000000000000000000.log").unlink()
+    directories = [current, going]
+    if not old:
+        shutil.copytree(log_dir / "going-0", stray)
+        (stray / "00000000000000000000.log").unlink()
+        directories.append(stray)
+    for path in directories:
+        mark(path)
+
+    node.start()
+    assert node.offline_dirs() == []
+    assert [r.value for r in node.read_all("kept")] == values
+    wait_until(lambda: not going.exists(), 90, "Kafka purges the directory whose removal had begun")
+    assert marked(current) and (old or marked(stray))
+    node.stop()
+    assert node.start().offline_dirs() == []
+    assert marked(current) and (old or marked(stray))
+    assert "Stopping serving logs" not in node.log_text(every_run=True)

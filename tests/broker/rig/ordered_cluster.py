@@ -1,0 +1,124 @@
+"""Brokers with an agent beside each, a store, a key, and the commands of an operator who deletes topics there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from logagent.cli.main import run
+from logagent.store.shared import init_store
+from logagent.store.signing import generate
+from tests.broker.rig.cluster import Cluster
+from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.process import wait_until
+from tests.daemon_process import DaemonProcess
+from tests.documents import assert_promised
+
+SILENT_AFTER = "LOGAGENT_ORDERS__SILENT_AFTER"
+
+
+class OrderedCluster:
+    """Brokers by node id, a store, a key, and the commands of an operator."""
+
+    def __init__(self, root: Path, nodes: Mapping[int, KafkaNode]) -> None:
+        self.root, self.nodes = root, nodes
+        self.cluster: Cluster[Any]
+        self.store, self.key = root / "store", root / "key"
+        self.store.mkdir()
+        init_store(str(self.store))
+        self.public = generate("ops", self.key).public()
+        self.daemons = ExitStack()
+        self.running: dict[int, DaemonProcess] = {}
+        self.settings: dict[str, str] = {}
+        self.silent_after = "20s"
+
+    def agent(self, node_id: int) -> None:
+        """Start the daemon beside a broker (in report mode: orders are obeyed all the same)."""
+        folder = self.root / f"agent{node_id}"
+        folder.mkdir(exist_ok=True)
+        started = DaemonProcess(folder, *self._arguments(node_id), **self._environment(node_id))
+        self.running[node_id] = self.daemons.enter_context(started)
+
+    def prestart(self, node_id: int) -> subprocess.CompletedProcess[str]:
+        """`logagent prestart` beside a stopped broker, with the settings and the state of its agent."""
+        return self._run(node_id, "prestart", "--budget", "60s")
+
+    def scan(self, node_id: int) -> Any:
+        """What `logagent scan` says with the settings and the state of an agent, which knows the cluster's brokers."""
+        return json.loads(self._run(node_id, "scan", "--json").stdout)
+
+    def _run(self, node_id: int, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "logagent", *words, *self._arguments(node_id)]
+        environment = {**os.environ, **self._environment(node_id)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def _arguments(self, node_id: int) -> list[str]:
+        state = self.root / f"agent{node_id}" / "state"
+        return ["--kafka-config", str(self.nodes[node_id].config), "--state-dir", str(state)]
+
+    def _environment(self, node_id: int) -> dict[str, str]:
+        return {
+            "LOGAGENT_KAFKA__VERSION": self.nodes[node_id].version, "LOGAGENT_CLEANUP__MODE": "report",
+            "LOGAGENT_CLEANUP__INTERVAL": "5s", "LOGAGENT_GUARD__SETTLE": "1s",
+            "LOGAGENT_PUBLISH__STORE": str(self.store), "LOGAGENT_PUBLISH__INTERVAL": "5s",
+            "LOGAGENT_ORDERS__ACCEPT": "true", "LOGAGENT_ORDERS__KEYS": self.public,
+            "LOGAGENT_ORDERS__INTERVAL": "1s", **self.settings,
+        }  # fmt: skip
+
+    def stop_agent(self, node_id: int) -> None:
+        process = self.running.pop(node_id).process
+        process.terminate()
+        process.wait(30)
+
+    def topics(self, command: str, *words: str) -> tuple[int, Any, str]:
+        """Exit status, document and messages of `logagent topics …`."""
+        before = os.environ.get(SILENT_AFTER)
+        os.environ[SILENT_AFTER] = self.silent_after
+        try:
+            with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
+                status = run(["topics", command, *words, *self._place(), "--json"])
+        finally:
+            os.environ.pop(SILENT_AFTER)
+            if before is not None:
+                os.environ[SILENT_AFTER] = before
+        return status, json.loads(out.getvalue()) if out.getvalue() else None, said.getvalue()
+
+    def _place(self) -> list[str]:
+        return ["--store", str(self.store), "--cluster", self.nodes[1].cluster_id, "--key", str(self.key),
+                "--state-dir", str(self.root / "cli"), "--bootstrap-server", self.nodes[1].bootstrap]  # fmt: skip
+
+    @contextmanager
+    def controller(self) -> Iterator[None]:
+        """`logagent topics run --interval` in a process of its own, which is killed at the end."""
+        command = [sys.executable, "-m", "logagent", "topics", "run", "--interval", "2s", *self._place()]
+        environment = {**os.environ, SILENT_AFTER: self.silent_after}
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait(30)
+
+    def status(self) -> Any:
+        status, document, said = self.topics("status")
+        assert status == 0, said
+        assert_promised(document, "topics")
+        return document
+
+    def heard(self, *nodes: int) -> None:
+        """Every one of these agents has published."""
+        landing = self.store / "landing" / self.nodes[1].cluster_id
+        wait_until(lambda: all(list(landing.glob(f"*/{n}/*.manifest.json")) for n in nodes), 120, "agents publish")
+
+
+def current(node: KafkaNode, topic: str) -> list[str]:
+    """What lies on a node's disks as a living log of this topic."""
+    names = [d.name for path in node.log_dirs for d in path.iterdir() if d.is_dir()]
+    return [name for name in names if name.startswith(f"{topic}-") and not name.endswith(("-delete", "-stray"))]

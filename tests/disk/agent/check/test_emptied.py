@@ -1,0 +1,40 @@
+"""A stray beside the current directory of its name, whose log start offset a broker takes for its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, render_checkpoint
+from logagent.model.records import TopicPartition
+from tests.disk.killed import HEX, PARTITIONS, in_process, lay_out
+from tests.metadata_writer import batch
+
+STRAY = f"orders-0.{HEX}-stray"
+
+
+@pytest.mark.parametrize(
+    ("records", "tail", "told"),
+    [
+        (5, b"", None),
+        (4, b"", "its log ends at 4"),
+        (9, b"torn", "the end of its log is unknown"),
+        # It has no records that could be lost.
+        (0, b"", None),
+    ],
+)
+def test_a_stray_that_the_broker_will_empty_is_told(
+    tmp_path: Path, records: int, tail: bytes, told: str | None
+) -> None:
+    lay_out(tmp_path)
+    log_dir = tmp_path / "d1"
+    (log_dir / LOG_START_OFFSET).write_bytes(render_checkpoint({TopicPartition("orders", 0): 5}))
+    (log_dir / STRAY).mkdir()
+    content = batch(0, [b"record"] * records, 1_700_000_000_000) if records else b""
+    (log_dir / STRAY / f"{0:020d}.log").write_bytes(content + tail)
+    (log_dir / STRAY / "partition.metadata").write_text(f"version: 0\ntopic_id: {PARTITIONS['orders-0']}\n")
+    _, document = in_process(tmp_path, ["check"])
+    found = [f for f in document["findings"] if f["code"] == "stray-emptied"]
+    assert [f["path"] for f in found] == ([] if told is None else [str(log_dir / STRAY)])
+    assert told is None or told in found[0]["says"]

@@ -1,0 +1,117 @@
+"""The guards run again right before every rename and every removal, on facts gathered anew: a plan may be old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.execute.log_manager import FACTS_VALID_SECONDS, LogManager
+from logagent.agent.planning.plan_cleanup import plan_cleanup
+from logagent.agent.session.session import Session
+from logagent.host.log_dir.calls import DirectCalls
+from logagent.model.facts import Facts
+from logagent.model.naming.dir_names import delete_name, stray_name
+from logagent.model.planning.guards import GUARDS
+from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal
+from logagent.model.planning.proposals import rename_away
+from logagent.model.records import Kind, Outcome, PartitionDir
+from tests.cli_host import LOCKER, process
+from tests.disk.failing import format_log_dir, partition
+from tests.disk.sessions import Host
+from tests.hosts import HEX
+
+ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    made = format_log_dir(tmp_path / "d1")
+    partition(made, "orders-0")
+    for number in range(3):
+        partition(made, delete_name("gone", number, HEX))
+    partition(made, stray_name("old", 0, HEX))
+    return made
+
+
+def planned(session: Session) -> Plan:
+    """Everything that is due, and one partition that an operator named."""
+    session.take_inventory()
+    due = plan_cleanup(session, session.facts())
+    (current,) = session.of_kind(Kind.CURRENT)
+    named = rename_away(current, is_stray=False, reason="asked for", new_uuid=lambda: HEX, flags=ALLOWED)
+    plan = replace(due, actions=(*due.actions, named))
+    assert len(plan.actions) == 5
+    return plan
+
+
+def manager_of(session: Session, *, parallel: bool) -> LogManager:
+    made = session.log_manager()
+    return made if parallel else replace(made, calls=DirectCalls())
+
+
+def names(log_dir: Path) -> set[str]:
+    return {d.name for d in log_dir.iterdir() if d.is_dir()}
+
+
+@pytest.mark.parametrize("parallel", [False, True], ids=["command", "daemon"])
+def test_what_a_guard_refuses_now_is_not_done(tmp_path: Path, log_dir: Path, parallel: bool) -> None:
+    def no(p: Proposal, facts: Facts) -> Refusal:
+        return Refusal(p.dir.log_dir, p.dir.name, "policy", "not now", "wait", 0)
+
+    before = names(log_dir)
+    with Host(tmp_path / "state", log_dir).session() as session:
+        plan = planned(session)
+        execution = replace(manager_of(session, parallel=parallel), guards=(*GUARDS, no)).execute(plan)
+        assert {r.outcome for r in execution.results.values()} == {Outcome.SKIPPED}
+        assert len(execution.refusals) == 5
+        assert session.journal.history() == []
+    assert names(log_dir) == before
+
+
+@pytest.mark.parametrize("parallel", [False, True], ids=["command", "daemon"])
+def test_a_broker_that_came_after_the_plan_is_seen(tmp_path: Path, log_dir: Path, parallel: bool) -> None:
+    before = names(log_dir)
+    with Host(tmp_path / "state", log_dir).session() as session:
+        plan = planned(session)
+        manager = manager_of(session, parallel=parallel)
+        with process(LOCKER, log_dir):
+            execution = manager.execute(plan)
+        assert {r.guard for r in execution.refusals} == {"window"}
+        assert session.journal.history() == []
+    assert names(log_dir) == before
+
+
+@pytest.mark.parametrize("parallel", [False, True], ids=["command", "daemon"])
+def test_facts_are_gathered_anew_amid_a_long_plan(tmp_path: Path, log_dir: Path, parallel: bool) -> None:
+    """Every removal takes longer than facts are good for: each has facts of its own."""
+    looked: list[int] = []
+    with Host(tmp_path / "state", log_dir).session() as session:
+        plan = planned(session)
+        manager = manager_of(session, parallel=parallel)
+
+        def look(dirs: Sequence[PartitionDir]) -> Facts:
+            looked.append(1)
+            return session.facts(dirs)
+
+        class SlowClock:
+            """Between two questions more time goes by than facts are good for."""
+
+            def __init__(self) -> None:
+                self.now = 0.0
+
+            def monotonic(self) -> float:
+                self.now += 2 * FACTS_VALID_SECONDS
+                return self.now
+
+            now_ms = staticmethod(session.clock.now_ms)
+            boottime = staticmethod(session.clock.boottime)
+            sleep = staticmethod(session.clock.sleep)
+
+        execution = replace(manager, look=look, clock=SlowClock()).execute(plan)
+        assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
+        removals = 4
+        assert len(looked) >= removals
+    assert names(log_dir) == {delete_name("orders", 0, HEX)}

@@ -1,0 +1,141 @@
+"""The pre-start window: a clock that was set, and a network that does not answer."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sqlite3
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.session.clock_watch import clocks_now
+from logagent.host.state.journal import Journal
+from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.disk.doctor_host import STATE, doctor_host
+from tests.disk.failing import format_log_dir, hanging_fs
+from tests.needs import need_command
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def cycle_was(host: CliHost, *, wall_ms_ahead: int) -> None:
+    """The journal says that in this boot, at this moment, the wall clock was so much ahead of what it is now."""
+    host.state.mkdir(exist_ok=True)
+    now = clocks_now(SystemClock())
+    with Journal.open(str(host.state)) as journal:
+        journal.note_clocks(replace(now, wall_ms=now.wall_ms + wall_ms_ahead))
+
+
+@pytest.mark.parametrize("hours", [-48, 48])
+def test_after_a_clock_was_set_nothing_is_marked(host: CliHost, hours: int) -> None:
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    cycle_was(host, wall_ms_ahead=hours * 3_600_000)
+    before = host.partitions()
+    ran = host.run("prestart", "--budget", "60s", "--json")
+    assert host.partitions() == before
+    assert ran.json["plan"]["actions"] == []
+    assert any("clock" in w["reason"] for w in ran.json["plan"]["waiting"])
+
+
+def test_with_true_clocks_strays_past_their_retention_are_marked(host: CliHost) -> None:
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
+    cycle_was(host, wall_ms_ahead=0)
+    assert host.find("", "-stray")
+    host.run("prestart", "--budget", "60s", "--json")
+    assert not host.find("", "-stray")
+
+
+def test_a_network_that_does_not_answer_does_not_outlast_the_budget(host: CliHost) -> None:
+    """The broker waits behind prestart: looking has to end in time whatever is being asked."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host.configure(
+            **NO_LIMITS,
+            **{
+                "assignments.sources": ["admin"],
+                "kafka.bootstrap_servers": f"127.0.0.1:{silent.getsockname()[1]}",
+            },
+        )
+        import kafka.net.manager  # noqa: F401  what is measured is the waiting, not the import on a busy machine
+
+        started = time.monotonic()
+        ran = host.run("prestart", "--budget", "1s", "--json")
+        assert time.monotonic() - started < 8
+    assert "budget" in ran.json["skipped"]
+
+
+HANGS = ("log dir", "state dir", "journal", "server.properties")
+
+
+@pytest.mark.parametrize("what", HANGS)
+def test_the_parent_leaves_at_the_deadline_whatever_hangs(host: CliHost, what: str) -> None:
+    """A broker's start waits for it. The process itself is measured, with its start-up."""
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    cycle_was(host, wall_ms_ahead=0)
+    before = host.partitions()
+    with ExitStack() as stack:
+        if what == "journal":
+            db = stack.enter_context(closing(sqlite3.connect(host.state / "journal.db", isolation_level=None)))
+            db.execute("BEGIN EXCLUSIVE")
+        else:
+            frozen = stack.enter_context(hanging_fs(host.root / "fuse"))
+            if what == "log dir":
+                format_log_dir(frozen.point)
+                host.set_property(f"log.dirs={host.d1},{frozen.point}")
+            elif what == "state dir":
+                shutil.copytree(host.state, frozen.point / "state")
+                host.state = frozen.point / "state"
+            else:
+                shutil.copy(host.properties, frozen.point / "server.properties")
+                host.configure(**{"kafka.config": str(frozen.point / "server.properties")})
+            frozen.hang()
+        empty = time.monotonic()
+        assert host.spawn("prestart", "--budget", "0ms", "--json").json["skipped"]
+        start_up = time.monotonic() - empty
+        started = time.monotonic()
+        ran = host.spawn("prestart", "--budget", "2s", "--json")
+        took = time.monotonic() - started
+        assert 1.5 < took < 2.5 + 2 * start_up
+        assert ran.status == 0
+        assert "budget" in ran.json["skipped"]
+        assert ran.json["spent_ms"] < 2_500
+    assert host.partitions() == before
+
+
+def test_the_state_dir_of_an_instance_is_looked_at_by_the_child_too(tmp_path: Path) -> None:
+    """Whether it is there at all is asked of its disk."""
+    need_command("bindfs")
+    own = f"{STATE}-one"
+    with doctor_host(tmp_path / "host") as made:
+        made.configure("/etc/logagent/one.toml")
+        for place in ("/srv/state", own):
+            made.path(place).mkdir()
+        made.run("bindfs", "-o", "attr_timeout=0,entry_timeout=0", "/srv/state", own)
+        (server,) = made.run("pgrep", "bindfs").stdout.split()
+        made.run("kill", "-STOP", server)
+        try:
+            began = time.monotonic()
+            ran = made.logagent("prestart", "--config", "/etc/logagent/one.toml", "--budget", "1s")
+            assert time.monotonic() - began < 8
+        finally:
+            made.run("kill", "-CONT", server)
+    assert ran.status == 0 and "the budget of 1s was spent" in ran.err
+
+
+def test_a_child_that_was_given_up_does_nothing_when_its_disk_comes_back(host: CliHost) -> None:
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    before = host.partitions()
+    with hanging_fs(host.root / "fuse") as frozen:
+        host.set_property(f"log.dirs={host.d1},{frozen.point}")
+        frozen.hang()
+        assert host.run("prestart", "--budget", "1s", "--json").json["skipped"]
+        frozen.wake()
+    assert host.partitions() == before
+    assert host.run("prestart", "--budget", "60s", "--json").json["skipped"] is None, "nobody holds the executor lock"

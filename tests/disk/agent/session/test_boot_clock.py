@@ -1,0 +1,92 @@
+"""A clock that may be wrong since boot, beside a state dir that knows of no cycle: disk and kernel are asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.planning.plan_cleanup import plan_cleanup
+from logagent.agent.planning.plan_prestart import plan_prestart
+from logagent.agent.session import clock_watch
+from logagent.agent.session.open_session import open_session
+from logagent.agent.session.session import Session
+from logagent.settings import DAY_MS, AssignmentsSettings
+from tests.disk.failing import format_log_dir, partition
+from tests.disk.sessions import SETTINGS, Host, write_topic_elsewhere
+from tests.needs import need_command
+
+STRAY = "gone-0.0123456789abcdef0123456789abcdef-stray"
+KEEP = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, stray_retention=7 * DAY_MS))
+ASK_KERNEL = "from logagent.agent.session.clock_watch import is_synchronised; print(is_synchronised())"
+
+
+class JustBooted(SystemClock):
+    """A host that has just started, with a clock that is so far ahead."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+    def boottime(self) -> float:
+        return 5.0
+
+
+@contextmanager
+def session(host: Host, clock: JustBooted) -> Iterator[Session]:
+    """What has been read of the cluster is of this moment, by whatever clock the host has."""
+    write_topic_elsewhere(host.assignments, clock.now_ms())
+    settings = replace(KEEP, assignments=AssignmentsSettings(sources=("file",), file=str(host.assignments)))
+    with open_session(host.target, settings, clock, state_dir=str(host.state), act=True, actor="test") as opened:
+        opened.read_assignments()
+        opened.take_inventory()
+        yield opened
+
+
+@pytest.mark.parametrize(("synchronised", "due"), [(True, True), (False, False), (None, False)])
+def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronised: bool | None, due: bool
+) -> None:
+    """A stray of seconds looked eight days old, and `prestart` marked it at once. (Where the kernel vouches for the
+    clock, the host was off for eight days.)"""
+    monkeypatch.setattr(clock_watch, "is_synchronised", lambda: synchronised)
+    log_dir = format_log_dir(tmp_path / "d1")
+    partition(log_dir, STRAY)
+    host = Host(tmp_path / "state", log_dir, settings=KEEP)
+    with session(host, JustBooted(8 * DAY_MS)) as opened:
+        facts = opened.facts()
+        for plan in (plan_prestart(opened, facts), plan_cleanup(opened, facts)):
+            assert [p.dir.name for p in plan.actions] == ([STRAY] if due else [])
+            assert due or "its wall clock is wrong" in next(w.reason for w in plan.waiting if w.name == STRAY)
+        if not due:
+            # The operator's word, for this boot.
+            assert [p.dir.name for p in plan_cleanup(opened, facts, trust_clock=True).actions] == [STRAY]
+    with session(host, JustBooted(8 * DAY_MS)) as opened:
+        assert [p.dir.name for p in plan_cleanup(opened, opened.facts()).actions] == [STRAY]
+
+
+def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_watch, "is_synchronised", lambda: None)
+    log_dir = format_log_dir(tmp_path / "d1")
+    with session(Host(tmp_path / "state", log_dir, settings=KEEP), JustBooted(-DAY_MS)) as opened:
+        doubt = opened.clock_watch.doubt()
+        assert doubt is not None and "in the future" in doubt.why
+
+
+def test_a_kernel_that_may_not_be_asked_says_nothing() -> None:
+    """EPERM, as under `ProtectClock=` and in containers, was read as "synchronised"."""
+    need_command("strace")
+    inject = "inject=adjtimex,clock_adjtime:error=EPERM"
+    command = ["strace", "-qq", "-o", os.devnull, "-e", "trace=adjtimex,clock_adjtime", "-e", inject]
+    asked = subprocess.run([*command, sys.executable, "-c", ASK_KERNEL], capture_output=True, text=True, check=True)
+    said = "True" if os.path.exists("/run/systemd/timesync/synchronized") else "None"
+    assert asked.stdout.strip() == said

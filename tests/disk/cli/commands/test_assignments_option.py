@@ -1,0 +1,111 @@
+"""`--assignments FILE` that was asked for and cannot be used is an error: never "nothing to do" with status 0."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.broker.exported.file import read_assignments, write_assignments
+from logagent.model.assignments.image import AssignmentImage
+from tests.cli_host import CliHost
+
+COMMANDS = [
+    "scan",
+    "cleanup",
+    "cleanup --execute",
+    "delete --topic x",
+    "delete --partition orders-1 --execute",
+    "restore STRAY",
+    "check --quick",
+    "prestart",
+    "prestart --dry-run",
+    "run --once",
+]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    made = CliHost(tmp_path)
+    made.with_assignments()
+    made.configure()
+    return made
+
+
+def exported(host: CliHost, change: Callable[[AssignmentImage], AssignmentImage]) -> Path:
+    """What `host.with_assignments` wrote, changed, under another name."""
+    file = host.root / "export.json"
+    write_assignments(str(file), change(read_assignments(str(host.root / "assignments.json"))))
+    return file
+
+
+def socket_at(file: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(file))
+
+
+PLANTED: dict[str, tuple[Callable[[Path], object] | None, int]] = {
+    "missing": (None, 78),
+    "empty": (Path.touch, 1),
+    "object": (lambda f: f.write_text("{}"), 1),
+    "list": (lambda f: f.write_text("[]"), 1),
+    "directory": (Path.mkdir, 1),
+    "fifo": (os.mkfifo, 1),
+    "socket": (socket_at, 1),
+    "device": (lambda f: f.symlink_to("/dev/zero"), 1),
+    "dangling": (lambda f: f.symlink_to("nowhere"), 78),
+}
+OF_ANOTHER: dict[str, Callable[[AssignmentImage], AssignmentImage]] = {
+    "old": lambda image: replace(image, at_ms=image.at_ms - 6 * 3_600_000),
+    "future": lambda image: replace(image, at_ms=image.at_ms + 6 * 3_600_000),
+    "cluster": lambda image: replace(image, cluster_id="AnotherClusterAnother1"),
+    "no topics": lambda image: replace(image, by_id={}, by_name={}),
+}
+
+
+def refuses(host: CliHost, command: str, file: Path, status: int) -> None:
+    command = command.replace("STRAY", next(iter(host.find("", "-stray")), "none"))
+    before = host.partitions()
+    # Apart, with a time limit: nobody ever writes to that FIFO.
+    ran = host.spawn(*command.split(), "--assignments", str(file))
+    assert ran.status == status, ran.err
+    assert "--assignments" in ran.err
+    assert host.partitions() == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_so(host: CliHost, command: str) -> None:
+    """No command waits for the other end of a FIFO either."""
+    file = host.root / "export.json"
+    os.mkfifo(file)
+    refuses(host, command, file, 1)
+
+
+@pytest.mark.parametrize("command", ["prestart", "run --once"])
+def test_also_those_that_nobody_watches(host: CliHost, command: str) -> None:
+    refuses(host, command, host.root / "export.json", 78)
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_whatever_lies_there(host: CliHost, planted: str) -> None:
+    make, status = PLANTED[planted]
+    file = host.root / "export.json"
+    if make is not None:
+        make(file)
+    refuses(host, "cleanup --execute", file, status)
+
+
+@pytest.mark.parametrize("change", OF_ANOTHER)
+def test_an_export_that_is_not_of_this_cluster_now(host: CliHost, change: str) -> None:
+    refuses(host, "cleanup --execute", exported(host, OF_ANOTHER[change]), 1)
+
+
+@pytest.mark.parametrize("command", ["queue", "history", "explain orders-0", "status"])
+def test_a_command_that_reads_no_assignments_does_not_take_it(host: CliHost, command: str) -> None:
+    ran = host.run(*command.split(), "--assignments", str(host.root / "assignments.json"))
+    assert ran.status == 2
+    assert "--assignments" in ran.err

@@ -1,0 +1,247 @@
+"""`logagent rescue` on real file systems: what it offers of any mess, what it promises, what it leaves alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from logagent.host.state.reserve import RESERVE_NAME
+from tests.cli_host import CliHost, Ran, run_here
+from tests.disk.conftest import LoopFs
+from tests.disk.failing import wait_until
+from tests.disk.messes import SORTS, Mess, Sort, Thing, content, fill_bytes, fill_inodes, free, lock_held, make
+
+MIB = 1 << 20
+# Less than this is noise of a file system's own books.
+NOISE = 256 << 10
+
+things = st.lists(
+    st.builds(Thing, st.sampled_from(SORTS), st.integers(16, 1024), st.booleans(), st.sampled_from([0.0, 3.0, 30.0])),
+    min_size=4,
+    max_size=14,
+)
+
+
+def rescue(mess: Mess, *arguments: str, command: str = "rescue", settings: str = "", state: Path | None = None) -> Ran:
+    toml = mess.root / "logagent.toml"
+    toml.write_text('[kafka]\nversion = "3.9.1"\n[assignments]\nsources = ["file"]\n'
+                    f'file = "{mess.assignments}"\n[cleanup]\n{settings}\n')  # fmt: skip
+    common = ["--config", str(toml), "--state-dir", str(state or mess.root / "state"), "--json"]
+    common += [word for d in mess.log_dirs for word in ("--log-dir", str(d))]
+    return run_here(command, *common, *arguments)
+
+
+def offered(document: Any) -> set[Path]:
+    return {Path(a["log_dir"]) / a["name"] for a in document["actions"] if a["action"] != "drop-checkpoint-entry"}
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def point(request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path) -> Iterator[Path]:
+    yield shared_mounts(request.param)
+
+
+# Twenty messes, ten on each file system; one that fails is not made smaller, which takes minutes on real disks.
+MESSES = settings(
+    max_examples=10,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+# Everything that may go, once, and everything that may not.
+ALL = [Thing(sort, 512, bool(n % 2), 30.0) for n, sort in enumerate(SORTS)]
+
+
+@MESSES
+@example(wanted=ALL)
+@given(wanted=things)
+def test_a_mess_gives_back_what_was_promised_and_nothing_else(point: Path, tmp_path: Path, wanted: list[Thing]) -> None:
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, wanted)
+        before = {path: content(path) for path in mess.stays}
+        shown = rescue(mess)
+        assert shown.status in (0, 4), shown.err
+        found = offered(shown.json)
+        assert found <= {path for group in mess.may_go for path in group}
+        assert all(len(found.intersection(group)) == 1 for group in mess.may_go), (found, mess.may_go)
+        promised = shown.json["rescue"]["gives_back"]
+        room = free(point)
+        # Its state dir is elsewhere: a first journal, with its reserve, takes room of its own.
+        done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], state=tmp_path / "state")
+        assert {a["outcome"] for a in done.deeds} <= {"done"}, done.json
+        # xfs frees the blocks of removed files in the background.
+        wait_until(lambda: abs(free(point) - room - promised) <= 0.05 * promised + NOISE, f"{promised} bytes come back")
+        assert {path: content(path) for path in mess.stays} == before
+        assert not any(path.exists() for path in found)
+    finally:
+        shutil.rmtree(root)
+
+
+FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
+
+
+@pytest.mark.parametrize(("kind", "what"), [("ext4", "bytes"), ("ext4", "inodes"), ("xfs", "bytes")])
+def test_on_a_disk_without_room_for_a_byte_or_a_file(loop_fs: LoopFs, kind: str, what: str) -> None:
+    """Log dirs and state dir on it; the state dir was used once before. Nothing is kept free by anybody else."""
+    point = loop_fs(kind, options="-N 1024" if kind == "ext4" else "")
+    mess = make(point, ALL)
+    assert rescue(mess, "--execute", "--need", "1").json["mode"] == "execute"
+    before = {path: content(path) for path in mess.stays}
+    FILL[what](point)
+    shown = rescue(mess)
+    assert shown.status == 4, shown.err
+    done = rescue(mess, "--execute", "--approve", shown.json["plan_id"])
+    assert done.status in (0, 3) and {a["outcome"] for a in done.deeds} == {"done"}, (done.err, done.json)
+    assert offered(rescue(mess).json) == set()
+    assert {path: content(path) for path in mess.stays} == before
+    assert (mess.root / "state" / RESERVE_NAME).stat().st_nlink == 1
+
+
+def test_a_prestart_makes_room_for_the_start_of_what_is_due(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    mess = make(point, [Thing("stray", 2048), Thing("stray", 2048), Thing("assigned"), Thing("stray-living")])
+    assert rescue(mess, "--execute", "--need", "1", settings='stray_retention = "365d"').status in (0, 3)
+    fill_bytes(point)
+    done = rescue(
+        mess, "--budget", "60s", command="prestart", settings='max_fraction = 1.0\nstray_retention = "0s"'
+    ).json
+    actions = [(a["action"], a["outcome"]) for a in done["plan"]["actions"]]
+    assert actions == [("remove", "done"), ("mark", "done")], [(r["name"], r["fact"]) for r in done["plan"]["refusals"]]
+    assert all(path.exists() for path in mess.stays)
+    assert free(point) > MIB
+
+
+def test_under_pressure_strays_go_early_but_never_before_the_floor(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    mess = make(point, [Thing("stray", 1024), Thing("stray", 1024), Thing("assigned"), Thing("delete", 1024)])
+
+    def planned(settings: str) -> list[str]:
+        found = rescue(mess, command="cleanup", settings=f"max_fraction = 1.0\n{settings}").json["actions"]
+        return [a["reason"] for a in found if a["reason"].startswith("stray")]
+
+    assert planned("") == []
+    assert planned("pressure = 0.0") == [], "they were set aside today"
+    assert planned('pressure = 0.0\npressure_floor = "0s"') == ["stray-pressure"] * 2
+    assert planned('pressure = 0.99\npressure_floor = "0s"') == []
+
+
+@settings(MESSES, max_examples=3)
+@given(wanted=things)
+def test_nothing_is_offered_while_a_broker_may_be_starting(point: Path, tmp_path: Path, wanted: list[Thing]) -> None:
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, wanted)
+        with lock_held(mess.log_dirs[0]), lock_held(mess.log_dirs[1]):
+            shown = rescue(mess)
+        assert shown.status == 0 and offered(shown.json) == set()
+    finally:
+        shutil.rmtree(root)
+
+
+HOLD_OPEN = "import sys; file = open(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
+
+
+def test_what_is_removed_but_open_is_told_by_process_and_never_part_of_the_plan(point: Path, tmp_path: Path) -> None:
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, [Thing("assigned", 1024), Thing("stray", 256, second_dir=True)])
+        log = mess.stays[0] / "00000000000000000000.log"
+        size = 1 << 20
+        gone = mess.stays[0] / "00000000000000000007.log.deleted"
+        gone.write_bytes(b"x" * size)
+        command = [sys.executable, "-c", HOLD_OPEN, str(gone)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
+            gone.unlink()
+            shown = rescue(mess)
+            (found,) = shown.json["rescue"]["open_removed"]
+            assert (found["pid"], found["bytes"], found["is_holder"]) == (holder.pid, size, False)
+            assert found["log_dir"] == str(mess.stays[0].parent) and "python" in found["program"]
+            assert {path.name for path in offered(shown.json)} == {mess.may_go[0][0].name}
+            assert shown.json["rescue"]["gives_back"] < size
+            # It is for a person to end that process.
+            done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], state=tmp_path / "state")
+            assert {a["outcome"] for a in done.deeds} == {"done"} and holder.poll() is None
+            room = free(point)
+            holder.communicate()
+        wait_until(lambda: free(point) - room >= size, "xfs frees the blocks in the background")
+        assert log.exists() and rescue(mess).json["rescue"]["open_removed"] == []
+    finally:
+        shutil.rmtree(root)
+
+
+def test_internal_topics_go_only_when_they_are_named(point: Path, tmp_path: Path) -> None:
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, [Thing("stray-internal"), Thing("assigned")])
+        assert offered(rescue(mess).json) == set()
+        shown = rescue(mess, "--include-internal")
+        assert {path.name for path in offered(shown.json)} == {mess.stays[0].name}
+        # The plan of that id is another one without the option.
+        refused = rescue(mess, "--execute", "--approve", shown.json["plan_id"])
+        assert refused.status != 0 and mess.stays[0].exists(), refused.json
+        done = rescue(mess, "--include-internal", "--execute", "--approve", shown.json["plan_id"])
+        assert {a["outcome"] for a in done.deeds} == {"done"} and not mess.stays[0].exists()
+        assert mess.stays[1].exists()
+    finally:
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("default", ["compact", "delete"])
+def test_what_no_retention_frees_is_said(tmp_path: Path, default: str) -> None:
+    """By the host's own metadata log, and server.properties for topics that have no policy of their own."""
+    host = CliHost(tmp_path)
+    host.set_property(f"log.cleanup.policy={default}")
+    found = host.run("rescue", "--json").json["rescue"]
+    compacted = {c["topic"]: c["cleanup_policy"] for c in found["compacted"]}
+    assert ("orders" in compacted) == (default == "compact"), found
+    assert set(compacted.values()) <= {"compact"}
+    assert all(advice["cleanup_policy"] == "delete" for advice in found["retention"])
+
+
+def test_where_no_metadata_log_tells_it_the_policy_is_unknown(point: Path, tmp_path: Path) -> None:
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, [Thing("assigned")])
+        log = mess.stays[0] / "00000000000000000000.log"
+        shutil.copy(log, mess.stays[0] / f"{100:020d}.log")
+        found = rescue(mess).json["rescue"]
+        assert found["compacted"] == []
+        assert [advice["cleanup_policy"] for advice in found["retention"]] in ([], [None])
+    finally:
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("sort", ["double", "stray-covered-elsewhere"])
+@pytest.mark.parametrize("state", ["sound", "read-only", "unformatted", "foreign"])
+def test_a_copy_counts_only_in_a_log_dir_that_the_broker_can_use(
+    loop_fs: LoopFs, bind_mount: Callable[[Path, Path], None], sort: Sort, state: str
+) -> None:
+    """The disk of the longer copy fails next, or is another cluster's: then ours is the only one."""
+    mess = make(loop_fs("ext4"), [Thing(sort), Thing("stray")])
+    there = mess.log_dirs[1]
+    match state:
+        case "read-only":
+            bind_mount(there, there)
+            subprocess.run(["mount", "-o", "remount,bind,ro", str(there)], check=True)
+        case "unformatted":
+            (there / "meta.properties").unlink()
+        case "foreign":
+            meta = there / "meta.properties"
+            meta.write_text(meta.read_text().replace("cluster.id=a", "cluster.id=z"))
+    ((mine,), (other,)) = mess.may_go
+    assert offered(rescue(mess).json) == {"sound": {mine, other}, "foreign": set()}.get(state, {other})

@@ -1,0 +1,230 @@
+"""`logagent setup` on a host with other users: what it believes, what it writes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logagent.errors import Exit
+from tests.cli_host import Ran
+from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, TOML, DoctorHost, doctor_host
+from tests.needs import need_command
+from tests.private_host import KAFKA_UID, OTHER_UID
+
+PACKAGED = Path(__file__).parents[4] / "packaging" / "systemd"
+PLACE = "/etc/systemd/system/logagent.service.d/50-logagent-setup.conf"
+BROKER_UNIT = "/etc/systemd/system/kafka.service"
+UNIT = "[Service]\nUser={}\nExecStart=/opt/kafka/bin/kafka-server-start.sh {}\n"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[DoctorHost]:
+    need_command("systemd-analyze")
+    with doctor_host(tmp_path / "host") as made:
+        for unit in PACKAGED.glob("*.service"):
+            text = unit.read_text().replace("/usr/bin/logagent", "/bin/true")
+            made.write(f"/usr/lib/systemd/system/{unit.name}", text)
+        made.write(BROKER_UNIT, UNIT.format("kafka", PROPERTIES))
+        made.path(TOML).unlink()
+        made.run("sh", "-c", "rm -f /etc/fstab; chmod 755 / /etc /etc/systemd /srv /etc/kafka")
+        yield made
+
+
+def opened(ran: Ran) -> list[str]:
+    return [line for line in ran.out.splitlines() if line.startswith(("ReadWritePaths", "After", "User", "Group"))]
+
+
+def refused(host: DoctorHost, *arguments: str) -> str:
+    """What it says where it writes nothing."""
+    ran = host.logagent("setup", *arguments, "--execute")
+    assert ran.status in (1, 78), ran.out + ran.err
+    assert not host.path(PLACE).exists() and "Traceback" not in ran.err
+    return ran.err
+
+
+def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
+    shown = host.logagent("setup")
+    assert shown.status == 0, shown.err
+    assert shown.out.splitlines()[0] == f"# {PLACE}"
+    assert opened(shown) == [
+        "User=kafka", f"Group={KAFKA_UID}", f'ReadWritePaths="-{D1}"', f'ReadWritePaths="-{D2}"',
+    ]  # fmt: skip
+    assert "--execute writes it" in shown.err and "systemd-analyze verify has no complaints" in shown.err
+    assert not host.path(PLACE).parent.exists()
+    written = host.logagent("setup", "--execute")
+    assert (written.status, written.out) == (0, shown.out) and "systemctl daemon-reload" in written.err
+    assert f"# {PLACE}\n{host.path(PLACE).read_text()}" == shown.out
+    found = host.path(PLACE).stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (0, 0o644)
+    assert "already in place" in host.logagent("setup", "--execute").err
+    assert [p.name for p in host.path(PLACE).parent.iterdir()] == [os.path.basename(PLACE)]
+    assert host.logagent("setup", user="kafka").status == Exit.USAGE
+
+
+def test_what_it_writes_is_sound_and_leaves_the_service_exposed_by_2_0_at_most(host: DoctorHost) -> None:
+    """systemd's own two judges, of the packaged unit with the drop-in. (`nobody` would be refused as a user.)"""
+    assert host.logagent("setup", "--execute").status == 0
+    verified = host.run("systemd-analyze", "verify", "--man=no", "logagent.service", check=False)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    for unit in ("logagent.service", "logagent@one.service"):
+        judged = host.run(
+            "systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", unit, check=False
+        )
+        assert judged.returncode == 0, judged.stdout + judged.stderr
+    # A looser unit would be seen: without its sandbox it is not let through.
+    host.write("/etc/systemd/system/logagent.service.d/99-loose.conf", "[Service]\nProtectSystem=no\nPrivateTmp=no\n")
+    loose = host.run("systemd-analyze", "security", "--offline=true", "--threshold=20", "logagent.service", check=False)
+    assert loose.returncode != 0
+
+
+def test_odd_names_are_verified_by_systemd_too(host: DoctorHost) -> None:
+    place = '/srv/with space/100% "q" \\x'
+    host.run("mkdir", "-p", place)
+    host.run("cp", "-a", D1, f"{place}/d1")
+    host.run("mount", "-t", "tmpfs", "tmpfs", D2)
+    os.chown(host.path(D2), KAFKA_UID, KAFKA_UID)
+    escaped = place.replace("\\", "\\\\")
+    host.write(PROPERTIES, f"process.roles=broker\nnode.id=3\nlog.dirs={escaped}/d1,{D2}/below\n")
+    ran = host.logagent("setup", "--execute")
+    assert ran.status == 0, ran.err
+    assert opened(ran)[0] == "After=srv-kafka-d2.mount"
+    assert opened(ran)[3:] == [
+        'ReadWritePaths="-/srv/with space/100%% \\"q\\" \\\\x/d1"', f'ReadWritePaths="-{D2}"',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "/srv/x\\rExecStartPre=/tmp/evil",
+        "/srv/x\\u000aUser=root",
+        "/etc",
+        "/srv/x\\u2028y",
+        "/root/data",
+        "/srv/../etc",
+    ],
+)
+def test_no_path_adds_a_line_or_opens_the_system(host: DoctorHost, evil: str) -> None:
+    host.write(PROPERTIES, f"process.roles=broker\nnode.id=3\nlog.dirs={D1},{evil}\n")
+    ran = host.logagent("setup", "--execute")
+    if evil.endswith("/etc"):
+        assert ran.status == 1 and "belongs to user 0" in ran.err
+        return
+    assert ran.status == 0 and "not a path that may be opened" in ran.err
+    assert [x for x in opened(ran) if "ReadWrite" in x] == [f'ReadWritePaths="-{D1}"']
+    assert "ExecStartPre" not in "".join(x for x in ran.out.splitlines() if not x.startswith("#"))
+    assert len(ran.out.splitlines()) == 9
+    assert "\r" not in host.path(PLACE).read_bytes().decode()
+
+
+def test_a_process_is_not_believed(host: DoctorHost) -> None:
+    """Any local user can put these words on a command line."""
+    host.path("/home/mallory").mkdir(parents=True)
+    host.write("/home/mallory/server.properties", "process.roles=broker\nnode.id=3\nlog.dirs=/home/mallory/d\n")
+    host.path("/home/mallory/d").mkdir()
+    host.own("/home/mallory", OTHER_UID)
+    program = "import time; print('ready', flush=True); time.sleep(600)"
+    words = [sys.executable, "-c", program, "kafka.Kafka", "/home/mallory/server.properties"]
+    with host.process(*words, user="mallory"):
+        assert opened(host.logagent("setup", "--execute"))[0] == "User=kafka"
+        host.path(PLACE).unlink()
+        host.path(BROKER_UNIT).unlink()
+        host.path(PROPERTIES).unlink()
+        assert "no root-owned unit starts a broker" in refused(host)
+
+
+def test_files_that_another_user_could_write_are_not_believed(host: DoctorHost) -> None:
+    config = host.path(PROPERTIES)
+    os.chown(config, OTHER_UID, OTHER_UID)
+    assert f"user {OTHER_UID} can change {PROPERTIES}" in refused(host)
+    os.chown(config, KAFKA_UID, KAFKA_UID)
+    config.chmod(0o664)
+    assert "can be written by others" in refused(host)
+    config.chmod(0o644)
+    config.parent.chmod(0o777)
+    assert "/etc/kafka can be written by others" in refused(host)
+    config.parent.chmod(0o755)
+    os.chown(config.parent, OTHER_UID, OTHER_UID)
+    assert f"users {KAFKA_UID}, {OTHER_UID} can all change it" in refused(host)
+    os.chown(config.parent, KAFKA_UID, KAFKA_UID)
+    # A unit that is not root's says nothing: the user is then the owner of the log dirs.
+    os.chown(host.path(BROKER_UNIT), OTHER_UID, OTHER_UID)
+    host.write(BROKER_UNIT, UNIT.format("mallory", PROPERTIES))
+    assert opened(host.logagent("setup", "--execute"))[0] == "User=kafka"
+    # Nor does a configuration of logagent's.
+    host.path(PLACE).unlink()
+    host.write(TOML, '[publish]\nstore = "/srv/store"\n')
+    os.chown(host.path(TOML), KAFKA_UID, KAFKA_UID)
+    assert f"{TOML} belongs to user {KAFKA_UID}" in refused(host)
+
+
+def test_the_user_is_never_root_nor_another_one_than_the_log_dirs(host: DoctorHost) -> None:
+    host.write(BROKER_UNIT, UNIT.format("root", PROPERTIES))
+    assert "never runs as root" in refused(host)
+    host.write(BROKER_UNIT, UNIT.format("mallory", PROPERTIES))
+    assert f"{D1} belongs to user {KAFKA_UID}" in refused(host)
+    host.write(BROKER_UNIT, UNIT.format("nobody-here", PROPERTIES))
+    assert "does not exist on this host" in refused(host)
+    host.path(BROKER_UNIT).unlink()
+    host.own(DISK, 0)
+    assert "never runs as root" in refused(host)
+    host.own(D1, KAFKA_UID)
+    assert "cannot determine who owns the log dirs" in refused(host)
+    host.run("rm", "-r", D1, D2)
+    assert "mount their disks first" in refused(host)
+
+
+def test_no_symlink_of_another_user_chooses_what_is_opened(host: DoctorHost) -> None:
+    """The broker's user leads its log dir to another user's directory, and to the system's."""
+    for folder, owner in (("/home/mallory", OTHER_UID), ("/usr/share", 0)):
+        host.path(f"{folder}/d2").mkdir(parents=True)
+        os.chown(host.path(folder), owner, owner)
+        os.chown(host.path(f"{folder}/d2"), KAFKA_UID, KAFKA_UID)
+        host.run("sh", "-c", f"rm -rf {D2}; ln -sfn {folder}/d2 {D2}; chown -h kafka {D2}")
+        said = f"{folder} belongs to user {owner}" if owner else "not a path that may be opened"
+        assert said in refused(host)
+
+
+@pytest.mark.parametrize("what", ["mkfifo {0}", "truncate -s 200G {0}", "mkdir {0}", "ln -s /dev/zero {0}"])
+def test_a_trap_in_place_of_server_properties_is_one_sentence(host: DoctorHost, what: str) -> None:
+    host.path(PROPERTIES).unlink()
+    host.run("sh", "-c", what.format(PROPERTIES))
+    begun = time.monotonic()
+    assert PROPERTIES in refused(host)
+    assert time.monotonic() - begun < 10
+
+
+def test_instances(host: DoctorHost) -> None:
+    for name in ("../x", "a b", "logagent", "-x;", "a\nb", ".."):
+        assert host.logagent("setup", "--execute", "--", name).status == Exit.USAGE
+    assert host.logagent("setup", "one").status == Exit.CONFIG
+    host.write("/etc/logagent/one.toml", "")
+    assert "kafka.config" in host.logagent("setup", "one").err
+    host.write("/etc/logagent/one.toml", f'[kafka]\nconfig = "{PROPERTIES}"\n[publish]\nstore = "/srv/fleet"\n')
+    ran = host.logagent("setup", "one", "--execute")
+    assert ran.status == 0, ran.err
+    assert 'ReadWritePaths="-/srv/fleet"' in opened(ran)
+    assert host.path("/etc/systemd/system/logagent@one.service.d/50-logagent-setup.conf").exists()
+    assert not host.path(PLACE).exists()
+
+
+def test_several_brokers_are_not_guessed_between(host: DoctorHost) -> None:
+    host.write("/etc/kafka/second.properties", host.path(PROPERTIES).read_text())
+    host.write("/etc/systemd/system/second.service", UNIT.format("kafka", "/etc/kafka/second.properties"))
+    assert "one of several" in refused(host)
+    host.write(TOML, '[kafka]\nconfig = "/etc/kafka/second.properties"\n')
+    assert host.logagent("setup", "--execute").status == 0
+
+
+def test_nothing_is_written_through_a_symlink_or_without_the_unit(host: DoctorHost) -> None:
+    host.path("/srv/elsewhere").mkdir()
+    host.path(PLACE).parent.symlink_to("/srv/elsewhere")
+    assert "symlink" in host.logagent("setup", "--execute").err
+    assert list(host.path("/srv/elsewhere").iterdir()) == []
+    host.path("/usr/lib/systemd/system/logagent.service").unlink()
+    assert "is not installed" in host.logagent("setup", "--execute").err

@@ -1,0 +1,184 @@
+"""The `topics` commands on a real store, with a fleet report beside it and agents that answer."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.cli.main import run
+from logagent.store.deletion import Answer, Identity, Result
+from logagent.store.epochs import FOLDER
+from logagent.store.orders import REQUESTS, Requests, instant, orders_folder, write_answer
+from logagent.store.shared import init_store
+from logagent.store.signing import load_private_key, public_key
+from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
+from tests.documents import assert_promised
+
+ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes"]
+
+
+class Commands:
+    """Runs `logagent topics …` for one store and key."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+        self.store, self.key = path / "store", path / "key"
+        self.store.mkdir()
+        init_store(str(self.store))
+        self.fleet = SmallFleet(self.store)
+        self.report = path / "report"
+        self.report.mkdir()
+        (self.report / "report.json").write_text("{}")
+        self.run("keygen", str(self.key), "--key-id", "ops", place=False)
+
+    def run(self, command: str, *words: str, place: bool = True, status: int = 0) -> str:
+        where = ["--store", str(self.store), "--cluster", CLUSTER, "--key", str(self.key)] if place else []
+        code = run([*("topics", command, *words, *where), "--state-dir", str(self.store)])
+        said = self.capsys.readouterr()
+        assert code == status, said.out + said.err
+        self.said = said.err
+        return said.out
+
+    def json(self, command: str, *words: str, status: int = 0) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads(self.run(command, *words, "--json", status=status))
+        assert_promised(read, "topics" if command == "status" else "topics-plan")
+        return read
+
+    def write_report(self, nodes: tuple[int, ...]) -> None:
+        rows = [[CLUSTER, n, f"kafka-{n}", "/d1", "clicks-0", "clicks", TOPIC_ID, 0, "not-a-replica", 100]
+                for n in nodes]  # fmt: skip
+        for name, head, body in (
+            ("orphans", ORPHAN, rows),
+            ("leftovers", [*ORPHAN, "kind"], []),
+            ("usage_hosts", ["cluster_id", "node_id", "dirs"], [[CLUSTER, n, 500] for n in (1, 2, 3)]),
+        ):
+            with (self.report / f"{name}.csv").open("w", newline="") as file:
+                csv.writer(file).writerows([head, *body])
+
+    def purge(self, *words: str, status: int = 0) -> dict[str, Any]:
+        return self.json("purge", "--report", str(self.report), *words, status=status)
+
+    def requests(self) -> Requests:
+        found = Requests(self.fleet.control, (public_key(load_private_key(self.key).public()),))
+        found.refresh()
+        return found
+
+
+@pytest.fixture
+def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+    commands = Commands(tmp_path, capsys)
+    for node in (1, 2, 3):
+        commands.fleet.hosts[node].disk[TOPIC_ID, 0] = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
+        commands.fleet.publish(node)
+    return commands
+
+
+def test_a_dry_run_writes_nothing(commands: Commands) -> None:
+    commands.write_report((1,))
+    plan = commands.purge()
+    assert plan["mode"] == "dry-run" and [d["node_id"] for d in plan["directories"]] == [1]
+    assert commands.fleet.control.names(REQUESTS) == [] and commands.fleet.control.names("epoch") == []
+
+
+def test_timeout_0_asks_and_answers_at_once(commands: Commands) -> None:
+    commands.write_report((1,))
+    plan = commands.purge("--execute", "--timeout", "0")
+    assert plan["request_id"] in commands.requests().requests
+    status = commands.json("status")
+    assert [r["state"] for r in status["requests"]] == ["open"]
+    assert status["requests"][0]["topics"][0]["states"] == {"OfflineReplica": 1}
+
+
+def test_only_copies_want_exactly_their_approval(commands: Commands) -> None:
+    commands.write_report((1, 2, 3))
+    refused = commands.purge("--execute", status=4)
+    assert refused["approval"]["needed"] and commands.requests().requests == {}
+    commands.purge("--execute", "--approve", "0" * 24, status=4)
+    commands.write_report((1, 2))
+    other = commands.purge()
+    commands.write_report((1, 2, 3))
+    commands.purge("--execute", "--approve", other["plan_id"], status=4)
+    assert commands.requests().requests == {}
+    done = commands.purge("--execute", "--approve", refused["plan_id"], "--timeout", "0")
+    assert commands.requests().requests[done["request_id"]].approved
+
+
+@pytest.mark.parametrize(("words", "nodes"), [
+    (["--host", "kafka-2"], [2]), (["--host", "3"], [3]), (["--topic", "cl.*"], [1, 2]), (["--topic", "click"], []),
+    (["--reason", "topic-absent"], []), (["--larger", "100"], [1, 2]), (["--larger", "101"], []),
+    (["--kind", "stray"], []), (["--kind", "orphan"], [1, 2]),
+])  # fmt: skip
+def test_rows_are_chosen_by_every_option(commands: Commands, words: list[str], nodes: list[int]) -> None:
+    commands.write_report((1, 2) if words[1] not in ("kafka-2", "3") else (2, 3))
+    assert [d["node_id"] for d in commands.purge(*words)["directories"]] == nodes
+
+
+def test_cancelled_requests_are_over_and_resume_wants_an_open_one(commands: Commands) -> None:
+    commands.write_report((1,))
+    request = commands.purge("--execute", "--timeout", "0")["request_id"]
+    commands.run("cancel", request)
+    assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
+    commands.run("resume", request, status=2)
+    commands.run("cancel", "request-unknown", status=2)
+
+
+def test_no_key_or_signature_is_ever_printed(commands: Commands) -> None:
+    commands.write_report((1,))
+    secret = commands.key.read_text().strip().partition(":")[2]
+    shown = ""
+    for words in (["purge", "--report", str(commands.report), "--execute", "--timeout", "0", "-v"], ["status", "-v"]):
+        shown += commands.run(words[0], *words[1:]) + commands.said
+    commands.key.chmod(0o644)
+    commands.run("status", status=78)
+    assert secret not in shown + commands.said and "signature" not in shown
+
+
+def test_what_is_wrong_with_store_or_report_is_said(commands: Commands, tmp_path: Path) -> None:
+    commands.run("purge", "--report", str(tmp_path / "nothing"), status=2)
+    commands.write_report((1,))
+    (commands.report / "orphans.csv").unlink()
+    commands.run("purge", "--report", str(commands.report), status=1)
+    commands.store = tmp_path / "empty"
+    commands.store.mkdir()
+    commands.run("status", status=69)
+
+
+def test_what_hosts_say_is_shown_harmlessly(commands: Commands) -> None:
+    """Facts, hints, host names and names of directories are whatever a host writes: no terminal obeys them."""
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e<script>$(reboot)`reboot`\r\n-rw"
+    fleet = commands.fleet
+    commands.write_report((1, 2))
+    request = commands.purge("--execute", "--timeout", "0")["request_id"]
+    for node in (2, 3):
+        fleet.publish(node, host=evil)
+    asked: dict[str, Any] = {
+        "asked_log_dir": "/d1",
+        "asked_name": "clicks-0",
+        "guard": evil,
+        "fact": evil,
+        "hint": evil,
+    }
+    refused = Result(request, TOPIC_ID, 0, "refused", **asked)
+    write_answer(fleet.control, Answer("0000000001-0000000001", 1, 1, CLUSTER, 1, "a" * 32, 0, "stop",
+                                       instant(fleet.now), evil, (refused,)))  # fmt: skip
+    commands.run("run", "--once", status=3)
+    shown = commands.run("status") + commands.said + commands.run("status", "-v") + commands.said
+    assert "owned" in shown, "it is shown, though"
+    assert not {"\x1b", "\x07", "\u202e", "\r"} & set(shown)
+    assert "-rw" not in [line.strip() for line in shown.splitlines()]
+
+
+def test_a_single_round_without_anything_to_do_leaves_the_orders_that_stand(commands: Commands) -> None:
+    """A timer calls it more often than an agent needs for an order."""
+    commands.write_report((1, 2))
+    commands.purge("--execute", "--timeout", "0")
+    control = commands.fleet.control
+    epochs, orders = control.names(FOLDER), control.names(orders_folder(1))
+    for _ in range(2):
+        commands.run("run", "--once", status=3)
+        assert "nothing can be done now" in commands.said
+    assert (control.names(FOLDER), control.names(orders_folder(1))) == (epochs, orders) and orders

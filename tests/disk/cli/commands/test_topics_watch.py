@@ -1,0 +1,120 @@
+"""`topics status --watch`, as somebody sees it: on a terminal and in a pipe, until nothing is open."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from logagent.controller.rounds import DeletionRounds
+from logagent.store.deletion import Identity
+from logagent.store.shared import init_store
+from tests.disk.controller.small_fleet import CLUSTER, KEY, SmallFleet
+
+PATIENCE = 240.0
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> SmallFleet:
+    (tmp_path / "store").mkdir()
+    init_store(str(tmp_path / "store"))
+    fleet = SmallFleet(tmp_path / "store")
+    fleet.everywhere(Identity("/d1", "clicks-0", 11, 1, bytes=1 << 30, end_offset=5))
+    fleet.request(topics=(fleet.topic(),))
+    return fleet
+
+
+@pytest.fixture
+def controller(fleet: SmallFleet) -> DeletionRounds:
+    controller = fleet.controller()
+    controller.start()
+    controller.round()
+    return controller
+
+
+def watching(fleet: SmallFleet, stdout: int, *words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "logagent", "topics", "status", "--watch", "--interval", "500ms", *words,
+               "--store", str(fleet.store), "--cluster", CLUSTER, "--state-dir", str(fleet.store.parent)]  # fmt: skip
+    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    env |= {"LOGAGENT_ORDERS__KEYS": KEY.public(), "TERM": "xterm"}
+
+    def heed_interrupts() -> None:
+        # What a shell starts in the background does not, nor what that starts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=env, preexec_fn=heed_interrupts)
+
+
+class Reading:
+    """What came so far from a descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.text = fd, ""
+
+    def until(self, what: str) -> str:
+        """What came up to and with `what`, which is then forgotten."""
+        deadline = time.monotonic() + PATIENCE
+        while what not in self.text:
+            assert time.monotonic() < deadline, f"no {what!r} in {self.text!r}"
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    read = os.read(self.fd, 65536)
+                except OSError:  # a terminal whose other side is closed
+                    read = b""
+                assert read, f"it ended without {what!r}: {self.text!r}"
+                self.text += read.decode()
+        before, _, self.text = self.text.partition(what)
+        return before + what
+
+
+def test_on_a_terminal_it_shows_the_states_until_all_is_done(fleet: SmallFleet, controller: DeletionRounds) -> None:
+    ours, theirs = pty.openpty()
+    with watching(fleet, theirs) as running:
+        os.close(theirs)
+        screen = Reading(ours)
+        assert "\x1b[2J" in screen.until("3 OfflineReplica"), "each look replaces the one before"
+        fleet.hosts[3].dumb = True
+        fleet.rounds(controller, 4)
+        screen.until("2 ReplicaDeletionSuccessful")
+        assert running.poll() is None
+        fleet.hosts[3].dumb = False
+        fleet.now += controller.setting.pauses.answer_within
+        for node in fleet.hosts:
+            fleet.publish(node)
+        fleet.rounds(controller, 12)
+        assert controller.state_of("request-1") == "done"
+        assert running.wait(PATIENCE) == 0, running.stderr and running.stderr.read()
+    os.close(ours)
+
+
+def test_in_a_pipe_each_look_is_a_document_that_comes_at_once(fleet: SmallFleet, controller: DeletionRounds) -> None:
+    with watching(fleet, subprocess.PIPE, "--json") as running:
+        assert running.stdout is not None
+        pipe = Reading(running.stdout.fileno())
+        first = json.loads(pipe.until("\n}\n"))
+        assert [t["states"] for t in first["requests"][0]["topics"]] == [{"OfflineReplica": 3}]
+        away = fleet.store.rename(fleet.store.parent / "away")
+        assert running.stderr is not None
+        Reading(running.stderr.fileno()).until("trying again")
+        away.rename(fleet.store)
+        fleet.rounds(controller, 8)
+        assert running.wait(PATIENCE) == 0
+        looks = (pipe.text + running.stdout.read().decode()).split("\n}\n")
+        assert looks[-1] == "" and json.loads(looks[-2] + "}")["requests"][0]["state"] == "done"
+
+
+def test_it_ends_when_it_is_interrupted(fleet: SmallFleet, controller: DeletionRounds) -> None:
+    with watching(fleet, subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        Reading(running.stdout.fileno()).until("OfflineReplica")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(PATIENCE) == 1 and b"Traceback" not in running.stderr.read()
+    assert controller.state_of("request-1") == "open"

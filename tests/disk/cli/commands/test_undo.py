@@ -1,0 +1,142 @@
+"""Undo: names, bytes, times and checkpoints come back, or a refusal says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli_host import FREELY, NO_LIMITS, CliHost, delete
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
+    before, checkpoints = host.partitions(), host.checkpoints()
+    marked = delete(host, "--topic", "orders|clicks|customer.state|plant.*", *FREELY)
+    assert marked.status == 0 and set(marked.outcomes().values()) == {"done"}
+    gone = host.checkpoints()
+    for file in ("d1/log-start-offset-checkpoint", "d2/log-start-offset-checkpoint", "d1/cleaner-offset-checkpoint"):
+        assert checkpoints[file] and not gone[file], file
+    names = [p.name for d in (host.d1, host.d2) for p in d.iterdir()]
+    assert max(len(name.encode()) for name in names) == 255
+    back = host.run("restore", "--json", "--plan", marked.json["plan_id"], "--execute")
+    assert back.status == 0 and set(back.outcomes().values()) == {"done"}
+    host.check_back(before)
+    assert host.checkpoints() == checkpoints
+
+
+def test_a_removal_that_has_begun_cannot_be_undone(host: CliHost) -> None:
+    host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0, "delete.bytes_per_second": "1KiB"})
+    # A directory that is smaller than one step of the budget goes in one.
+    (host.d1 / "shipments-0" / f"{999:020d}.log").write_bytes(bytes(2 << 20))
+    delete(host, "--partition", "shipments-0", *FREELY)
+    (name,) = host.find("shipments-0.", "-delete")
+    files = len(list((host.d1 / name).iterdir()))
+    command = [sys.executable, "-m", "logagent", *host.arguments("cleanup", "--json", "--execute")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        deadline = time.monotonic() + 30
+        while len(list((host.d1 / name).iterdir())) == files and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(running.pid, signal.SIGTERM)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 3, err
+    assert [a["outcome"] for a in json.loads(out)["actions"] if a["name"] == name] == ["yielded"]
+    left = len(list((host.d1 / name).iterdir()))
+    assert 0 < left < files
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.status == 3 and refused.guards() == {name: "journal"}
+    assert "removal has started" in refused.json["refusals"][0]["fact"]
+    # Nor by a journal that does not know: one that is new, of another state dir, lost or older than the removal.
+    known, host.state = host.state, host.root / "another-state"
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.status == 3 and "removal has started" in refused.json["refusals"][0]["fact"]
+    host.state = known
+    host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0})
+    assert host.run("cleanup", "--json", "--execute").outcomes()[name] == "done"
+    assert not (host.d1 / name).exists()
+    gone = host.run("restore", name, "--execute")
+    assert gone.status == 2 and f"no directory {name}" in gone.err
+
+
+def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> None:
+    delete(host, "--partition", "orders-1", *FREELY)
+    (name,) = host.find("orders-1.", "-delete")
+    # What a broker does with an assigned partition that it does not find: it makes it again, empty.
+    again = host.d2 / "orders-1"
+    again.mkdir()
+    shutil.copy(host.d2 / name / "partition.metadata", again)
+    (again / "00000000000000000000.log").touch()
+    before = host.partitions()
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.status == 3 and refused.guards() == {name: "policy"}
+    assert "--replace" in refused.json["refusals"][0]["hint"]
+    assert host.partitions() == before
+    refused = host.run("restore", "--json", name, "--replace", "--execute")
+    assert refused.status == 3 and refused.guards()["orders-1"] == "assigned" and refused.deeds == []
+    assert host.partitions() == before
+    done = host.run("restore", "--json", name, "--replace", "--even-last-copy", "--execute")
+    aside = name.replace("-delete", "-stray")
+    assert done.status == 0 and done.outcomes() == {"orders-1": "done", name: "done", aside: "done"}
+    assert (host.d2 / "orders-1" / "00000000000000000000.log").stat().st_size > 0
+    (aside,) = host.find("orders-1.", "-stray")
+    assert (host.d2 / aside / "00000000000000000000.log").stat().st_size == 0
+
+
+def test_a_name_that_the_broker_cut_needs_the_topic(host: CliHost) -> None:
+    cut = next(n for n in host.find("plant.", "-delete"))
+    refused = host.run("restore", "--json", cut)
+    assert refused.guards() == {cut: "policy"} and "--topic-name" in refused.json["refusals"][0]["hint"]
+    shown = cut.rpartition("-0.")[0] or cut.rpartition("-1.")[0]
+    wrong = host.run("restore", "--json", cut, "--topic-name", "other")
+    assert wrong.guards() == {cut: "policy"}
+    full = f"{shown}.taken-down"
+    done = host.run("restore", "--json", cut, "--topic-name", full, "--execute")
+    assert done.outcomes() == {cut: "done"} and host.find(full)
+
+
+@pytest.mark.parametrize("kind", ["current", "missing"])
+def test_only_marked_directories_that_exist_are_restored(host: CliHost, kind: str) -> None:
+    name = "orders-1" if kind == "current" else "orders-1.0123456789abcdef0123456789abcdef-delete"
+    ran = host.run("restore", "--json", name, "--execute")
+    if kind == "current":
+        assert ran.status == 3 and ran.guards() == {name: "policy"}
+    else:
+        assert ran.status == 2 and "hint:" in ran.err
+
+
+def test_a_future_log_goes_and_comes_back_as_one(host: CliHost) -> None:
+    (future,) = host.find("shipments-1.", "-future")
+    before = host.partitions()
+    current = delete(host, "--partition", "shipments-1", *FREELY, execute=False)
+    assert [a["name"] for a in current.deeds] == ["shipments-1"]
+    gone = delete(host, "--partition", "shipments-1", "--future", *FREELY)
+    assert gone.outcomes() == {future: "done"}
+    (name,) = host.find("shipments-1.", "-delete")
+    assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
+    host.check_back(before)
+
+
+def test_nothing_is_restored_while_the_partition_may_be_current_elsewhere(host: CliHost) -> None:
+    delete(host, "--partition", "orders-1", *FREELY)
+    (name,) = host.find("orders-1.", "-delete")
+    shutil.move(host.d1, host.disk / "elsewhere")
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.status == 5 and refused.guards() == {name: "online"}
+    shutil.move(host.disk / "elsewhere", host.d1)
+    # Or is: the broker has made this incarnation again in the other log dir.
+    again = host.d1 / "orders-1"
+    shutil.copytree(host.d2 / name, again)
+    refused = host.run("restore", "--json", name, "--replace", "--execute")
+    assert refused.status == 3 and refused.guards() == {name: "policy"}
+    assert str(host.d1) in refused.json["refusals"][0]["fact"]

@@ -1,0 +1,133 @@
+"""Who can write the store and has no key: what was made up counts for nothing, and stops nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from logagent.store.deletion import CLOSED_SCHEMA, EPOCH_SCHEMA, Closed
+from logagent.store.epochs import EpochLost
+from logagent.store.orders import REQUESTS, closings_folder, encode, instant, orders_folder, write_closed
+from logagent.store.signing import PrivateKey
+from tests.disk.controller.small_fleet import CLUSTER, KEY, TOPIC_ID, SmallFleet
+
+STRANGER = PrivateKey("ops", b"\x02" * 32)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> SmallFleet:
+    fleet = SmallFleet(tmp_path).everywhere()
+    fleet.request(topics=(fleet.topic(),))
+    return fleet
+
+
+def cancelled(fleet: SmallFleet, request: str = "request-1", cluster: str = CLUSTER, epoch: int = 1) -> Closed:
+    return Closed(request, cluster, epoch, "cancelled", "ops", instant(fleet.now))
+
+
+def plant(fleet: SmallFleet, content: bytes, name: str = "0000000001-cancelled.json") -> None:
+    assert fleet.control.create(closings_folder("request-1"), name, content)
+
+
+def _altered(fleet: SmallFleet) -> bytes:
+    signed = json.loads(KEY.sign(CLOSED_SCHEMA, encode(cancelled(fleet, "request-2"))))
+    signed["payload"] = json.loads(STRANGER.sign(CLOSED_SCHEMA, encode(cancelled(fleet))))["payload"]
+    return json.dumps(signed).encode()
+
+
+def _resumed(fleet: SmallFleet) -> bytes:
+    closed = Closed("request-1", CLUSTER, 1, "resumed", "ops", instant(fleet.now))
+    return KEY.sign(CLOSED_SCHEMA, encode(closed))
+
+
+FORGED: dict[str, Callable[[SmallFleet], bytes]] = {
+    "unsigned": lambda fleet: encode(cancelled(fleet)),
+    "another key": lambda fleet: STRANGER.sign(CLOSED_SCHEMA, encode(cancelled(fleet))),
+    "of another request": lambda fleet: KEY.sign(CLOSED_SCHEMA, encode(cancelled(fleet, "request-2"))),
+    "of another cluster": lambda fleet: KEY.sign(CLOSED_SCHEMA, encode(cancelled(fleet, cluster="another"))),
+    "of another schema": lambda fleet: KEY.sign(EPOCH_SCHEMA, encode(cancelled(fleet))),
+    "another payload": _altered,
+    "a resumption under its name": _resumed,
+    "junk": lambda fleet: b"\xff" * 5000,
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_forged_cancellation_stops_no_deletion(fleet: SmallFleet, how: str) -> None:
+    plant(fleet, FORGED[how](fleet))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "done" and fleet.admin.asked == [TOPIC_ID]
+    assert all(not host.disk for host in fleet.hosts.values())
+
+
+def test_a_cancellation_whose_name_is_taken_is_not_called_done(fleet: SmallFleet) -> None:
+    """Who knows the next epoch may take the name of what an operator will say in it."""
+    for outcome in ("cancelled", "done"):
+        plant(fleet, b"junk", f"0000000001-{outcome}.json")
+    controller = fleet.controller()
+    controller.start()
+    with pytest.raises(EpochLost, match="taken by a file that nobody signed"):
+        controller.close("request-1", "cancelled")
+    controller.start()
+    controller.close("request-1", "cancelled")
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "cancelled" and fleet.admin.asked == []
+
+
+def test_names_of_orders_and_epochs_that_are_taken_by_junk_stop_nobody(fleet: SmallFleet) -> None:
+    for number in range(1, 1500):
+        fleet.control.create("epoch", f"{number}.json", b"junk")
+    for number in range(1, 30):
+        fleet.control.create(orders_folder(1), f"0000001500-{number:010d}.json", b"junk")
+    (fleet.store / "control" / CLUSTER / orders_folder(1) / "0000001500-0000000030.json").mkdir()
+    controller = fleet.controller()
+    assert controller.start().epoch == 1500
+    for _ in range(6):
+        controller.round()
+    names = [name for name in fleet.control.names(orders_folder(1)) if name > "0000001500-0000000030.json"]
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("folder", [orders_folder(1), closings_folder("request-1")])
+def test_a_folder_in_the_place_of_an_old_file_stops_no_later_controller(fleet: SmallFleet, folder: str) -> None:
+    """Old orders, and what is said of requests that were closed a month ago, are removed at a start."""
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    for name in ("0000000001-0000000077.json", "0000000077-resumed.json"):
+        (fleet.store / "control" / CLUSTER / folder / name).mkdir(parents=True)
+    fleet.now += timedelta(days=31)
+    later = fleet.controller()
+    later.start()
+    left = [name for name in fleet.control.names(orders_folder(1)) if "77" not in name]
+    assert left == [] and later.requests.requests == {}
+
+
+def test_a_request_that_is_a_folder_or_a_link_is_nobodys(fleet: SmallFleet) -> None:
+    folder = fleet.store / "control" / CLUSTER / REQUESTS
+    (folder / "request-7.json").mkdir()
+    (folder / "request-8.json").symlink_to("request-1.json")
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "done" and set(controller.requests.requests) == {"request-1"}
+
+
+def test_a_signed_file_of_another_cluster_is_nobodys(fleet: SmallFleet) -> None:
+    """One key, two clusters, one store: what was said in the one is copied into the other."""
+    other = SmallFleet(fleet.store)
+    other.control.cluster_id = "another"
+    closed = cancelled(fleet, cluster="another")
+    write_closed(other.control, closed, KEY)
+    elsewhere = fleet.store / "control" / "another" / closings_folder("request-1") / "0000000001-cancelled.json"
+    plant(fleet, elsewhere.read_bytes())
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.state_of("request-1") == "done"

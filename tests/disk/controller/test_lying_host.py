@@ -1,0 +1,217 @@
+"""One host of many lies, in what it publishes and answers: it concerns itself, and stops nobody else's deletions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logagent.controller.controller_context import ReplicaState
+from logagent.controller.rounds import DeletionRounds
+from logagent.store.deletion_progress import deletion_progress
+from logagent.store.names import DATA, MANIFEST
+from logagent.store.orders import answers_folder
+from logagent.store.publications import FleetPublications
+from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
+from tests.needs import need_root
+
+LIAR = 3
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> SmallFleet:
+    return SmallFleet(tmp_path).everywhere()
+
+
+def landing(fleet: SmallFleet, node: int = LIAR) -> Path:
+    (folder,) = (fleet.store / "landing" / CLUSTER).glob(f"*/{node}")
+    return folder
+
+
+def answers(fleet: SmallFleet) -> Path:
+    folder = fleet.store / "control" / CLUSTER / answers_folder(LIAR)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def others_complete(fleet: SmallFleet, controller: DeletionRounds | None = None) -> DeletionRounds:
+    """Whatever node 3 makes of itself, nodes 1 and 2 are seen through, and a report can be made."""
+    fleet.request(topics=(fleet.topic(),))
+    controller = controller or fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    states = {r.node_id: p.state for r, p in controller.context.replicas.items() if r.partition == 0}
+    assert not fleet.hosts[1].disk and not fleet.hosts[2].disk, (states, fleet.warnings)
+    assert controller.setting.admin.asked == [TOPIC_ID]  # type: ignore[attr-defined]
+    rows = deletion_progress(str(fleet.store), CLUSTER, fleet.keys, fleet.now)
+    assert [row["topic"] for row in rows] == ["clicks"]
+    return controller
+
+
+def snapshot_of(fleet: SmallFleet, content: bytes, **manifest: Any) -> None:
+    """What node 3 has published last, with this content and this manifest."""
+    fleet.publish(LIAR)
+    stem = max(path.name for path in landing(fleet).iterdir()).removesuffix(MANIFEST).removesuffix(DATA)
+    (landing(fleet) / f"{stem}{DATA}").write_bytes(content)
+    told = landing(fleet) / f"{stem}{MANIFEST}"
+    told.write_text(json.dumps(json.loads(told.read_text()) | manifest))
+
+
+def row(**more: Any) -> bytes:
+    told = {"row": "dir", "kind": "current", "log_dir": "/d1", "name": "clicks-0", "topic_id": TOPIC_ID,
+            "partition": 0, "bytes": 1, **more}  # fmt: skip
+    return json.dumps(told).encode() + b"\n"
+
+
+BROKEN = gzip.compress(row() * 1000)
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"no gzip", BROKEN[:200], BROKEN[:40] + b"\xff" * 60 + BROKEN[100:], gzip.compress(b"{" * 100_000),
+    gzip.compress(b"[" * 100_000 + b'"dir"'), gzip.compress(b'"dir"\n\xff\xfe"dir"\n'),
+    gzip.compress(b'{"row":"dir",' * 3),
+    gzip.compress(row(partition=True) + row(partition=-1) + row(partition=1 << 70) + row(partition=1.5)),
+    gzip.compress(row(topic_id=[TOPIC_ID]) + row(topic_id={"a": 1}) + row(topic_id=None)),
+    gzip.compress(row(bytes="many") + row(bytes=None) + row(bytes=-5) + row(bytes=1e300)),
+    gzip.compress(row(name=["x"]) + row(log_dir={}) + row(kind=["current"]) + row(kind=7)),
+    gzip.compress(b'{"row": "log_dir", "path": ["/d1"], "health": "online"}\n{"row": "log_dir", "path": {}}\n'),
+    gzip.compress(b'{"row": "log_dir", "path": "/d1", "health": ["online"]}\n{"row": ["log_dir"], "dir": "dir"}\n'),
+    gzip.compress(row(verdict={"a": ["b"] * 50}, obstacle=[[[]]], window="\ud800")),
+])  # fmt: skip
+def test_a_snapshot_that_is_none_concerns_its_host_only(fleet: SmallFleet, content: bytes) -> None:
+    fleet.now += timedelta(seconds=1)
+    snapshot_of(fleet, content)
+    fleet.hosts[LIAR].refuses = True
+    controller = others_complete(fleet)
+    fleet.now += timedelta(minutes=20)
+    snapshot_of(fleet, content)
+    fleet.rounds(controller, 2)
+
+
+def test_a_million_rows_fill_nobodys_memory(fleet: SmallFleet) -> None:
+    fleet.hosts[LIAR].dumb = True
+    fleet.now += timedelta(seconds=1)
+    snapshot_of(fleet, gzip.compress(b"".join(row(partition=n) for n in range(300_000)), 1))
+    controller = others_complete(fleet)
+    assert len(controller.context.replicas) == 3
+    assert any("more than 200000 directories" in line for line in fleet.warnings)
+    fleet.now += timedelta(minutes=1)
+    snapshot_of(fleet, gzip.compress(b"".join(row(partition=n) for n in range(50_000)), 1))
+    fleet.rounds(controller, 1)
+    assert len(controller.context.replicas) < 20_010
+    assert {r.node_id for r in controller.context.replicas if r.partition > 0} == {LIAR}
+
+
+@pytest.mark.parametrize("manifest", [{"node_id": 1}, {"node_id": "3"}, {"cluster_id": "another"}, {"kind": "x"}])
+def test_a_manifest_of_another_node_is_nobodys(fleet: SmallFleet, manifest: dict[str, Any]) -> None:
+    shutil.rmtree(landing(fleet))
+    snapshot_of(fleet, gzip.compress(row()), **manifest)
+    controller = others_complete(fleet)
+    assert controller.context.silent_nodes == {LIAR: "never heard"}
+
+
+def test_a_host_cannot_be_heard_in_the_future(fleet: SmallFleet) -> None:
+    """Else it would be waited for after it died."""
+    for path in landing(fleet).iterdir():
+        os.utime(path, (fleet.now.timestamp() + 10**8, fleet.now.timestamp() + 10**8))
+    controller = others_complete(fleet)
+    assert controller.context.silent_nodes == {LIAR: "never heard"}
+
+
+def _many(folder: Path) -> None:
+    folder.mkdir()
+    for number in range(50):
+        (folder / f"junk-{number}").touch()
+
+
+def _fifo(folder: Path) -> None:
+    os.mkfifo(folder)
+
+
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/etc"), lambda p: p.write_text("x"), _fifo,
+                                  lambda p: p.symlink_to(p.name), _many])  # fmt: skip
+@pytest.mark.parametrize("which", [landing, answers])
+def test_a_folder_that_is_none_concerns_its_host_only(
+    fleet: SmallFleet, which: Callable[[SmallFleet], Path], make: Callable[[Path], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("logagent.store.publications.MAX_ENTRIES", 40)
+    monkeypatch.setattr("logagent.store.control.MAX_NAMES", 40)
+    folder = which(fleet)
+    shutil.rmtree(folder)
+    make(folder)
+    fleet.hosts[LIAR].silent = True
+    controller = others_complete(fleet)
+    fleet.now += timedelta(hours=3)
+    for node in (1, 2):
+        fleet.publish(node)
+    fleet.rounds(controller, 2)
+    assert {r.node_id for r, p in controller.context.replicas.items() if p.state is not ReplicaState.SUCCESSFUL} == {3}
+
+
+def test_a_folder_that_may_not_be_read_concerns_its_host_only() -> None:
+    """To root every folder may be read but on NFS: somebody else looks here."""
+    need_root()
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = SmallFleet(Path(folder)).everywhere()
+        for path in (fleet.store, *fleet.store.rglob("*")):
+            path.chmod(0o755)
+        landing(fleet).chmod(0)
+        heard = FleetPublications(str(fleet.store), CLUSTER, timedelta(hours=1))
+        os.seteuid(65534)
+        try:
+            heard.look(fleet.now)
+        finally:
+            os.seteuid(0)
+        assert heard.nodes.keys() == {1, 2}
+
+
+def test_answers_that_are_none_concern_their_host_only(fleet: SmallFleet) -> None:
+    fleet.controller().start()
+    folder, name = answers(fleet), f"0000000001-0000000001.{'a' * 32}"
+    for number, content in enumerate([b"", b"{}", b"[" * 100_000, b'{"schema": 7}', b"\xff" * 1000]):
+        (folder / f"{name}.{number}.json").write_bytes(content)
+    (folder / f"{name}.9.json").symlink_to("/etc/passwd")
+    os.mkfifo(folder / f"{name}.10.json")
+    (folder / f"{name}.11.json").mkdir()
+    others_complete(fleet)
+
+
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/etc/passwd"), _fifo, lambda p: p.mkdir(),
+                                  lambda p: os.truncate(_written(p), 1 << 30)])  # fmt: skip
+def test_an_answer_that_is_none_stops_no_collection(fleet: SmallFleet, make: Callable[[Path], object]) -> None:
+    """A month after a request was closed the answers to it are read once more, to be removed."""
+    others_complete(fleet).close("request-1", "cancelled")
+    make(answers(fleet) / f"0000000001-0000000001.{'a' * 32}.9.json")
+    fleet.now += timedelta(days=31)
+    later = fleet.controller()
+    later.start()
+    assert later.requests.requests == {} and fleet.control.names("answers/1") == []
+
+
+def _written(path: Path) -> Path:
+    path.write_bytes(b"")
+    return path
+
+
+def test_who_makes_up_an_epoch_is_named(fleet: SmallFleet) -> None:
+    """Agents may know of an epoch that the store has lost, so that nothing goes on: the operator is told whose word it
+    is, and a made-up one does not use the epochs up."""
+    fleet.request(topics=(fleet.topic(),))
+    for epoch in ("9999999998", "0000050000"):
+        (answers(fleet) / f"{epoch}-0000000001.{'a' * 32}.0.json").write_bytes(b"{}")
+    controller = fleet.controller()
+    assert controller.start().epoch == 50_001
+    fleet.rounds(controller, 2)
+    assert "epoch 50000 (node 3 does)" in controller.on_hold["request-1"] and fleet.admin.asked == []
+    controller.close("request-1", "resumed")
+    fleet.rounds(controller)
+    assert all(not host.disk for host in fleet.hosts.values())

@@ -1,0 +1,296 @@
+"""What one host can send, by mistake or on purpose, does not keep the others from being reported.
+
+Every poison lands in `quarantined_input` with its file, host and reason, and the host is unknown with that reason.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.fleet.ingest import unpack
+from logagent.fleet.ingest.checked import check
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.ingest.landing import Landing
+from logagent.fleet.job import Job, report
+from logagent.fleet.tables.files import Files
+from logagent.fleet.tables.store import Store
+from logagent.store.landing_files import manifest_of
+from tests.needs import need_root
+from tests.spark.conftest import Told, tell
+from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
+
+DAY = AT.date()
+Poison = Callable[[Kafka], None]
+POISONS: dict[str, tuple[Poison, str]] = {}
+
+
+def poison(reason: str) -> Callable[[Poison], Poison]:
+    def add(make: Poison) -> Poison:
+        POISONS[make.__name__] = (make, reason)
+        return make
+
+    return add
+
+
+def _replaced(data: Path, packed: bytes, rows: int) -> None:
+    """Other content, for which the manifest vouches in every way."""
+    data.write_bytes(packed)
+    said = json.loads(manifest_of(data).read_text())
+    said |= {"rows": rows, "bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
+    manifest_of(data).write_text(json.dumps(said))
+
+
+@poison("too-large")
+def a_bomb(kafka: Kafka) -> None:
+    """200 MB from 0.2 MB: stopped at what a file of its size may unpack to."""
+    data = kafka.snapshot(2, kafka.replicas_of(2))
+    line = b'{"row":"dir"}' + b" " * 1000 + b"\n"
+    _replaced(data, gzip.compress(line * 200_000, 9), 200_000)
+
+
+@poison("line-too-long")
+def a_line_without_end(kafka: Kafka) -> None:
+    data = kafka.snapshot(2, kafka.replicas_of(2))
+    _replaced(data, gzip.compress(b'{"row":"dir","name":"' + b"x" * (30 << 20) + b'"}\n', 9), 1)
+
+
+@poison("bad-rows")
+def a_size_of_all_bytes_there_are(kafka: Kafka) -> None:
+    kafka.snapshot(2, [dir_row("orders-0", kafka.topics["orders"][0], bytes=2**63 - 1)])
+
+
+@poison("bad-rows")
+def a_negative_size(kafka: Kafka) -> None:
+    kafka.snapshot(2, [dir_row("orders-0", kafka.topics["orders"][0], allocated=-1)])
+
+
+@poison("bad-rows")
+def a_ledger_of_all_bytes_there_are(kafka: Kafka) -> None:
+    ledger = {"size": 2**63 - 1, "used": 2**63 - 1}
+    kafka.snapshot(2, kafka.replicas_of(2), log_dirs=[log_dir_row(ledger=ledger)])
+
+
+@poison("directory-twice")
+def a_directory_twice(kafka: Kafka) -> None:
+    kafka.snapshot(2, [*kafka.replicas_of(2), *kafka.replicas_of(2)])
+
+
+@poison("directory-twice")
+def a_stray_twice(kafka: Kafka) -> None:
+    stray = dir_row(f"gone-0.{'0' * 32}-stray", None, kind="stray", topic="gone", partition=0)
+    kafka.snapshot(2, [*kafka.replicas_of(2), stray, stray])
+
+
+@poison("log-dir-twice")
+def a_log_dir_twice(kafka: Kafka) -> None:
+    kafka.snapshot(2, kafka.replicas_of(2), log_dirs=[log_dir_row(), log_dir_row()])
+
+
+@poison("bad-manifest")
+def a_manifest_of_numbers_that_are_none(kafka: Kafka) -> None:
+    data = kafka.snapshot(2, kafka.replicas_of(2))
+    said = json.loads(manifest_of(data).read_text())
+    manifest_of(data).write_text(json.dumps(said | {"rows": True, "at": 10**30}))
+
+
+@poison("wrong-host")
+def a_file_that_speaks_for_another_node(kafka: Kafka) -> None:
+    kafka.snapshot(2, kafka.replicas_of(2), node_id=3)
+
+
+@poison("unreadable")
+def not_gzip_at_all(kafka: Kafka) -> None:
+    _replaced(kafka.snapshot(2, kafka.replicas_of(2)), b"\x1f\x8b" + b"nothing of the kind", 5)
+
+
+@poison("bad-rows")
+def deep_json(kafka: Kafka) -> None:
+    data = kafka.snapshot(2, kafka.replicas_of(2))
+    _replaced(data, gzip.compress(b"[" * 200_000 + b"\n"), 1)
+
+
+def two_machines(kafka: Kafka) -> None:
+    """Both whole, both of today: whose replicas are missing cannot be said."""
+    kafka.snapshot(2, kafka.replicas_of(2))
+    kafka.name += "-clone"
+    kafka.snapshot(2, [], at=AT + timedelta(minutes=3), cluster_id=_CLONED[kafka.name])
+
+
+_CLONED: dict[str, str] = {}
+
+
+def names_that_are_not_ours(kafka: Kafka) -> None:
+    """Beside a healthy host; one folder of it has a name of Hadoop's."""
+    landing = kafka.store / "landing"
+    kafka.snapshot(2, kafka.replicas_of(2))
+    for name in ("prod:eu", "2026-W01-1", "[a]*", "..x"):
+        (landing / name / str(DAY) / "1").mkdir(parents=True, exist_ok=True)
+        (landing / name / str(DAY) / "1" / "x.jsonl.gz").write_bytes(b"x")
+        (landing / kafka.cluster_id / name).mkdir(exist_ok=True)
+        (landing / kafka.cluster_id / str(DAY) / name).mkdir(exist_ok=True)
+    place = landing / kafka.cluster_id / str(DAY) / "2"
+    (place / "snap:shot.jsonl.gz").write_bytes(b"x")
+    os.mkfifo(place / "fifo.jsonl.gz")
+    (place / "link.jsonl.gz").symlink_to("/etc/passwd")
+
+
+@pytest.fixture(scope="module")
+def poisoned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, dict[str, Kafka], Path]:
+    """A cluster of three per poison, node 2 poisoned, in one store."""
+    folder = tmp_path_factory.mktemp("poison")
+    store = folder / "store"
+    store.mkdir()
+    made = {}
+    everything: dict[str, Poison] = {name: make for name, (make, _) in POISONS.items()}
+    everything |= {"two_machines": two_machines, "names_that_are_not_ours": names_that_are_not_ours}
+    for name, make in everything.items():
+        kafka = made[name] = Kafka(store, name)
+        kafka.topic("orders", [1, 2, 3])
+        kafka.assignments()
+        kafka.everyone(nodes=(1, 3))
+        cluster_id = kafka.cluster_id
+        _CLONED[f"{name}-clone"] = cluster_id
+        make(kafka)
+        kafka.name = name
+    # An assignment file of tomorrow that says that nothing exists, beside an honest one of now.
+    future = made["assignments_of_tomorrow"] = Kafka(store, "assignments_of_tomorrow")
+    future.topic("orders", [1, 2, 3])
+    future.assignments()
+    future.everyone(nodes=(1, 2, 3))
+    ahead = AT + timedelta(hours=11)
+    row = {"row": "partition", "topic": "other", "topic_id": None, "partition": 0, "replicas": [1, 2, 3]}
+    future.assignments([row], at=ahead, offset=8)
+    return tell(spark, store, folder / "out"), made, store
+
+
+def _why(told: Told, kafka: Kafka, node: int) -> str | None:
+    hosts = told.content["hosts"]["unknown"]
+    found = [h["why"] for h in hosts if (h["cluster_id"], h["node_id"]) == (kafka.cluster_id, node)]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("name", sorted(POISONS))
+def test_a_poisoned_host_is_unknown_and_nobody_else(poisoned: tuple[Told, dict[str, Kafka], Path], name: str) -> None:
+    told, made, _ = poisoned
+    kafka, reason = made[name], POISONS[name][1]
+    why = _why(told, kafka, 2)
+    assert why is not None
+    assert reason in why
+    assert _why(told, kafka, 1) is None
+    assert _why(told, kafka, 3) is None
+    listed = [r for r in told.rows("quarantined_input") if r["cluster_id"] == kafka.cluster_id]
+    assert reason in {r["reason"] for r in listed}
+    assert {r["node_id"] for r in listed} == {2}
+    assert all(r["file"].startswith(f"{kafka.cluster_id}/{DAY}/2/") for r in listed)
+    for table in ("orphans", "missing_replicas", "duplicates"):
+        assert [r for r in told.rows(table) if r["cluster_id"] == kafka.cluster_id] == [], table
+
+
+def test_two_machines_that_claim_one_node(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
+    told, made, _ = poisoned
+    why = _why(told, made["two_machines"], 2)
+    assert why is not None
+    assert "2 hosts claim this node id: two_machines-2, two_machines-clone-2" in why
+    missing = {r["cluster_id"] for r in told.rows("missing_replicas")}
+    assert made["two_machines"].cluster_id not in missing
+
+
+def test_names_that_are_not_ours_are_said(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
+    told, made, _ = poisoned
+    kafka = made["names_that_are_not_ours"]
+    assert _why(told, kafka, 2) is None, "its own snapshot is whole"
+    listed = {r["file"] for r in told.rows("quarantined_input") if r["reason"] == "not-ours"}
+    for name in ("prod:eu", "2026-W01-1", "[a]*", "..x"):
+        assert {f"{kafka.cluster_id}/{name}", f"{kafka.cluster_id}/{DAY}/{name}"} <= listed
+    place = f"{kafka.cluster_id}/{DAY}/2"
+    assert {f"{place}/snap:shot.jsonl.gz", f"{place}/fifo.jsonl.gz", f"{place}/link.jsonl.gz"} <= listed
+
+
+def test_assignments_of_tomorrow_decide_nothing(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
+    told, made, _ = poisoned
+    kafka = made["assignments_of_tomorrow"]
+    entry = next(c for c in told.content["clusters"] if c["cluster_id"] == kafka.cluster_id)
+    assert entry["verdicts"] == "decided"
+    assert entry["assignments"]["at"].startswith("2025-03-10T12:10")
+    reasons = {r["reason"] for r in told.rows("quarantined_input") if r["cluster_id"] == kafka.cluster_id}
+    assert reasons == {"from-the-future"}
+
+
+def test_late_files_and_what_is_not_ours_survive_a_trim(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only listed files go; a symlink in landing leads nowhere; what comes late is said and not taken."""
+    store = tmp_path / "store"
+    store.mkdir()
+    kafka = Kafka(store, "trimmed")
+    kafka.topic("orders", [1, 2, 3])
+    kafka.assignments()
+    kafka.everyone()
+    precious = tmp_path / "precious"
+    (precious / str(DAY)).mkdir(parents=True)
+    (precious / str(DAY) / "1.jsonl.gz").write_text("precious")
+    (store / "landing" / "link").symlink_to(precious)
+    (store / "landing" / kafka.cluster_id / "2025-03-08").symlink_to(precious)
+    opened = Store.open(spark, str(store))
+    assert [one.taken for one in ingest_dates(opened, None)] == [4]
+    stranger = store / "landing" / kafka.cluster_id / str(DAY) / "1" / "notes.txt"
+    stranger.write_text("somebody's")
+    assert trim_landing(opened, DAY + timedelta(days=1)) == [DAY]
+    assert (precious / str(DAY) / "1.jsonl.gz").read_text() == "precious"
+    assert stranger.read_text() == "somebody's"
+    assert not list((store / "landing" / kafka.cluster_id / str(DAY)).rglob("*.gz"))
+    kafka.snapshot(2, [], at=AT + timedelta(minutes=5))
+    assert ingest_dates(opened, None) == []
+    content = report(Job(opened, str(tmp_path / "out"), NOW))
+    assert content["hosts"] == {"reporting": 3, "unknown": [], "unknown_total": 0}
+    assert content["totals"]["missing_replicas"] == 0
+    assert any("late: 1" in warning for warning in content["warnings"])
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    """As a user who is not root: that host is unknown, the others are taken."""
+    need_root()
+    kafka = Kafka(tmp_path, "closed")
+    kafka.topic("orders", [1, 2, 3])
+    kafka.assignments()
+    kafka.everyone()
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == 0 and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (tmp_path / "landing" / kafka.cluster_id / str(DAY) / "2").chmod(0o700)
+    store: Any = SimpleNamespace(uri=f"file:{tmp_path}", files=Files)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(4001)
+            os.setuid(4001)
+            with Landing(store) as landing:
+                checked = check(landing, landing.listed(), DAY, None)
+            rows = [(e["node_id"], e["status"], e["reason"], e["detail"]) for e in checked.entries]
+            os.write(writer, json.dumps(sorted(rows, key=str)).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads(os.read(reader, 1 << 16)) == [
+        [1, "taken", None, None],
+        [2, "rejected", "unreadable", "the folder cannot be read: Permission denied"],
+        [3, "taken", None, None],
+        [None, "taken", None, None],
+    ]
+
+
+def test_limits() -> None:
+    assert unpack.limit_of(11 << 20) == (11 << 20) * 100 < 2_500_000_000
+    assert unpack.limit_of(256 << 20) == unpack.LARGEST_UNPACKED

@@ -1,0 +1,220 @@
+"""A store that is missing, damaged, read-only or full: one clear error with its exit status, and no report made of
+it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.job import Job, report
+from logagent.fleet.spark_session import explained
+from logagent.fleet.tables.store import Store
+from tests.needs import need_command, need_root
+from tests.spark.conftest import Told, tell
+from tests.spark.hand_made import AT, NOW, Kafka
+
+DAY = date(2025, 3, 10)
+
+
+def _small(store: Path) -> Kafka:
+    store.mkdir(exist_ok=True)
+    kafka = Kafka(store, "small")
+    kafka.topic("orders", [1, 2, 3], [2, 3, 1])
+    kafka.assignments()
+    kafka.everyone()
+    return kafka
+
+
+@pytest.fixture(scope="module")
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """A healthy small store; tests take copies of it."""
+    folder = tmp_path_factory.mktemp("small")
+    _small(folder / "store")
+    return tell(spark, folder / "store", folder / "out")
+
+
+def _copy(small: Told, to: Path) -> Store:
+    shutil.copytree(small.store.uri.removeprefix("file:"), to)
+    return Store.open(small.store.spark, str(to))
+
+
+def test_a_store_whose_path_is_no_plain_word(spark: SparkSession, tmp_path: Path) -> None:
+    """Spaces, escapes and what globs are made of: files are found by their names, and theirs alone."""
+    folder = tmp_path / "a store, 1+1 %41 [x]{y}"
+    _small(folder)
+    told = tell(spark, folder, tmp_path / "out [1]")
+    assert [(one.taken, one.rows) for one in told.ingested] == [(4, 18)]
+    assert told.content["hosts"]["reporting"] == 3
+    assert told.content["totals"]["missing_replicas"] == 0
+
+
+def test_no_store(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnreachable, match="there is no fleet store"):
+        Store.open(spark, str(tmp_path / "nowhere"))
+
+
+def test_no_landing(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnreachable, match="there is no landing"):
+        ingest_dates(Store.open(spark, str(tmp_path)), None)
+
+
+def test_nothing_ingested(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(LogAgentError, match="nothing was ingested") as raised:
+        report(Job(Store.open(spark, str(tmp_path)), str(tmp_path / "out"), NOW))
+    assert raised.value.exit_status is Exit.FAILED
+    assert raised.value.hint is not None and "fleet ingest" in raised.value.hint
+
+
+def test_unknown_file_system(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="no connector"), explained("looking"):
+        Store.open(spark, "nosuch://bucket/fleet")
+
+
+def test_date_without_landing(small: Told, tmp_path: Path) -> None:
+    with pytest.raises(LogAgentError, match="landing has nothing for 2025-03-01"):
+        ingest_dates(small.store, date(2025, 3, 1))
+
+
+def test_landing_of_nothing_but_scraps(spark: SparkSession, tmp_path: Path) -> None:
+    """An unfinished upload is no snapshot, and a report on it knows nobody."""
+    place = tmp_path / "store" / "landing" / "cluster" / "2025-03-10" / "1"
+    place.mkdir(parents=True)
+    (place / "x.jsonl.gz.tmp").write_bytes(b"half")
+    told = tell(spark, tmp_path / "store", tmp_path / "out")
+    assert told.content["hosts"] == {"reporting": 0, "unknown": [], "unknown_total": 0}
+    assert set(told.content["totals"].values()) == {0}
+    assert told.content["warnings"][0].startswith("no host is known")
+
+
+def test_a_day_of_which_nothing_was_ingested(small: Told, tmp_path: Path) -> None:
+    """Not a page of zeros; and the last report stays."""
+    good = report(Job(small.store, str(tmp_path / "out"), NOW))
+    with pytest.raises(LogAgentError, match="nothing was ingested for 2025-03-09: the last date that was is") as raised:
+        report(Job(small.store, str(tmp_path / "out"), NOW, DAY - timedelta(days=1)))
+    assert raised.value.exit_status is Exit.FAILED
+    assert (tmp_path / "out" / "latest").resolve().name == good["run_id"]
+
+
+def test_all_hosts_too_old(small: Told, tmp_path: Path) -> None:
+    """Two days later without a word: nobody is reporting, nothing is an orphan or missing."""
+    content = report(Job(small.store, str(tmp_path / "out"), NOW + timedelta(days=2)))
+    assert content["hosts"]["reporting"] == 0
+    assert content["hosts"]["unknown_total"] == 3
+    assert content["totals"]["orphans"] == content["totals"]["missing_replicas"] == 0
+    assert "all 3 hosts are unknown" in content["warnings"][0]
+
+
+def _files(tmp_path: Path, table: str) -> list[Path]:
+    found = [p for p in (tmp_path / "store" / "runs").glob(f"*/{table}/*") if p.suffix in (".parquet", ".gz")]
+    assert found
+    return found
+
+
+def test_flipped_bytes_in_the_store(small: Told, tmp_path: Path) -> None:
+    """Parquet's page checksums are verified: a changed topic id would be a false orphan."""
+    store = _copy(small, tmp_path / "store")
+    for data in _files(tmp_path, "parts"):
+        content = bytearray(data.read_bytes())
+        for place in range(40, len(content) // 2, 23):
+            content[place] ^= 0x55
+        data.write_bytes(content)
+        data.with_name(f".{data.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(UnreadableError, match="a file of the store is damaged"), explained("reporting"):
+        report(Job(store, str(tmp_path / "out"), NOW))
+    assert list((tmp_path / "out").glob("*")) == []
+
+
+@pytest.mark.parametrize("table", ["dirs", "assignments", "parts", "topics", "others", "files", "log_dirs", "choice"])
+def test_lost_file_of_the_store(small: Told, tmp_path: Path, table: str) -> None:
+    """What is gone would be missing replicas, or orphans: every file is looked for under its name and size."""
+    store = _copy(small, tmp_path / "store")
+    good = report(Job(store, str(tmp_path / "out"), NOW)) if table == "dirs" else None
+    for data in _files(tmp_path, table):
+        data.unlink()
+    with pytest.raises(UnreadableError, match="a file of the store is damaged"):
+        report(Job(store, str(tmp_path / "out"), NOW))
+    if good is not None:
+        assert (tmp_path / "out" / "latest").resolve().name == good["run_id"], "the last good one stays"
+    kept = {good["run_id"], "latest"} if good is not None else set()
+    assert {path.name for path in (tmp_path / "out").glob("*")} == kept
+
+
+def test_interrupted_ingest_counts_as_none(small: Told, tmp_path: Path) -> None:
+    store = _copy(small, tmp_path / "store")
+    shutil.rmtree(tmp_path / "store" / "commits")
+    store.refresh()
+    with pytest.raises(LogAgentError, match="nothing was ingested"):
+        report(Job(store, str(tmp_path / "out"), NOW))
+    assert [one.taken for one in ingest_dates(store, None)] == [4]
+
+
+def test_late_snapshot_is_noticed_and_trimmed_dates_stay(small: Told, tmp_path: Path) -> None:
+    store = _copy(small, tmp_path / "store")
+    kafka = Kafka(tmp_path / "store", "small", {"orders": ("x", [])})
+    kafka.snapshot(9, [], at=AT + timedelta(minutes=5))
+    assert [(one.date, one.taken) for one in ingest_dates(store, None)] == [(DAY, 5)]
+    assert ingest_dates(store, None) == []
+    assert trim_landing(store, DAY) == []
+    assert trim_landing(store, DAY + timedelta(days=1)) == [DAY]
+    assert not list((tmp_path / "store" / "landing").rglob("*.gz"))
+    assert ingest_dates(store, None) == []
+    with pytest.raises(LogAgentError, match="removed from landing"):
+        ingest_dates(store, DAY)
+    assert report(Job(store, str(tmp_path / "out"), NOW))["hosts"]["reporting"] == 4
+
+
+def test_a_date_with_rejected_files_is_not_trimmed(small: Told, tmp_path: Path) -> None:
+    store = _copy(small, tmp_path / "store")
+    kafka = Kafka(tmp_path / "store", "small", {"orders": ("x", [])})
+    kafka.snapshot(9, []).write_bytes(b"broken")
+    assert [one.rejected for one in ingest_dates(store, None)] == [1]
+    assert trim_landing(store, DAY + timedelta(days=1)) == []
+
+
+@contextmanager
+def _mounted(place: Path, options: str) -> Iterator[None]:
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "logagent-test", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_read_only_store(spark: SparkSession, tmp_path: Path) -> None:
+    need_root()
+    need_command("mount")
+    with _mounted(tmp_path / "store", "size=8m"):
+        _small(tmp_path / "store")
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "store")], check=True)
+        store = Store.open(spark, str(tmp_path / "store"))
+        with pytest.raises(LogAgentError, match="the place cannot be written") as raised, explained("ingesting"):
+            ingest_dates(store, None)
+    assert raised.value.exit_status is Exit.FAILED
+
+
+def test_full_store(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is left behind that looks like an ingested date."""
+    need_root()
+    need_command("mount")
+    with _mounted(tmp_path / "store", "size=256k"):
+        _small(tmp_path / "store")
+        ballast = tmp_path / "store" / "ballast"
+        with pytest.raises(OSError, match="No space left"), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        store = Store.open(spark, str(tmp_path / "store"))
+        with pytest.raises(LogAgentError) as raised, explained("ingesting"):
+            ingest_dates(store, None)
+        assert "no space is left" in str(raised.value) or "cannot be written" in str(raised.value)
+        assert store.dates() == []
+        assert not (tmp_path / "store" / ".ingest-lock").exists()

@@ -1,0 +1,176 @@
+"""The answers of a report are sums over all rows: each is made again here from the CSV, without Spark."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from logagent.fleet.demo.planted import topic_id
+from tests.spark.conftest import DAY, Zoo, tell
+from tests.spark.hand_made import AT, Kafka, dir_row
+
+Row = dict[str, str]
+WINDOWS = ("now", "restart", "approval", "later")
+
+
+def table(folder: Path, name: str) -> list[Row]:
+    with (folder / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def waste(folder: Path) -> list[Row]:
+    """Orphans and leftovers; a move that was abandoned stands in both, and is one directory."""
+    return table(folder, "orphans") + [row for row in table(folder, "leftovers") if row["why"] != "abandoned"]
+
+
+def summed(rows: list[Row], column: str = "bytes") -> int:
+    return sum(int(row[column]) for row in rows if row[column])
+
+
+def test_what_can_be_reclaimed(zoo: Zoo) -> None:
+    reclaim = zoo.told.content["answers"]["reclaim"]
+    rows = waste(zoo.told.out)
+    for window in WINDOWS:
+        mine = [row for row in rows if row["window"] == window]
+        hosts = {(row["cluster_id"], row["node_id"]) for row in mine}
+        assert reclaim[window] == {"dirs": len(mine), "bytes": summed(mine), "hosts": len(hosts)}, window
+    assert reclaim["barred"] == summed([row for row in rows if not row["window"]])
+    assert min(reclaim[window]["dirs"] for window in ("now", "restart", "approval")) > 0
+    overdue = summed([row for row in rows if row["kind"] == "delete"])
+    usage = table(zoo.told.out, "usage_log_dirs")
+    assert reclaim["marked"] == summed(usage, "delete") - overdue
+
+
+def test_only_copies_are_never_free_to_go(zoo: Zoo) -> None:
+    only = [row for row in table(zoo.told.out, "orphans") if row["only_copy"] == "true"]
+    assert only
+    assert {row["window"] for row in only} == {"approval"}
+    risk = zoo.told.content["answers"]["risk"]
+    assert risk["only_copies"] == {"dirs": len(only), "bytes": summed(only)}
+
+
+def test_sums_of_log_dirs_hosts_clusters_and_topics_agree(zoo: Zoo) -> None:
+    rows = waste(zoo.told.out)
+    keys = {
+        "usage_log_dirs": ("cluster_id", "node_id", "log_dir"),
+        "usage_hosts": ("cluster_id", "node_id"),
+        "usage_clusters": ("cluster_id",),
+        "usage_topics": ("cluster_id", "topic", "topic_id"),
+    }
+    for name, key in keys.items():
+        for window in WINDOWS:
+            expected: dict[tuple[str, ...], int] = defaultdict(int)
+            for row in rows:
+                if row["window"] == window:
+                    expected[tuple(row[k] for k in key)] += int(row["bytes"])
+            found = {
+                tuple(row[k] for k in key): int(row[f"reclaim_{window}"])
+                for row in table(zoo.told.out, name)
+                if int(row[f"reclaim_{window}"])
+            }
+            assert found == {k: v for k, v in expected.items() if v}, (name, window)
+
+
+def test_where_the_bytes_are(zoo: Zoo) -> None:
+    disks = zoo.told.content["answers"]["disks"]
+    rows = table(zoo.told.out, "usage_log_dirs")
+    assert (disks["size"], disks["used"], disks["free"]) == tuple(
+        summed(rows, name) for name in ("size", "used", "free")
+    )
+    shares = [float(row["used_share"]) for row in rows if row["used_share"]]
+    assert disks["log_dirs"] == len(rows)
+    assert disks["unread"] == len(rows) - len(shares)
+    assert disks["nearly_full"] == sum(share >= 0.95 for share in shares)
+    for at, count in enumerate(disks["fullness"]):
+        assert count == sum(min(int(share * 20), 19) == at for share in shares)
+
+
+def test_what_is_at_risk(zoo: Zoo) -> None:
+    risk = zoo.told.content["answers"]["risk"]
+    missing = table(zoo.told.out, "missing_replicas")
+    lost = {(r["cluster_id"], r["topic_id"], r["partition"]) for r in missing if r["copies_elsewhere"] == "0"}
+    assert risk["no_copy"] == len(lost)
+    assert risk["missing_elsewhere"] == sum(row["copies_elsewhere"] != "0" for row in missing) > 0
+    ahead = [
+        float(row["days_to_full"])
+        for row in table(zoo.told.out, "growth")
+        if row["scope"] == "log_dir" and row["days_to_full"]
+    ]
+    assert (risk["full_soon"], risk["full_later"]) == (sum(d <= 7 for d in ahead), sum(d <= 30 for d in ahead))
+    assert risk["next_full_days"] == (min(ahead) if ahead else None)
+    findings = [row["finding"] for row in table(zoo.told.out, "log_dir_health")]
+    assert [risk["offline"], risk["read_only"], risk["full"]] == [
+        findings.count(name) for name in ("offline", "read-only", "full")
+    ]
+    assert sum(cause["hosts"] for cause in risk["unknown"]) == findings.count("unknown-host") > 0
+    causes = {cause["cause"] for cause in risk["unknown"]}
+    assert "broken file" in causes <= {"broken file", "silent", "never heard", "contradiction"}
+
+
+def test_what_changed_is_of_the_log_dirs_of_both_dates(zoo: Zoo) -> None:
+    changes = zoo.told.content["answers"]["changes"]
+    before = DAY - timedelta(days=1)
+    assert changes[0]["date"] == before.isoformat()
+    then = {
+        (r["cluster_id"], str(r["node_id"]), r["log_dir"]): r["used"] for r in zoo.told.small("log_dirs", day=before)
+    }
+    now = {
+        (r["cluster_id"], r["node_id"], r["log_dir"]): int(r["used"])
+        for r in table(zoo.told.out, "usage_log_dirs")
+        if r["used"]
+    }
+    both = [key for key in now if then.get(key) is not None]
+    assert changes[0]["log_dirs"] == len(both) > 0
+    assert changes[0]["used"] == sum(now[key] - then[key] for key in both) != 0
+    assert changes[0]["cleared"] > 0
+
+
+def test_what_was_cleared_and_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    """To the directory and the byte: waste of yesterday that is none today, renamed or removed or assigned again."""
+    kafka = Kafka(tmp_path / "store", "change")
+    kafka.store.mkdir()
+    kafka.topic("orders", [1, 2])
+    ids = {name: topic_id("change", name) for name in ("gone", "stays", "set-aside", "back", "new", "stray", "marked")}
+
+    def waste_row(name: str, kind: str, size: int) -> dict[str, Any]:
+        text = f"{name}-0" if kind == "current" else f"{name}-0.{'0' * 31}1-{kind}"
+        verdict = {"verdict": "orphan", "reason": "topic-absent"} if kind == "current" else {}
+        return dir_row(text, ids[name], kind=kind, topic=name, partition=0, bytes=size, **verdict)
+
+    then = [
+        waste_row("gone", "current", 1), waste_row("stays", "current", 10), waste_row("set-aside", "current", 100),
+        waste_row("back", "current", 1_000), waste_row("stray", "stray", 10_000),
+        waste_row("marked", "delete", 100_000),
+    ]  # fmt: skip
+    now = [
+        waste_row("stays", "current", 11), waste_row("set-aside", "stray", 100), waste_row("new", "current", 1_000_000),
+        dir_row("back-0", ids["back"], bytes=1_000, verdict="assigned"),
+    ]  # fmt: skip
+    yesterday = AT - timedelta(days=1)
+    for node, dirs in ((1, then), (2, []), (3, [waste_row("gone", "current", 7)])):
+        kafka.snapshot(node, [*kafka.replicas_of(node), *dirs], at=yesterday)
+    kafka.assignments(at=yesterday + timedelta(minutes=10), offset=6)
+    kafka.assignments()
+    # Node 3 is not heard of today: what it had yesterday is neither there nor cleared.
+    for node, dirs in ((1, now), (2, [])):
+        kafka.snapshot(node, [*kafka.replicas_of(node), *dirs])
+    (change,) = tell(spark, kafka.store, tmp_path / "out").content["answers"]["changes"]
+    assert change["date"] == yesterday.date().isoformat()
+    assert (change["cleared"], change["cleared_bytes"]) == (4, 1 + 1_000 + 10_000 + 100_000)
+    assert (change["orphans"], change["orphan_bytes"]) == (1, 1_000_000)
+
+
+def test_what_to_do_next_names_the_largest(zoo: Zoo) -> None:
+    steps = zoo.told.content["answers"]["steps"]
+    topics: dict[tuple[str, str, str], int] = defaultdict(int)
+    for row in waste(zoo.told.out):
+        if row["window"] in ("now", "restart") and row["topic"]:
+            topics[row["cluster_id"], row["topic"], row["topic_id"]] += int(row["bytes"])
+    named = [(step["cluster_id"], step["topic"]) for step in steps if step["what"] == "topic"]
+    assert named and max(n for key, n in topics.items() if key[:2] == named[0]) == max(topics.values())
+    assert steps[-1]["what"] == "offline" or not zoo.told.content["answers"]["risk"]["offline"]

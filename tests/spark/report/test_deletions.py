@@ -1,0 +1,42 @@
+"""Deletions across the fleet in a report: those that `orders.keys` vouch for, and no other."""
+
+from __future__ import annotations
+
+import csv
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from logagent.fleet.demo.generate import generate
+from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.ingest.dates import ingest_dates
+from logagent.fleet.job import Job, report
+from logagent.fleet.tables.store import Store
+from logagent.store.control import Control
+from logagent.store.deletion import Request, RequestedPartition, RequestedTopic
+from logagent.store.orders import instant, write_request
+from logagent.store.signing import PrivateKey
+from tests.spark.hand_made import AT, NOW
+
+KEY, STRANGER = PrivateKey("ops", b"\x01" * 32), PrivateKey("ops", b"\x02" * 32)
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+def test_deletions_that_the_keys_vouch_for_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    generate(store, Fleet(at=AT, clusters=1, hosts=3, partitions=12, seed=1))
+    asked = RequestedTopic("clicks", "A" * 22, (RequestedPartition(0, (1, 2, 3)),))
+    for number, key in ((1, KEY), (2, STRANGER)):
+        request = Request(f"request-{number}", CLUSTER, "topics", "a" * 16, "ops", instant(NOW),
+                          instant(NOW + timedelta(days=7)), 0, topics=(asked,))  # fmt: skip
+        write_request(Control(store, CLUSTER), request, key)
+    opened = Store.open(spark, str(store))
+    ingest_dates(opened, None)
+    reject_implausible = report(Job(opened, str(tmp_path / "out"), NOW))
+    assert reject_implausible["tables"]["deletion_progress"]["rows"] == 0
+    told = report(Job(opened, str(tmp_path / "out"), NOW + timedelta(seconds=1), order_keys=(KEY.public(),)))
+    text = (tmp_path / "out" / told["run_id"] / "deletion_progress.csv").read_text(encoding="utf-8")
+    (row,) = csv.DictReader(text.splitlines())
+    assert (row["topic"], row["marked"], row["removed"], row["since"]) == ("clicks", "3", "0", NOW.date().isoformat())

@@ -1,0 +1,53 @@
+"""Which fleets are small enough for a driver with the quick compiler only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from logagent.fleet.jvm import SMALL_LANDING, SMALL_REPORT, is_small_landing, is_small_report, java_options, sql_conf
+from tests.needs import need_command
+
+
+@pytest.mark.parametrize(("packed", "small"), [(1 << 20, True), (SMALL_LANDING, True), (SMALL_LANDING + 1, False)])
+def test_a_landing_is_judged_by_its_compressed_bytes(tmp_path: Path, packed: int, small: bool) -> None:
+    for node in range(2):
+        place = tmp_path / f"landing/cluster/2026-11-22/{node}"
+        place.mkdir(parents=True)
+        with (place / "snapshot.jsonl.gz").open("wb") as file:
+            file.truncate(packed // 2 + packed % 2 * node)
+    assert is_small_landing(str(tmp_path)) is small
+
+
+@pytest.mark.parametrize(("rows", "small"), [(0, True), (SMALL_REPORT, True), (SMALL_REPORT + 1, False)])
+def test_a_report_is_judged_by_the_largest_of_its_dates(tmp_path: Path, rows: int, small: bool) -> None:
+    for date, each in (("2026-11-21", rows), ("2026-11-22", rows // 2)):
+        (tmp_path / "commits" / date).mkdir(parents=True)
+        content = {"tables": {"dirs": [{"rows": each // 2}, {"rows": each - each // 2}]}}
+        (tmp_path / "commits" / date / "1.json").write_text(json.dumps(content))
+    assert is_small_report(str(tmp_path)) is small
+
+
+def test_what_is_unknown_counts_as_large(tmp_path: Path) -> None:
+    assert not is_small_landing(str(tmp_path)) and not is_small_report(str(tmp_path))
+    (tmp_path / "commits/2026-11-22").mkdir(parents=True)
+    (tmp_path / "commits/2026-11-22/1.json").write_text("{")
+    assert not is_small_report(str(tmp_path))
+    assert java_options(small=False, environment={}) == "-XX:+UseParallelGC" and sql_conf(small=False) == {}
+    assert "TieredStopAtLevel" in java_options(small=True, environment={})
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"])
+@pytest.mark.parametrize("small", [True, False])
+def test_java_starts_with_the_collector_of_the_environment(name: str, small: bool) -> None:
+    need_command("java")
+    environment = {name: "-Dany=thing -XX:+UseG1GC"}
+    options = java_options(small, environment).split()
+    command = ["java", *options, "-version"]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("-XX:TieredStopAtLevel=1" in options) is small

@@ -1,0 +1,126 @@
+"""Of two copies of one partition on this host only one that the other covers may go, and never both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.assignments.covered import LogLook
+from logagent.model.assignments.doubles import as_loaded, decide_double, doubles, pairs
+from logagent.model.facts import Ruling
+from logagent.model.records import Verdict
+from tests.hosts import LOG_DIR, directory, facts
+
+D2 = "/data/d2"
+ONE, TWO = directory("orders-0"), directory("orders-0", log_dir=D2, inode=101)
+ASSIGNED = Ruling(Verdict.ASSIGNED)
+WRONG = Ruling(Verdict.UNKNOWN, "wrong-directory")
+
+
+def chosen(one: LogLook, two: LogLook, *rulings: Ruling) -> list[str]:
+    first, second = rulings or (ASSIGNED, ASSIGNED)
+    known = facts(rulings={(LOG_DIR, "orders-0"): first, (D2, "orders-0"): second})
+    logs = {(LOG_DIR, "orders-0"): one, (D2, "orders-0"): two}
+    return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs)]
+
+
+def log(end: int, *epochs: tuple[int, int], start: int = 0) -> LogLook:
+    return LogLook(start, end, epochs or ((1, 0),))
+
+
+def test_the_shorter_one_of_the_same_lineage_goes() -> None:
+    assert chosen(log(100), log(120)) == [LOG_DIR]
+    assert chosen(log(120), log(100)) == [D2]
+
+
+def test_of_two_that_are_alike_one_goes_the_one_in_the_wrong_log_dir_first() -> None:
+    assert chosen(log(100), log(100)) == [LOG_DIR]
+    assert chosen(log(100), log(100), ASSIGNED, WRONG) == [D2]
+    # A directory id alone offers nothing: what the other one has not all of stays.
+    assert chosen(log(100), log(120), ASSIGNED, WRONG) == [LOG_DIR]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (log(110, (1, 0), (2, 100)), log(150, (1, 0), (3, 100))),
+        (log(100), log(120, start=50)),
+        (log(100), LogLook(0, None, problem="torn")),
+        (LogLook(0, None, problem="torn"), LogLook(0, None, problem="torn")),
+        (log(100), LogLook(None, None)),
+    ],
+    ids=["diverged", "begins later", "torn", "both torn", "empty"],
+)
+def test_what_is_not_covered_stays(one: LogLook, two: LogLook) -> None:
+    assert chosen(one, two) == [] or chosen(one, two) == [D2]
+    assert not decide_double(one, two, TWO).may_go
+
+
+@pytest.mark.parametrize("reason", ["no-assignments", "stale-assignments", "no-topic-id", "reassigning"])
+def test_whatever_is_unknown_stays(reason: str) -> None:
+    unknown = Ruling(Verdict.UNKNOWN, reason)
+    assert chosen(log(100), log(120), unknown, unknown) == []
+
+
+def test_what_may_lack_a_segment_covers_nothing() -> None:
+    one = LogLook(0, 100, ((1, 0),), log_bytes=5000)
+    two = LogLook(0, 120, ((1, 0),), log_bytes=4999)
+    assert chosen(one, two) == []
+    assert chosen(one, replace(two, log_bytes=5000)) == [LOG_DIR]
+
+
+def test_a_copy_counts_as_its_broker_will_load_it() -> None:
+    assert as_loaded(log(100), 0) == log(100)
+    assert as_loaded(log(100), 40) == log(100, start=40)
+    assert as_loaded(log(100, start=60), 40) == log(100, start=60)
+    # It deletes every segment.
+    assert chosen(log(100), as_loaded(log(120), 121)) == []
+    assert chosen(as_loaded(log(100), 101), as_loaded(log(120), 0)) == []
+
+
+def test_one_directory_seen_twice_is_no_pair() -> None:
+    """A log dir that is a bind mount of the other one: it would be set aside in both."""
+    assert pairs([ONE, directory("orders-0", log_dir=D2, inode=ONE.inode)]) == []
+    assert pairs([ONE, replace(TWO, removal_started=True)]) == []
+    assert pairs([ONE, TWO]) == [(ONE, TWO)]
+
+
+def test_three_are_for_a_person() -> None:
+    three = [ONE, TWO, directory("orders-0", log_dir="/data/d3")]
+    assert pairs(three) == []
+    assert pairs([ONE, directory("orders-0", log_dir=D2, topic_id=None)]) == []
+    assert pairs([ONE, directory("orders-1", log_dir=D2)]) == []
+
+
+lineages = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@given(lineages, lineages)
+def test_nothing_goes_whose_records_are_not_all_in_the_other(
+    one: list[tuple[int, int]], two: list[tuple[int, int]]
+) -> None:
+    """Records are (offset, epoch); two logs that took them from leaders, epoch after epoch."""
+
+    def built(steps: list[tuple[int, int]]) -> tuple[set[tuple[int, int]], LogLook]:
+        end, epoch = 0, 0
+        epochs: list[tuple[int, int]] = []
+        records: set[tuple[int, int]] = set()
+        for by, count in steps:
+            epoch += by
+            if not epochs or epochs[-1][0] != epoch:
+                epochs.append((epoch, end))
+            records |= {(offset, epoch) for offset in range(end, end + count)}
+            end += count
+        return records, LogLook(0, end, tuple(epochs))
+
+    (mine, own), (theirs, other) = built(one), built(two)
+    # A leader of an epoch writes each offset once: where both have an epoch, it begins at the same offset.
+    starts: dict[int, int] = dict(other.epochs)
+    if any(starts.get(epoch, start) != start for epoch, start in own.epochs):
+        return
+    if decide_double(own, other, TWO).may_go:
+        last = {record for record in mine if record[1] == own.last_epoch}
+        assert last <= theirs

@@ -1,0 +1,99 @@
+"""Which steps a rescue takes, in which order, up to what, and what it needs approval for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.model.facts import Ruling, StrayRuling
+from logagent.model.naming.dir_names import stray_name
+from logagent.model.planning.guards import assigned
+from logagent.model.planning.plan import Plan, Proposal, plan_id
+from logagent.model.planning.rescue_steps import Offer, Step, approved, in_order, kept, up_to, with_approval
+from logagent.model.records import ActionKind, Holder, HolderState, Verdict
+from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, log_dir, proposal
+
+STEPS = list(Step)
+
+
+def offer(n: int, step: Step, gives_back: int = 100, shortens: str | None = None) -> Offer:
+    found = directory(stray_name(f"t{n}", 0, HEX), inode=100 + n)
+    return Offer(step, Proposal(ActionKind.REMOVE, found, "test", due_at_ms=NOW - n), gives_back, shortens)
+
+
+offers = st.lists(
+    st.builds(
+        lambda step, gives, early: (step, gives, "a wait" if early else None),
+        st.sampled_from(STEPS), st.integers(0, 1000), st.booleans(),
+    ),
+    max_size=12,
+).map(lambda rows: [offer(n, *row) for n, row in enumerate(rows)])  # fmt: skip
+
+
+@given(offers, st.integers(0, 4000))
+def test_it_goes_from_safest_to_least_safe_and_stops_when_it_is_enough(found: list[Offer], need: int) -> None:
+    ordered = in_order(found)
+    assert [STEPS.index(o.step) for o in ordered] == sorted(STEPS.index(o.step) for o in found)
+    chosen = up_to(ordered, need)
+    assert chosen == ordered[: len(chosen)]
+    assert sum(o.gives_back for o in chosen[:-1]) < need or not chosen
+    assert sum(o.gives_back for o in chosen) >= need or chosen == ordered
+    assert up_to(ordered, None) == ordered
+
+
+@given(offers, st.data())
+def test_an_approval_is_of_exactly_one_plan(found: list[Offer], data: st.DataObject) -> None:
+    ordered = in_order(found)
+    count = data.draw(st.integers(0, len(ordered)))
+    some = approved(ordered, plan_id(o.proposal for o in ordered[:count]))
+    if count == 0:
+        assert some is None
+    else:
+        assert some is not None and [o.key for o in some] == [o.key for o in ordered[:count]]
+        assert all(o.proposal.approved for o in some)
+    assert approved(ordered, "0123456789abcdef") is None
+
+
+def test_what_goes_before_its_time_needs_approval() -> None:
+    due, early = offer(1, Step.MARKED), offer(2, Step.ORPHAN, shortens="cleanup.min_age")
+    for chosen, needs in ([due], False), ([due, early], True):
+        plan = Plan("p", NOW, tuple(o.proposal for o in chosen), ())
+        by_key = {o.key: o for o in chosen}
+        stop = with_approval(plan, by_key, None).needs_approval
+        assert (stop is not None) is needs
+        assert stop is None or ("cleanup.min_age" in stop.fact and "--approve p" in stop.hint)
+        assert with_approval(plan, by_key, "p").needs_approval is None
+
+
+def test_everything_that_is_not_offered_is_said_with_its_reason() -> None:
+    dirs = [directory(name, inode=n, allocated=n) for n, name in enumerate(["a-0", "b-0", "c-0", "d-0", "e-0"])]
+    rulings = {
+        (LOG_DIR, "a-0"): Ruling(Verdict.ASSIGNED, last_copy=True),
+        (LOG_DIR, "b-0"): Ruling(Verdict.ASSIGNED, last_copy=False),
+        (LOG_DIR, "d-0"): Ruling(Verdict.ORPHAN, "topic-absent"),
+    }
+    held = facts(log_dir(holder=Holder(HolderState.HELD, 1)), rulings=rulings)
+    assert [(k.name, k.reason) for k in kept(dirs, held, [(LOG_DIR, "e-0")])] == [
+        ("d-0", "orphan (topic-absent), but only while the broker is stopped"),
+        ("c-0", "unknown: no-assignments"),
+        ("b-0", "assigned"),
+        ("a-0", "assigned: the only live copy"),
+    ]
+
+
+def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() -> None:
+    found = directory("orders-0")
+    away = replace(proposal(ActionKind.QUARANTINE, found, new_name=stray_name("orders", 0, HEX)), double=True)
+    living = facts(rulings={(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
+    refusal = assigned(away, living)
+    assert refusal is not None and "was not checked" in refusal.fact
+    no = replace(living, doubles={(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
+    refusal = assigned(away, no)
+    assert refusal is not None and refusal.fact == "it ends later"
+    yes = replace(living, doubles={(LOG_DIR, "orders-0"): StrayRuling(True, "covered")})
+    assert assigned(away, yes) is None
+    # It permits nothing else.
+    assert assigned(replace(away, action=ActionKind.MARK), yes) is not None
+    assert assigned(replace(away, double=False), yes) is not None
