@@ -33,6 +33,7 @@ from logagent.cli import main
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import RESERVE_NAME
 from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import ActionKind, Outcome
 from tests.metadata_writer import batch
 
@@ -438,7 +439,7 @@ def _judge_second(
     try:
         status, document = in_process(root, own)
         # A removal that failed is tried again after a backoff, and a fast machine is back before it is over.
-        while again_at := _tried_again_at(document):
+        while (again_at := _tried_again_at(document)) is not None:
             time.sleep(max(again_at - time.time(), 0))
             status, document = in_process(root, own)
     except Exception as e:
@@ -448,9 +449,14 @@ def _judge_second(
 
 
 def _tried_again_at(document: Mapping[str, Any]) -> float | None:
-    """When the last of what failed in the struck run and waits now is due, in seconds; None where nothing waits."""
+    """When the last of what failed in the struck run and waits now is due, in seconds; None where nothing waits.
+
+    Rescue refuses it instead (a step that would shorten the backoff needs approval), and says no time.
+    """
     times = [w["until"] for w in document.get("waiting", []) if w["until"] is not None]
-    return datetime.fromisoformat(max(times)).timestamp() if times else None
+    refused = any("after a failed removal" in r["fact"] for r in document.get("refusals", []))
+    first = [time.time() + backoff_ms(1) / 1000] if refused else []
+    return max([*first, *(datetime.fromisoformat(t).timestamp() for t in times)], default=None)
 
 
 def run_all(scenarios: Iterable[Scenario], *, every: bool) -> int:

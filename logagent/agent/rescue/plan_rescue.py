@@ -148,13 +148,12 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
 
 def _marked(session: Session, facts: Facts, now_ms: int, why: str) -> tuple[list[_Found], list[Waiting]]:
     waiting, queue = kept_while_offline(session.queue(), facts)
-    due, _ = removals(queue, now_ms)
     whole, _ = removals(queue, _NEVER_MS)
-    return _due_first(due, whole, Step.MARKED, Step.MARKED, f"file.delete.delay.ms{why}"), waiting
+    return _due_first(removals(queue, now_ms), whole, Step.MARKED, Step.MARKED, why), waiting
 
 
 def _strays(session: Session, now_ms: int, why: str, flags: Flags) -> list[_Found]:
-    def at(retention_ms: int, now_ms: int) -> list[Proposal]:
+    def at(retention_ms: int, now_ms: int) -> tuple[list[Proposal], list[Waiting]]:
         return strays(
             session.of_kind(Kind.STRAY),
             session.marks(),
@@ -164,18 +163,27 @@ def _strays(session: Session, now_ms: int, why: str, flags: Flags) -> list[_Foun
             session.attempts(),
             corrected=session.clock_watch.corrected,
             flags=flags,
-        )[0]
+        )
 
-    due, whole = at(session.settings.cleanup.stray_retention, now_ms), at(0, _NEVER_MS)
+    whole, _ = at(0, _NEVER_MS)
     past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
-    return _due_first(due, whole, past, within, f"cleanup.stray_retention{why}")
+    return _due_first(at(session.settings.cleanup.stray_retention, now_ms), whole, past, within, why)
 
 
-def _due_first(due: list[Proposal], whole: list[Proposal], past: Step, within: Step, shortens: str) -> list[_Found]:
-    """What is due, and the rest: what waits, or is retried after a failure."""
-    known = {(p.dir.log_dir, p.dir.name) for p in due}
-    rest = [p for p in whole if (p.dir.log_dir, p.dir.name) not in known]
-    return [*((past, p, None) for p in due), *((within, p, shortens) for p in rest)]
+# What a waiting removal gives as its reason; any other is a failed removal, and its error is too long for a column.
+_SETTINGS = {"stray-retention": "cleanup.stray_retention", "file.delete.delay.ms": "file.delete.delay.ms"}
+_RETRY = "the wait after a failed removal"
+
+
+def _due_first(
+    now: tuple[list[Proposal], list[Waiting]], whole: list[Proposal], past: Step, within: Step, why: str
+) -> list[_Found]:
+    """What is due, and the rest, with the wait that removing it now would shorten: its delay, its retention, or the
+    backoff after a failed removal."""
+    due, later = now
+    waits = {(w.log_dir, w.name): f"{_SETTINGS.get(w.reason, _RETRY)}{why}" for w in later}
+    rest = [(p, waits[key]) for p in whole if (key := (p.dir.log_dir, p.dir.name)) in waits]
+    return [*((past, p, None) for p in due), *((within, p, wait) for p, wait in rest)]
 
 
 def _doubles(session: Session, facts: Facts, flags: Flags) -> list[Offer]:

@@ -18,6 +18,7 @@ from tests.cli_host import CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import wait_until
 from tests.disk.messes import SORTS, Mess, Sort, Thing, content, fill_bytes, fill_inodes, free, lock_held, make
+from tests.needs import need_command
 
 MIB = 1 << 20
 # Less than this is noise of a file system's own books.
@@ -179,6 +180,33 @@ def test_what_is_removed_but_open_is_told_by_process_and_never_part_of_the_plan(
         wait_until(lambda: free(point) - room >= size, "xfs frees the blocks in the background")
         assert log.exists() and rescue(mess).json["rescue"]["open_removed"] == []
     finally:
+        shutil.rmtree(root)
+
+
+def test_a_failed_removal_is_tried_again_after_its_wait_or_with_approval(point: Path, tmp_path: Path) -> None:
+    need_command("chattr")
+    root = point / tmp_path.name
+    root.mkdir()
+    mess = make(root, [Thing("delete"), Thing("assigned")])
+    marked = mess.may_go[0][0]
+    stuck = marked / "00000000000000000000.log"
+    try:
+        subprocess.run(["chattr", "+i", str(stuck)], check=True)
+        for _ in range(4):  # 8 s of backoff: long enough for what follows.
+            shown = rescue(mess)
+            failed = rescue(mess, "--execute", "--approve", shown.json["plan_id"])
+            assert failed.status == 1 and {a["outcome"] for a in failed.deeds} == {"failed"}, failed.json
+        refused = rescue(mess, "--execute")
+        assert refused.status == 3 and [r["fact"] for r in refused.json["refusals"]] == [
+            "it would be removed early (the wait after a failed removal)"
+        ]
+        shown = rescue(mess)
+        assert [a["shortens"] for a in shown.json["actions"]] == ["the wait after a failed removal"]
+        subprocess.run(["chattr", "-i", str(stuck)], check=True)
+        done = rescue(mess, "--execute", "--approve", shown.json["plan_id"])
+        assert {a["outcome"] for a in done.deeds} == {"done"} and not marked.exists()
+    finally:
+        subprocess.run(["chattr", "-f", "-i", str(stuck)], check=False)
         shutil.rmtree(root)
 
 
