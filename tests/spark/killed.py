@@ -1,9 +1,10 @@
-"""Ingest and report killed at each of their writes: `python -m tests.spark.killed [--every] [--kills N]`.
+"""Ingest, report and trim killed at each write: `python -m tests.spark.killed [CASE ...] [--every] [--kills N]`.
 
-SIGKILL leaves files as they are at that moment. So a day is ingested again and reported by a JVM of its own,
-undisturbed but for strace, which holds every call that adds, renames or removes a name (Python's and Spark's) before it
-is made; what the store and the report's directory hold then is copied, and each copy is what a kill at that write
-leaves. `--kills` kills the whole process group for once at so many of them, and compares what is left with the copy.
+SIGKILL leaves files as they are at that moment. So a day is ingested for the first time, or again, or trimmed, and then
+reported, by a JVM of its own, undisturbed but for strace, which holds every call that adds, renames or removes a name
+(Python's and Spark's) before it is made; what the store and the report's directory hold then is copied, and each copy
+is what a kill at that write leaves. `--kills` kills the whole process group for once at so many of them, and compares
+what is left with the copy.
 
 For the first copy of each kind (one table is written like another), or all with `--every`: the next ingest and the
 next report succeed, find what the undisturbed ones found, and leave nothing of the killed ones once their time is
@@ -31,7 +32,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest.dates import KEEP_RUNS, ingest_dates, sweep
+from logagent.errors import LogAgentError
+from logagent.fleet.ingest.dates import KEEP_RUNS, ingest_dates, sweep, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.spark_session import build_session
@@ -95,47 +97,91 @@ class State:
     root: Path
 
 
-def make(spark: SparkSession, root: Path) -> None:
-    """A day that was ingested and reported, and a snapshot with an orphan that came since."""
+@dataclass(frozen=True)
+class Case:
+    """`before` makes what is there, `after` is killed (with the report that follows it), and makes commit `last`."""
+
+    name: str
+    before: Callable[[SparkSession, Path], None]
+    after: Callable[[Store], object]
+    last: int
+
+    def work(self, spark: SparkSession, root: Path) -> None:
+        """What is killed."""
+        store = Store.open(spark, str(root / "store"))
+        self.after(store)
+        report(Job(store, str(root / "out"), LATER))
+
+
+def _landed(root: Path) -> Kafka:
     (root / "store").mkdir(parents=True)
     kafka = Kafka(root / "store", "killed")
     kafka.topic("orders", [1, 2, 3])
     kafka.assignments()
     kafka.everyone()
+    return kafka
+
+
+def _first(spark: SparkSession, root: Path) -> None:
+    """Landing, and nothing else."""
+    _landed(root)
+
+
+def _ingested(spark: SparkSession, root: Path) -> Kafka:
+    kafka = _landed(root)
     store = Store.open(spark, str(root / "store"))
     ingest_dates(store, None)
     report(Job(store, str(root / "out"), NOW))
+    return kafka
+
+
+def _again(spark: SparkSession, root: Path) -> None:
+    """A day that was ingested and reported, and a snapshot with an orphan that came since."""
+    kafka = _ingested(spark, root)
     late = [*kafka.replicas_of(1), dir_row("gone-0", "AAAAAAAAAAAAAAAAAAAAAQ")]
     kafka.snapshot(1, late, at=AT + timedelta(minutes=2))
 
 
-def work(spark: SparkSession, root: Path) -> None:
-    """What is killed."""
-    store = Store.open(spark, str(root / "store"))
-    ingest_dates(store, None)
-    report(Job(store, str(root / "out"), LATER))
+def _trim(spark: SparkSession, root: Path) -> None:
+    """A day that was ingested and reported."""
+    _ingested(spark, root)
 
 
-def watched(root: Path, hold: float, at: Callable[[int, str], bool]) -> None:
-    """Runs `work`; every such call below `root` is held for `hold` seconds while `at` has its number and name. Where
-    it returns True, the process group is killed."""
+def _ingest(store: Store) -> object:
+    return ingest_dates(store, None)
+
+
+def _trimmed(store: Store) -> object:
+    return trim_landing(store, DAY + timedelta(days=1))
+
+
+CASES = {
+    c.name: c
+    for c in (Case("first", _first, _ingest, 1), Case("again", _again, _ingest, 2), Case("trim", _trim, _trimmed, 2))
+}
+
+
+def watched(case: Case, root: Path, hold: float, at: Callable[[int, str], bool]) -> None:
+    """Runs `case.work`; every such call below `root` is held for `hold` seconds while `at` has its number and name.
+    Where it returns True, the process group is killed."""
     reader, writer = os.pipe()
     inject = f"inject={','.join(CALLS)}:delay_enter={round(hold * 1e6)}"
-    command = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "signal=none", "-s", "4096", "-o", f"/dev/fd/{writer}"]
-    command += ["-e", f"trace={','.join(CALLS)}", "-e", inject]
-    command += [sys.executable, "-m", "tests.spark.killed", "--work", str(root)]
+    command = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-e", "signal=none", "-s", "4096"]
+    command += ["-o", f"/dev/fd/{writer}", "-e", f"trace={','.join(CALLS)}", "-e", inject]
+    command += [sys.executable, "-m", "tests.spark.killed", case.name, "--work", str(root)]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             command, cwd=ROOT, pass_fds=[writer], stdout=said, stderr=said, start_new_session=True
         )
         os.close(writer)
-        call = re.compile(rf"^\d+ +({'|'.join(CALLS)})\((.*?\"{re.escape(str(root))}/[^\n]*)".encode(), re.MULTILINE)
+        call = re.compile(rf"^\d+ +({'|'.join(CALLS)})\(([^\n]*{re.escape(str(root))}/[^\n]*)".encode(), re.MULTILINE)
         number = 0
         try:
             while data := os.read(reader, 1 << 20):
                 for name, arguments in call.findall(data):
-                    paths = re.findall(rf'"{re.escape(str(root))}(/[^"]*)"', arguments.decode())
-                    if at(number, f"{name.decode()} {named(paths[-1])}"):
+                    paths = re.findall(r'(?:<([^>]*)>, )?"([^"]*)"', arguments.decode())
+                    below = [p.removeprefix(str(root)) for p in map(_joined, paths) if p.startswith(f"{root}/")]
+                    if at(number, f"{name.decode()} {named(below[-1])}"):
                         os.killpg(process.pid, signal.SIGKILL)
                         process.wait()
                         return
@@ -150,8 +196,13 @@ def watched(root: Path, hold: float, at: Callable[[int, str], bool]) -> None:
         assert status == 0, said.read()[-3000:].decode(errors="replace")
 
 
-def states(root: Path, into: Path, hold: float = 0.2, every: bool = False) -> list[State]:
-    """What is there before each call of `work`, and after the last; of equal ones the first if not `every`."""
+def _joined(found: tuple[str, str]) -> str:
+    """The path of a name that strace shows after its directory."""
+    return os.path.join(*found)
+
+
+def states(case: Case, root: Path, into: Path, hold: float = 0.2, every: bool = False) -> list[State]:
+    """What is there before each call of `case.work`, and after the last; of equal ones the first if not `every`."""
     found: list[State] = []
     seen: set[str] = set()
 
@@ -165,12 +216,12 @@ def states(root: Path, into: Path, hold: float = 0.2, every: bool = False) -> li
             found.append(State(write, into / f"{number:04d}"))
         return False
 
-    watched(root, hold, copy)
+    watched(case, root, hold, copy)
     _copy(root, into / "end")
     return [*found, State("the end", into / "end")]
 
 
-def python_states(spark: SparkSession, root: Path, into: Path) -> list[State]:
+def python_states(case: Case, spark: SparkSession, root: Path, into: Path) -> list[State]:
     """The same without strace, in this process: before each name that Python adds, renames or removes, and at the
     end. What Spark writes is there whole."""
     found: list[State] = []
@@ -188,15 +239,17 @@ def python_states(spark: SparkSession, root: Path, into: Path) -> list[State]:
             lock.write_text(lock.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {gone.pid}'))
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if working and event in ("os.link", "os.symlink", "os.rename", "os.remove", "os.mkdir"):
+        if working and event in ("os.link", "os.symlink", "os.rename", "os.remove", "os.rmdir", "os.mkdir"):
             path = str([each for each in arguments if isinstance(each, (str, Path))][-1])
+            if not path.startswith("/") and isinstance(arguments[-1], int) and arguments[-1] >= 0:
+                path = f"{os.readlink(f'/proc/self/fd/{arguments[-1]}')}/{path}"
             if path.startswith(f"{root}/"):
                 copy(f"{event} {named(path.removeprefix(str(root)))}")
 
     working = True
     sys.addaudithook(hook)
     try:
-        work(spark, root)
+        case.work(spark, root)
     finally:
         working = False
     copy("the end")
@@ -229,6 +282,7 @@ def verdicts(out: Path) -> Verdicts:
 class Judge:
     """Checks states in one session. `expected`: verdicts by commit."""
 
+    case: Case
     spark: SparkSession
     folder: Path
     expected: dict[int, Verdicts]
@@ -237,46 +291,62 @@ class Judge:
         """What is not whole in a state."""
         store = Store.open(self.spark, str(state.root / "store"))
         commit = store.commit_of(DAY)
-        assert commit is not None
-        runs = state.root / "store/runs" / commit.run
-        files = [(runs / table / f["file"], f["bytes"]) for table, found in commit.tables.items() for f in found]
-        found = [f"{path} of commit {commit.number}" for path, size in files if path.stat().st_size != size]
         latest = state.root / "out/latest"
-        last = json.loads((latest / "report.json").read_text())
-        if last["run_id"] != latest.resolve().name or not (latest / "index.html").exists():
-            found.append("latest is not whole")
-        if verdicts(latest) != self.expected[last["ingested"]["commit"]]:
-            found.append(f"latest does not show commit {last['ingested']['commit']}")
-        return found
+        if self.case.name == "first" and not latest.is_symlink():
+            found = []
+        else:
+            last = json.loads((latest / "report.json").read_text())
+            found = [] if last["run_id"] == latest.resolve().name else ["latest is not whole"]
+            found += [] if (latest / "index.html").exists() else ["latest has no page"]
+            if verdicts(latest) != self.expected[last["ingested"]["commit"]]:
+                found.append(f"latest does not show commit {last['ingested']['commit']}")
+        if commit is None:
+            return found if self.case.name == "first" and not latest.exists() else [*found, "no commit counts"]
+        runs = state.root / "store/runs" / commit.run
+        files = [(runs / table / f["file"], f["bytes"]) for table, listed in commit.tables.items() for f in listed]
+        return found + [f"{path} of commit {commit.number}" for path, size in files if path.stat().st_size != size]
 
     def problems(self, state: State) -> list[str]:
         """What is wrong with a state, or with what comes after it."""
         if state.write.split()[-1].startswith("/out"):
             return self._of_report(state.root)
-        return self._of_ingest(state)
+        return self._of_store(state)
 
-    def _of_ingest(self, state: State) -> list[str]:
+    def _of_store(self, state: State) -> list[str]:
         store = Store.open(self.spark, str(state.root / "store"))
         root = state.root
         commit = store.commit_of(DAY)
-        assert commit is not None
         found = [] if "/runs" in state.write else self._shows(store, commit)
-        ingest_dates(store, DAY)
+        number = commit.number if commit is not None else 0
+        if self.case.after is _trimmed:
+            found += [f"an ingest after it took {one.taken}" for one in ingest_dates(store, None)]
+            trim_landing(store, DAY + timedelta(days=1))
+            wanted = self.case.last
+        else:
+            ingest_dates(store, DAY)
+            wanted = number + 1
         told = report(Job(store, str(root / "out"), LATER))
         again = store.commit_of(DAY)
         assert again is not None
-        if again.number != commit.number + 1 or told["ingested"]["commit"] != again.number:
-            found.append(f"the next ingest made commit {again.number} after {commit.number}")
-        if verdicts(root / "out/latest") != self.expected[2]:
-            found.append("the next ingest has other verdicts")
+        if again.number != wanted or told["ingested"]["commit"] != again.number or again.late:
+            found.append(f"what comes next made commit {again.number} after {number}, late: {again.late}")
+        if verdicts(root / "out/latest") != self.expected[self.case.last]:
+            found.append("what comes next has other verdicts")
         sweep(store, datetime.now(UTC) + KEEP_RUNS + timedelta(hours=1))
-        left = [path for path in tree(root / "store") if not _belongs(path)]
+        left = [path for path in tree(root / "store") if not _belongs(path, trimmed=again.trimmed)]
         runs = len(list((root / "store/runs").iterdir()))
         return found + ([f"left: {left}"] if left else []) + ([f"{runs} runs"] if runs != 1 else [])
 
-    def _shows(self, store: Store, commit: Commit) -> list[str]:
-        """Whether a report shows this commit, and says so."""
+    def _shows(self, store: Store, commit: Commit | None) -> list[str]:
+        """Whether a report shows this commit, and says so; without one, that it says that, and leaves nothing."""
         out = self.folder / "before"
+        if commit is None:
+            try:
+                report(Job(store, str(out), NOW))
+            except LogAgentError as error:
+                said = "nothing was ingested" in str(error) and not (out / "latest").is_symlink()
+                return [] if said else [f"a report without a commit says: {error}"]
+            return ["a report without a commit"]
         told = report(Job(store, str(out), NOW))
         found = verdicts(out / "latest")
         shutil.rmtree(out)
@@ -291,7 +361,8 @@ class Judge:
         store = Store.open(self.spark, str(root / "store"))
         after = LATER + timedelta(minutes=1)
         told = report(Job(store, str(out), after))
-        if (out / "latest").resolve().name != told["run_id"] or verdicts(out / "latest") != self.expected[2]:
+        wanted = self.expected[self.case.last]
+        if (out / "latest").resolve().name != told["run_id"] or verdicts(out / "latest") != wanted:
             found.append("the next report is not the latest, or has other verdicts")
         for path in out.glob(".latest.*"):
             os.utime(path, (0, 0), follow_symlinks=False)
@@ -306,64 +377,76 @@ def _tomorrow(now: datetime) -> datetime:
     return max(now, datetime.now(UTC)) + timedelta(days=2)
 
 
-def _belongs(path: str) -> bool:
+def _belongs(path: str, *, trimmed: bool) -> bool:
     """Whether a store has such a name when nobody is at work."""
     run = r"/runs(/RUN(/[a-z_]+(/(\.?PART|[a-z_]+\.jsonl\.gz))?)?)?"
     commit = r"/commits(/\d{4}-\d\d-\d\d(/\d+\.json)?)?"
-    return re.fullmatch(rf"/landing(/.*)?|{run}|{commit}", path) is not None
+    landing = "/landing(/[^/]*)?" if trimmed else "/landing(/.*)?"
+    return re.fullmatch(rf"{landing}|{run}|{commit}", path) is not None
 
 
-def judge(spark: SparkSession, folder: Path, end: State) -> Judge:
+def judge(case: Case, spark: SparkSession, folder: Path, end: State) -> Judge:
     """Expects what the undisturbed run found, and what was found before it."""
     reports = sorted(path for path in (end.root / "out").iterdir() if path.is_dir() and not path.is_symlink())
     expected = {json.loads((r / "report.json").read_text())["ingested"]["commit"]: verdicts(r) for r in reports}
-    assert expected.keys() == {1, 2} and expected[1] != expected[2]
-    return Judge(spark, folder, expected)
+    assert expected.keys() == set(range(1, case.last + 1))
+    assert case.name != "again" or expected[1] != expected[2]
+    return Judge(case, spark, folder, expected)
 
 
-def killed(spark: SparkSession, folder: Path, found: list[State], number: int, hold: float) -> list[str]:
+def killed(case: Case, spark: SparkSession, folder: Path, found: list[State], number: int, hold: float) -> list[str]:
     """Kills at one of the states, for once; what is wrong with what that leaves."""
     root = folder / f"killed-{number}"
-    make(spark, root)
+    case.before(spark, root)
     write = found[number].write
-    watched(root, hold, lambda _, name: name == write)
+    watched(case, root, hold, lambda _, name: name == write)
     there, copied = tree(root), tree(found[number].root)
     return [f"{write}: {sorted({*there} ^ {*copied})} differ from the copy"] if there != copied else []
 
 
+def run(case: Case, spark: SparkSession, folder: Path, chosen: argparse.Namespace) -> int:
+    """Prints what each state comes to; the number of problems."""
+    problems = 0
+    folder.mkdir()
+    case.before(spark, folder / "made")
+    found = states(case, folder / "made", folder / "states", hold=chosen.hold, every=chosen.every)
+    print(f"{case.name}: {len(found)} writes of {len({kind(s.write) for s in found})} kinds", flush=True)
+    judged = judge(case, spark, folder, found[-1])
+    # First: what is judged is changed.
+    for number in range(0, len(found) - 1, -(-len(found) // chosen.kills)) if chosen.kills else ():
+        said = killed(case, spark, folder, found, number, chosen.hold)
+        problems += len(said)
+        print(f"killed at {found[number].write}: {'; '.join(said) or 'as copied'}", flush=True)
+    kinds: set[str] = set()
+    for state in found:
+        said = judged.glance(state)
+        first = chosen.every or kind(state.write) not in kinds
+        kinds.add(kind(state.write))
+        said += judged.problems(state) if first else []
+        problems += len(said)
+        print(f"{state.root.name} {state.write}: {'; '.join(said) or ('ok' if first else 'whole')}", flush=True)
+    print(f"{case.name}: {len(found)} writes, {problems} problems", flush=True)
+    return problems
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.killed", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"only these of {', '.join(CASES)}")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--every", action="store_true", help="also calls that are like one before (Spark's parts)")
     parser.add_argument("--kills", type=int, default=0, help="how many of them are killed for once")
     parser.add_argument("--hold", type=float, default=0.2, help="seconds for which each call is held")
     chosen = parser.parse_args()
+    if unknown := set(chosen.cases) - CASES.keys():
+        parser.error(f"no case: {', '.join(sorted(unknown))}")
+    cases = [CASES[name] for name in chosen.cases or CASES]
     if chosen.work:
         with build_session(master="local[2]", conf=CONF) as spark:
-            return work(spark, chosen.work)
-    problems = 0
+            return cases[0].work(spark, chosen.work)
     with tempfile.TemporaryDirectory(prefix="logagent-killed-") as name:
-        folder = Path(name)
         spark = build_session(master="local[2]", conf=CONF)
-        make(spark, folder / "made")
-        found = states(folder / "made", folder / "states", hold=chosen.hold, every=chosen.every)
-        print(f"{len(found)} writes of {len({kind(s.write) for s in found})} kinds", flush=True)
-        judged = judge(spark, folder, found[-1])
-        # First: what is judged is changed.
-        for number in range(0, len(found) - 1, -(-len(found) // chosen.kills)) if chosen.kills else ():
-            said = killed(spark, folder, found, number, chosen.hold)
-            problems += len(said)
-            print(f"killed at {found[number].write}: {'; '.join(said) or 'as copied'}", flush=True)
-        kinds: set[str] = set()
-        for state in found:
-            said = judged.glance(state)
-            first = chosen.every or kind(state.write) not in kinds
-            kinds.add(kind(state.write))
-            said += judged.problems(state) if first else []
-            problems += len(said)
-            print(f"{state.root.name} {state.write}: {'; '.join(said) or ('ok' if first else 'whole')}", flush=True)
+        problems = sum(run(case, spark, Path(name) / case.name, chosen) for case in cases)
         spark.stop()
-    print(f"{len(found)} writes, {problems} problems")
     sys.exit(bool(problems))
 
 

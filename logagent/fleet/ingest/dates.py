@@ -102,12 +102,20 @@ def _ingested(store: Store, commit: Commit) -> set[_State]:
     }
 
 
+def _left_by_trim(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
+    """Those files of a trimmed date that are in the store: a trim was killed before it removed them (their manifests
+    go first)."""
+    taken = {state[:3] for state in _ingested(store, commit)}
+    return [each for each in landed if _seen(each)[:3] in taken]
+
+
 def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
-    """Files that arrived after their date was trimmed: reported, and listed as not taken. Landing has no others for
-    that date."""
+    """Files that arrived after their date was trimmed: reported, and listed as not taken."""
     commit = store.commit_of(day)
     if commit is None:
         return
+    left = {each.file for each in _left_by_trim(store, commit, landed)}
+    landed = [each for each in landed if each.file not in left]
     late: list[Row] = [
         {
             "cluster_id": each.cluster_id,
@@ -129,7 +137,8 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> li
     """Removes from landing the dates before `before` that are ingested and unchanged since; returns those dates.
 
     A date is removed as a whole, and only files that were listed. A date with files that were not taken stays: somebody
-    should look at them. Raises `LogAgentError` while another ingest of this store is running.
+    should look at them. What a killed trim left is removed too. Raises `LogAgentError` while another ingest of this
+    store is running.
     """
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
@@ -137,19 +146,26 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> li
         listing = landing.listed()
         stays = set(changed(store, listing))
         gone = []
-        for day, landed in sorted(listing.landed.items()):
-            commit = store.commit_of(day) if day < before and day not in stays else None
-            if commit is None or commit.trimmed or _has_refused(store, commit):
-                continue
-            say(f"{day}: removing from landing")
-            lock.check()
-            store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
-            for each in landed:
-                landing.remove(each)
-            for each in landed:
-                landing.remove_empty(each)
-            gone.append(day)
+        for day, folders in sorted(listing.folders.items()):
+            commit = store.commit_of(day) if day < before else None
+            landed = listing.landed.get(day, [])
+            if commit is not None and commit.trimmed:
+                lock.check()
+                _remove(landing, _left_by_trim(store, commit, landed) if landed else [], folders)
+            elif commit is not None and landed and day not in stays and not _has_refused(store, commit):
+                say(f"{day}: removing from landing")
+                lock.check()
+                store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
+                _remove(landing, landed, folders)
+                gone.append(day)
         return gone
+
+
+def _remove(landing: Landing, landed: list[Landed], folders: list[list[str]]) -> None:
+    for each in landed:
+        landing.remove(each)
+    for folder in folders:
+        landing.remove_empty(folder)
 
 
 def _has_refused(store: Store, commit: Commit) -> bool:

@@ -62,9 +62,10 @@ class Skipped:
 
 @dataclass
 class Listing:
-    """`landed` by date."""
+    """`landed` by date. `folders`: below landing, by date, the inner ones first; empty ones too."""
 
     landed: dict[date, list[Landed]] = field(default_factory=dict)
+    folders: dict[date, list[list[str]]] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
 
 
@@ -94,8 +95,11 @@ class Landing:
                 day = as_date(name)
                 if day is None or only not in (None, day):
                     continue
+                folders = listing.folders.setdefault(day, [])
                 for place in self._folders(listing, [cluster, name], is_place, day):
                     self._files(listing, cluster, day, place)
+                    folders.append([cluster, name, place])
+                folders.append([cluster, name])
         return listing
 
     def _entries(self, names: list[str]) -> Iterator[tuple[_Entry, str | None]]:
@@ -168,12 +172,10 @@ class Landing:
             else:
                 self._store.files.delete("/".join([self._store.landing, *names, landed.stem + suffix]))
 
-    def remove_empty(self, landed: Landed) -> None:
-        """Removes the folders that contained a file, if they are empty."""
+    def remove_empty(self, folder: list[str]) -> None:
+        """Removes a folder below landing if it is empty."""
         if self._tree is not None:
-            names = [LANDING, landed.cluster_id, landed.day.isoformat(), landed.place]
-            if self._tree.remove_empty(names):
-                self._tree.remove_empty(names[:-1])
+            self._tree.remove_empty([LANDING, *folder])
 
 
 class _Remote:
