@@ -8,26 +8,22 @@ the files in the store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
-from typing import Literal
+from datetime import datetime
 
 from logagent.controller import only_copies, standing_orders
 from logagent.controller.broker_changes import BrokerChanges
 from logagent.controller.cluster_waits import recall_cluster_waits, write_cluster_waits
 from logagent.controller.controller_context import ControllerContext, Reason, Replica, ReplicaState, Topic
-from logagent.controller.exchange import LIFETIME, Exchange
+from logagent.controller.exchange import Exchange
+from logagent.controller.request_states import MAX_EPOCHS_FORGOTTEN, RequestStates
 from logagent.controller.setting import Setting
 from logagent.controller.store_client import Outcome, StoreDeletionClient
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import ServiceUnreachable
 from logagent.store import epochs as epoch_store
-from logagent.store.deletion import Closed, ControllerEpoch, Request, RequestedTopic
+from logagent.store.deletion import Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.orders import Requests, instant, moment, write_closed
-
-# An answer may name any epoch; no controller took one this far above the store's.
-MAX_EPOCHS_FORGOTTEN = 100_000
-KEPT_CLOSED = timedelta(days=30)
 
 
 class DeletionRounds:
@@ -38,13 +34,13 @@ class DeletionRounds:
         self.context = ControllerContext()
         self.requests = Requests(setting.control, setting.keys)
         self.muted: set[Topic] = set()
-        self.on_hold: dict[str, str] = {}
         self.manager = TopicDeletionManager(
             self.context, StoreDeletionClient(self), gate=self._gate, warn=setting.warn, pauses=setting.pauses
         )
         self.exchange = Exchange(setting.control, self.context, self.manager, setting.keys, setting.warn)
         self.brokers = BrokerChanges(setting, self.context, self.manager, self.exchange)
         self._epochs = Epochs(setting.control, setting.keys)
+        self.states = RequestStates(setting, self.requests, self.exchange, self._epochs)
         self._ours: ControllerEpoch | None = None
         self._enqueued: set[str] = set()
 
@@ -55,7 +51,7 @@ class DeletionRounds:
         if highest is None:
             epoch_store.probe(control)
         self.requests.refresh()
-        self.exchange.note_epochs(self._requested_nodes())
+        self.exchange.note_epochs(self.states.nodes())
         known = highest.epoch if highest is not None else 0
         answered = max((e for e in self.exchange.answered_epochs if e <= known + MAX_EPOCHS_FORGOTTEN), default=0)
         self._ours = epoch_store.take(
@@ -67,18 +63,10 @@ class DeletionRounds:
     def _collect_garbage(self, epoch: int) -> None:
         """Remove requests that were closed a month ago, when no snapshot can reopen them. Answers are removed only if
         they concern no remaining request: without its answers, an open request would be executed again."""
-        nodes, finished = self._requested_nodes(), self._closed_long_ago()
+        nodes, finished = self.states.nodes(), self.states.closed_long_ago()
         for request_id in finished:
             self.requests.collect(request_id)
         self.exchange.collect_garbage(nodes, epoch, self.requests.requests if finished else None)
-
-    def _closed_long_ago(self) -> list[str]:
-        until = instant(self.setting.clock() - KEPT_CLOSED)
-        return [
-            request_id
-            for request_id, closed in self.requests.closed.items()
-            if any(c.outcome != "resumed" and c.at < until for c in closed.values())
-        ]
 
     def highest_epoch(self) -> ControllerEpoch | None:
         """The epoch that is valid now, whichever controller holds it."""
@@ -113,7 +101,7 @@ class DeletionRounds:
         self._notice_reassignments(now)
         self.manager.resume_deletions(now)
         taken = self.exchange.write_orders(
-            self.epoch, self.requests.requests, self.valid_until, self.setting.key, now, self.check_epoch
+            self.epoch, self.requests.requests, self.states.valid_until, self.setting.key, now, self.check_epoch
         )
         if taken is not None:
             raise EpochLost(f"order {taken} exists already: another controller has this epoch")
@@ -127,7 +115,7 @@ class DeletionRounds:
         self._notice_requests(now)
         standing_orders.replay_orders(self.exchange, self.context.nodes())
         self._refresh(now)
-        self.exchange.read_answers(self._requested_nodes() - self.context.nodes(), now)  # what done requests came to
+        self.exchange.read_answers(self.states.nodes() - self.context.nodes(), now)  # what done requests came to
         for node, why in list(self.context.silent_nodes.items()):
             self.manager.on_broker_failure(node, why, now)  # although `replay` found an order for it
         self._notice_snapshots(now)
@@ -138,7 +126,7 @@ class DeletionRounds:
         """Whether a single round has anything to do: a `look`, which must be the only use of this instance."""
         self.look()
         now = self.setting.clock()
-        return bool(self._closed_long_ago()) or standing_orders.is_due(
+        return bool(self.states.closed_long_ago()) or standing_orders.is_due(
             self.context, self.requests, self.highest_epoch(), self.setting.pauses, now
         )
 
@@ -160,13 +148,7 @@ class DeletionRounds:
 
     def _notice_requests(self, now: datetime) -> None:
         for request_id, request in self.requests.requests.items():
-            closed = self.requests.closed.get(request_id, {})
-            finished = ("done" in closed and request_id not in self.exchange.reopened) or "cancelled" in closed
-            hold = None if finished else self._hold(request, now)
-            self.on_hold.pop(request_id, None)
-            if hold is not None:
-                self.on_hold[request_id] = hold
-            if finished or hold is not None:
+            if self.states.judge(request, now, self._ours) != "open":
                 if request_id in self._enqueued:
                     self._enqueued.discard(request_id)
                     self.manager.dequeue(request_id)
@@ -175,49 +157,12 @@ class DeletionRounds:
                 self.manager.enqueue_topics_for_deletion(request, now)
                 self.exchange.forget_answers()
 
-    def _hold(self, request: Request, now: datetime) -> str | None:
-        """Why a request is on hold until `topics resume`; None if it is not."""
-        if now > self.valid_until(request):
-            return f"it expired at {instant(self.valid_until(request))}"
-        resumed = self.requests.closed.get(request.request_id, {}).get("resumed")
-        known = max(request.epoch, resumed.epoch if resumed is not None else 0)
-        below = self._ours.epoch if self._ours is not None else MAX_EPOCHS_FORGOTTEN << 16
-        lost = [e for e in self.exchange.answered_epochs if known < e < below and not self._epochs.knows(e)]
-        if lost:
-            return f"{self.exchange.mention(max(lost))}, which the store has lost: it was restored to an older state"
-        return None
-
-    def state_of(self, request_id: str) -> Literal["open", "on-hold", "done", "cancelled"]:
-        """The state of a request, for `topics status`."""
-        closed = self.requests.closed.get(request_id, {})
-        if "cancelled" in closed:
-            return "cancelled"
-        if "done" in closed and request_id not in self.exchange.reopened:
-            return "done"
-        return "on-hold" if request_id in self.on_hold else "open"
-
-    def valid_until(self, request: Request) -> datetime:
-        """When a request expires: at the latest 7 days after it was made or resumed."""
-        until = min(moment(request.expires_at), moment(request.at) + LIFETIME)
-        resumed = self.requests.closed.get(request.request_id, {}).get("resumed")
-        return until if resumed is None else max(until, moment(resumed.at) + LIFETIME)
-
-    def may_delete(self, request_id: str) -> bool:
-        """Whether this request may cause DeleteTopics, as of the last look at the store."""
-        return self.requests.requests[request_id].kind == "topics" and self.state_of(request_id) == "open"
-
     def note_replicas(self, topic: Topic, living: RequestedTopic | None) -> None:
         """Add the replicas that the cluster has right before DeleteTopics. A later controller learns them from
         snapshots."""
         for partition in living.partitions if living is not None else ():
             for node in partition.replicas:
                 self.manager.add_replica(topic, partition.partition, node, self.setting.clock())
-
-    def _requested_nodes(self) -> set[int]:
-        nodes = {d.node_id for r in self.requests.requests.values() for d in r.directories}
-        for request in self.requests.requests.values():
-            nodes |= {n for t in request.topics for p in t.partitions for n in p.replicas}
-        return nodes
 
     def _notice_reassignments(self, now: datetime) -> None:
         waiting = {t: k.name for t, k in self.context.topics_to_be_deleted.items() if not k.started}
@@ -247,7 +192,9 @@ class DeletionRounds:
 
     def _notice_snapshots(self, now: datetime) -> None:
         """If a later snapshot shows a copy of a deleted topic, add it to the request, even if that was done."""
-        asked = {t.topic_id: (i, t) for i in self._requests_to_search() for t in self.requests.requests[i].topics}
+        asked = {
+            t.topic_id: (i, t) for i in self.states.to_search(self._enqueued) for t in self.requests.requests[i].topics
+        }
 
         def found(topic_id: str, partition: int, node: int, at: datetime) -> None:
             self._copy_found(*asked[topic_id], partition, node, at, now)
@@ -259,15 +206,6 @@ class DeletionRounds:
             if self._ours is None:
                 standing_orders.replay_orders(self.exchange, self.context.nodes(), reopened)
             self.exchange.read_answers(self.context.nodes(), now)  # what hosts told the controller before this one
-
-    def _requests_to_search(self) -> list[str]:
-        """The requests whose topics are searched for further copies: open ones, and done ones that have not expired."""
-        request_ids = set(self._enqueued)
-        for request_id, closed in self.requests.closed.items():
-            request = self.requests.requests[request_id]
-            if "done" in closed and "cancelled" not in closed and self.setting.clock() < self.valid_until(request):
-                request_ids.add(request_id)
-        return [i for i in sorted(request_ids) if self.requests.requests[i].kind == "topics"]
 
     def _copy_found(
         self, request_id: str, asked: RequestedTopic, partition: int, node: int, at: datetime, now: datetime

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from logagent.controller.cluster_waits import with_brokers_down
 from logagent.controller.controller_context import ControllerContext, Topic
 from logagent.controller.deletion_client import TopicOutcome
+from logagent.controller.request_states import RequestStates
 from logagent.controller.setting import Setting
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.store.deletion import RequestedTopic
@@ -22,11 +23,10 @@ class Rounds(Protocol):
     setting: Setting
     context: ControllerContext
     requests: Requests
+    states: RequestStates
     muted: set[Topic]
 
     def check_epoch(self) -> None: ...
-
-    def may_delete(self, request_id: str) -> bool: ...
 
     def note_replicas(self, topic: Topic, living: RequestedTopic | None) -> None: ...
 
@@ -47,7 +47,7 @@ class StoreDeletionClient:
             living = rounds.setting.admin.topics_now({topic.topic_id: name for topic, name in topics.items()})
             rounds.requests.refresh()
             # Only a signed request of kind `topics` may ever cause DeleteTopics.
-            asked = {t: name for t, name in topics.items() if rounds.may_delete(t.request_id)}
+            asked = {t: name for t, name in topics.items() if rounds.states.may_delete(t.request_id)}
             answers = {t: _another(living[t.topic_id]) for t, name in asked.items() if _differs(living, t, name)}
             asked = {t: name for t, name in asked.items() if t not in answers}
             for topic in asked:

@@ -30,7 +30,7 @@ ROUND_SECONDS = 2.0
 def open_requests(rounds: DeletionRounds) -> list[Request]:
     """Requests that are neither done nor cancelled, on hold or not."""
     requests = rounds.requests.requests.values()
-    return [r for r in requests if rounds.state_of(r.request_id) in ("open", "on-hold")]
+    return [r for r in requests if rounds.states.of(r.request_id) in ("open", "on-hold")]
 
 
 def lately(rounds: DeletionRounds) -> list[Request]:
@@ -134,7 +134,7 @@ def _run_until_done(call: Call, rounds: DeletionRounds, request_id: str, timeout
             rounds.round()
             if rounds.requests.closed.get(request_id) is None:
                 rounds.requests.refresh()
-            if rounds.state_of(request_id) == "done":
+            if rounds.states.of(request_id) == "done":
                 return False
             if time.monotonic() + ROUND_SECONDS > deadline:
                 return True
@@ -204,7 +204,7 @@ def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, A
     if request_id not in rounds.requests.requests:
         known = ", ".join(r.request_id for r in open_requests(rounds)) or "none is open"
         raise UsageError(f"there is no request {request_id}", hint=f"open requests: {known}")
-    state = rounds.state_of(request_id)
+    state = rounds.states.of(request_id)
     if state in ("done", "cancelled"):
         raise UsageError(f"request {request_id} is {state} already")
     done = [r for r, p in rounds.context.replicas.items()

@@ -55,7 +55,7 @@ def test_a_log_dir_that_is_back_is_asked_at_once(fleet: SmallFleet, controller: 
     fleet.hosts[3].disk_offline = False
     publish_all(fleet, "online")
     fleet.rounds(controller, 4)
-    assert not fleet.hosts[3].disk and controller.state_of("request-1") == "done"
+    assert not fleet.hosts[3].disk and controller.states.of("request-1") == "done"
 
 
 @pytest.mark.parametrize(

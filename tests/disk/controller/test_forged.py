@@ -62,7 +62,7 @@ def test_a_forged_cancellation_stops_no_deletion(fleet: SmallFleet, how: str) ->
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done" and fleet.admin.asked == [TOPIC_ID]
+    assert controller.states.of("request-1") == "done" and fleet.admin.asked == [TOPIC_ID]
     assert all(not host.disk for host in fleet.hosts.values())
 
 
@@ -77,7 +77,7 @@ def test_a_cancellation_whose_name_is_taken_is_not_called_done(fleet: SmallFleet
     controller.start()
     controller.close("request-1", "cancelled")
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "cancelled" and fleet.admin.asked == []
+    assert controller.states.of("request-1") == "cancelled" and fleet.admin.asked == []
 
 
 def test_names_of_orders_and_epochs_that_are_taken_by_junk_stop_nobody(fleet: SmallFleet) -> None:
@@ -116,7 +116,7 @@ def test_a_request_that_is_a_folder_or_a_link_is_nobodys(fleet: SmallFleet) -> N
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done" and set(controller.requests.requests) == {"request-1"}
+    assert controller.states.of("request-1") == "done" and set(controller.requests.requests) == {"request-1"}
 
 
 def test_a_signed_file_of_another_cluster_is_nobodys(fleet: SmallFleet) -> None:
@@ -130,4 +130,4 @@ def test_a_signed_file_of_another_cluster_is_nobodys(fleet: SmallFleet) -> None:
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done"
+    assert controller.states.of("request-1") == "done"

@@ -59,7 +59,7 @@ def test_a_dead_agent_beside_a_host_that_publishes_is_said(fleet: SmallFleet) ->
     fleet.hosts[3].dumb = False
     fleet.now += timedelta(minutes=6)
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done" and not fleet.hosts[3].disk
+    assert controller.states.of("request-1") == "done" and not fleet.hosts[3].disk
 
 
 def test_a_host_that_never_returns_is_waited_for_until_the_request_is_cancelled(fleet: SmallFleet) -> None:
@@ -80,4 +80,4 @@ def test_a_host_that_never_returns_is_waited_for_until_the_request_is_cancelled(
     fleet.hosts[3].silent = False
     fleet.publish(3)
     fleet.rounds(controller, 3)
-    assert controller.state_of("request-1") == "cancelled" and fleet.hosts[3].disk
+    assert controller.states.of("request-1") == "cancelled" and fleet.hosts[3].disk

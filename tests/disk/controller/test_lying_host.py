@@ -211,7 +211,7 @@ def test_who_makes_up_an_epoch_is_named(fleet: SmallFleet) -> None:
     controller = fleet.controller()
     assert controller.start().epoch == 50_001
     fleet.rounds(controller, 2)
-    assert "epoch 50000 (node 3 does)" in controller.on_hold["request-1"] and fleet.admin.asked == []
+    assert "epoch 50000 (node 3 does)" in controller.states.on_hold["request-1"] and fleet.admin.asked == []
     controller.close("request-1", "resumed")
     fleet.rounds(controller)
     assert all(not host.disk for host in fleet.hosts.values())

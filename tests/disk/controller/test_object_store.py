@@ -65,10 +65,10 @@ def test_a_topic_goes_from_every_host_and_is_reported(fleet: SmallFleet) -> None
     fleet.hosts[3].silent = False
     fleet.publish(3)
     fleet.rounds(controller)
-    assert not fleet.hosts[3].disk and controller.state_of("request-1") == "done"
+    assert not fleet.hosts[3].disk and controller.states.of("request-1") == "done"
     later = fleet.controller()
     later.look()
-    assert later.state_of("request-1") == "done", "closings are found there"
+    assert later.states.of("request-1") == "done", "closings are found there"
 
 
 def test_a_cancellation_is_seen_and_one_controller_acts(fleet: SmallFleet) -> None:
@@ -80,7 +80,7 @@ def test_a_cancellation_is_seen_and_one_controller_acts(fleet: SmallFleet) -> No
         first.round()
     second.close("request-1", "cancelled")
     fleet.rounds(second)
-    assert second.state_of("request-1") == "cancelled" and fleet.admin.asked == []
+    assert second.states.of("request-1") == "cancelled" and fleet.admin.asked == []
     assert [fleet.control.names(orders_folder(node)) for node in (1, 2, 3)] == [[], [], []]
 
 

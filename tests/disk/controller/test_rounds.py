@@ -81,7 +81,7 @@ def test_a_refusal_of_an_order_of_before_holds_up_no_later_controller(fleet: Sma
         controller = fleet.controller()
         controller.start()
         fleet.rounds(controller, 1)
-    assert controller.state_of("request-1") == "done" and all(not host.disk for host in fleet.hosts.values())
+    assert controller.states.of("request-1") == "done" and all(not host.disk for host in fleet.hosts.values())
 
 
 @pytest.mark.parametrize("kind", ["topics", "directories"])
@@ -96,7 +96,7 @@ def test_a_log_dir_that_was_offline_holds_up_no_later_controller(fleet: SmallFle
         controller = fleet.controller()
         controller.start()
         fleet.rounds(controller, 1)
-    assert controller.state_of("request-1") == "done" and all(not host.disk for host in fleet.hosts.values())
+    assert controller.states.of("request-1") == "done" and all(not host.disk for host in fleet.hosts.values())
 
 
 def test_what_was_told_before_is_asked_again_when_it_is_another_directory_now(fleet: SmallFleet) -> None:
@@ -110,7 +110,7 @@ def test_what_was_told_before_is_asked_again_when_it_is_another_directory_now(fl
     fleet.rounds(second, 1)
     assert fleet.hosts[1].disk and not fleet.hosts[2].disk
     fleet.rounds(second, 6)
-    assert not fleet.hosts[1].disk and second.state_of("request-1") == "done"
+    assert not fleet.hosts[1].disk and second.states.of("request-1") == "done"
 
 
 def test_nothing_is_resent_to_those_that_succeeded_while_one_host_is_down(fleet: SmallFleet) -> None:
@@ -173,7 +173,7 @@ def test_what_was_added_since_the_request_is_read_right_before_the_deletion(flee
     controller.round()
     assert {(r.partition, r.node_id) for r in controller.context.replicas} == {(0, 1), (0, 2), (0, 3), (1, 3)}
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done" and fleet.admin.asked == [TOPIC_ID]
+    assert controller.states.of("request-1") == "done" and fleet.admin.asked == [TOPIC_ID]
 
 
 def test_a_topic_id_that_bears_another_name_is_not_deleted(fleet: SmallFleet) -> None:
@@ -197,7 +197,7 @@ def test_a_cancellation_counts_until_right_before_the_deletion(fleet: SmallFleet
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller, 2)
-    assert fleet.admin.asked == [] and controller.state_of("request-1") == "cancelled"
+    assert fleet.admin.asked == [] and controller.states.of("request-1") == "cancelled"
 
 
 def test_a_controller_that_lost_its_epoch_meanwhile_deletes_no_topic(fleet: SmallFleet) -> None:
@@ -219,7 +219,7 @@ def test_closed_requests_and_what_was_answered_to_them_are_collected_after_a_mon
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done"
+    assert controller.states.of("request-1") == "done"
     answers = sum(len(fleet.control.names(answers_folder(node))) for node in (1, 2, 3))
     fleet.now += timedelta(days=29)
     fleet.controller().start()
@@ -320,7 +320,7 @@ def test_what_a_stopped_controller_writes_afterwards_is_obeyed_by_nobody(fleet: 
     zombie.manager.on_broker_startup(1, fleet.now)
     zombie.manager.resume_deletions(fleet.now)
     zombie.exchange.write_orders(
-        zombie.epoch, zombie.requests.requests, zombie.valid_until, KEY, fleet.now, lambda: None
+        zombie.epoch, zombie.requests.requests, zombie.states.valid_until, KEY, fleet.now, lambda: None
     )
     added = [o for o in fleet.orders(1) if o not in before[1]]
     assert [o.epoch for o in added] == [1]
@@ -343,7 +343,7 @@ def test_a_store_put_back_to_yesterday_holds_its_requests_until_they_are_resumed
     later = fleet.controller()
     assert later.start().epoch == 4
     fleet.rounds(later, 3)
-    assert "lost" in later.on_hold[request.request_id]
+    assert "lost" in later.states.on_hold[request.request_id]
     assert any(host.disk for host in fleet.hosts.values())
     later.close(request.request_id, "resumed")
     fleet.rounds(later)
@@ -358,7 +358,7 @@ def test_a_request_older_than_a_week_goes_on_only_when_resumed(fleet: SmallFleet
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller, 3)
-    assert fleet.admin.asked == [] and "expired" in controller.on_hold[request.request_id]
+    assert fleet.admin.asked == [] and "expired" in controller.states.on_hold[request.request_id]
     controller.close(request.request_id, "resumed")
     fleet.rounds(controller)
     assert all(not host.disk for host in fleet.hosts.values())
@@ -445,7 +445,7 @@ def test_a_copy_that_shows_up_after_the_answer_is_deleted_by_the_next_controller
     fleet.request(topics=(fleet.topic(),))
     controller.start()
     fleet.rounds(controller)
-    assert controller.state_of("request-1") == "done"
+    assert controller.states.of("request-1") == "done"
     fleet.now += timedelta(hours=1)
     fleet.hosts[2].disk[TOPIC_ID, 0] = replace(DIRECTORY, inode=99)
     for node in fleet.hosts:
@@ -455,7 +455,7 @@ def test_a_copy_that_shows_up_after_the_answer_is_deleted_by_the_next_controller
             controller = fleet.controller()
             controller.start()
         fleet.rounds(controller, 1)
-    assert not fleet.hosts[2].disk and controller.state_of("request-1") == "done"
+    assert not fleet.hosts[2].disk and controller.states.of("request-1") == "done"
 
 
 def test_of_several_closings_the_newest_counts_however_the_folder_lists_them(fleet: SmallFleet) -> None:

@@ -45,7 +45,7 @@ def timer(fleet: SmallFleet, minutes: int) -> list[int]:
 def state(fleet: SmallFleet) -> str:
     look = fleet.controller()
     look.look()
-    return look.state_of("request-1")
+    return look.states.of("request-1")
 
 
 @pytest.mark.parametrize("kind", ["topics", "directories"])

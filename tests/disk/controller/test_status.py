@@ -77,7 +77,7 @@ def test_it_is_done_again_when_that_copy_is_gone_too(fleet: SmallFleet, successo
     acting.round()
     assert status(fleet)["topics"][0]["missing"][0]["state"] == "OfflineReplica"
     fleet.rounds(acting)
-    assert not fleet.hosts[2].disk and acting.state_of("request-1") == "done"
+    assert not fleet.hosts[2].disk and acting.states.of("request-1") == "done"
     assert (status(fleet)["state"], status(fleet)["topics"]) == ("done", [])
 
 

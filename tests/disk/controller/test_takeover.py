@@ -49,7 +49,7 @@ def complete(fleet: SmallFleet) -> None:
     last = fleet.controller()
     last.start()
     fleet.rounds(last, 12)
-    assert last.state_of("request-1") == "done", last.context.replicas
+    assert last.states.of("request-1") == "done", last.context.replicas
     assert all(not host.disk for host in fleet.hosts.values())
     assert all(host.acted == {(TOPIC_ID, 0)} for host in fleet.hosts.values())
 
@@ -75,7 +75,7 @@ def test_a_controller_that_was_stopped_ends_when_it_goes_on(fleet: SmallFleet) -
     assert stopped.returncode == 3 and "epoch 2 was taken" in out, out + err
     assert (fleet.store / "asked").read_text().count(TOPIC_ID) == 1
     fleet.rounds(successor, 10)
-    assert successor.state_of("request-1") == "done" and orders_of(fleet, 1) == set()
+    assert successor.states.of("request-1") == "done" and orders_of(fleet, 1) == set()
 
 
 def test_of_two_controllers_at_once_one_goes_on(fleet: SmallFleet) -> None:

@@ -90,7 +90,7 @@ def test_on_a_terminal_it_shows_the_states_until_all_is_done(fleet: SmallFleet, 
         for node in fleet.hosts:
             fleet.publish(node)
         fleet.rounds(controller, 12)
-        assert controller.state_of("request-1") == "done"
+        assert controller.states.of("request-1") == "done"
         assert running.wait(PATIENCE) == 0, running.stderr and running.stderr.read()
     os.close(ours)
 
@@ -117,4 +117,4 @@ def test_it_ends_when_it_is_interrupted(fleet: SmallFleet, controller: DeletionR
         Reading(running.stdout.fileno()).until("OfflineReplica")
         running.send_signal(signal.SIGINT)
         assert running.wait(PATIENCE) == 1 and b"Traceback" not in running.stderr.read()
-    assert controller.state_of("request-1") == "open"
+    assert controller.states.of("request-1") == "open"
