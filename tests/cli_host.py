@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,13 @@ class CliHost:
         """Add a line to `server.properties`."""
         with self.properties.open("a", encoding="latin-1") as file:
             file.write(f"\n{line}\n")
+
+    def set_clock(self, **by: int) -> None:
+        """The wall clock was set by so much since the last cycle, as far as the journal remembers."""
+        with sqlite3.connect(self.state / "journal.db") as journal:
+            by_ms = timedelta(**by) // timedelta(milliseconds=1)
+            journal.execute("UPDATE last_cycle SET wall_ms = wall_ms - ?", (by_ms,))
+        journal.close()
 
     def arguments(self, *arguments: str) -> list[str]:
         return [arguments[0], "--config", str(self.toml), "--state-dir", str(self.state), *arguments[1:]]

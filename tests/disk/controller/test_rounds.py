@@ -133,6 +133,20 @@ def test_nothing_is_resent_to_those_that_succeeded_while_one_host_is_down(fleet:
     assert [len(fleet.orders(node)) for node in (1, 2, 3)] == [2, 2, 2]
 
 
+def test_an_answer_of_long_ago_is_no_sign_of_life(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller, 2)
+    fleet.hosts[3].silent = True
+    fleet.now += timedelta(hours=3)
+    for node in (1, 2):
+        fleet.publish(node)
+    fleet.rounds(controller, 2)
+    assert "nothing heard since" in controller.context.silent_nodes[3]
+    assert controller.context.silent_nodes.keys() == {3}
+
+
 def test_a_look_calls_a_host_silent_though_an_order_stands_for_it(fleet: SmallFleet) -> None:
     fleet.request(topics=(fleet.topic(),))
     controller = fleet.controller()

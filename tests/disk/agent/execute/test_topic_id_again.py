@@ -8,8 +8,12 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from logagent.agent.planning.plan_cleanup import plan_cleanup
+from logagent.agent.planning.plan_restore import plan_restore
 from logagent.model.naming.dir_names import stray_name
+from logagent.model.planning.owner import RestoreOptions
 from logagent.model.planning.plan import Flags
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import ActionKind, Kind, Outcome
@@ -60,3 +64,25 @@ def test_a_stray_whose_id_was_edited_since_it_was_asked_about_stays(tmp_path: Pa
         assert "LivesLivesLivesLivesLA" in (result.error or "")
         assert sorted(p.name for p in stray.iterdir()) == before
         assert not stray.stat().st_mode & stat.S_ISUID, "its removal has not begun"
+
+
+@pytest.mark.parametrize("edited", ["displaced", "back"])
+def test_an_id_edited_in_place_after_the_plan_of_a_replacement_is_seen(tmp_path: Path, edited: str) -> None:
+    log_dir = format_log_dir(tmp_path / "d1")
+    partition(log_dir, "kept-0")
+    current = partition(log_dir, "orders-0")
+    stray = partition(log_dir, stray_name("orders", 0, HEX))
+    for path in (current, stray):
+        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
+    inodes = current.stat().st_ino, stray.stat().st_ino
+    with Host(tmp_path / "state", log_dir).session() as session:
+        session.take_inventory()
+        options = RestoreOptions(replace=True, even_last_copy=True)
+        plan = plan_restore(session, session.facts(), session.of_kind(Kind.STRAY), options)
+        assert len(plan.actions) == 2, plan.refusals
+        with ((current if edited == "displaced" else stray) / "partition.metadata").open("r+") as file:
+            file.write("version: 0\ntopic_id: LivesLivesLivesLivesLA\n")
+        results = session.log_manager().execute(plan).results.values()
+    assert {r.outcome for r in results} == {Outcome.FAILED}
+    assert all("LivesLivesLivesLivesLA" in (r.error or "") for r in results)
+    assert (current.stat().st_ino, stray.stat().st_ino) == inodes

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +30,7 @@ from logagent.config import load
 from logagent.store import epochs as epoch_store
 from logagent.store.control import Control
 from logagent.store.deletion import Answer, Closed, Identity, Order, OrderedPartition
-from logagent.store.epochs import Epochs
+from logagent.store.epochs import MAX_READ, Epochs
 from logagent.store.orders import (
     answer_names,
     answers_folder,
@@ -583,3 +584,46 @@ def test_an_agent_that_a_timer_starts_obeys_too(host: OrderedHost) -> None:
     ran = host.host.run("run", "--once")
     assert ran.status == 0 and host.results(order) == [("renamed", None)], ran.out + ran.err
     assert len(host.host.find("returns-2.", "-stray")) == 1
+
+
+def test_nothing_is_done_by_order_while_the_clock_is_in_doubt(host: OrderedHost) -> None:
+    host.cycle()
+    order = host.order("delete", host.identity(ORPHAN))
+    host.host.set_clock(days=8)
+    host.obey()
+    answer = host.answer(order)
+    assert answer is not None and answer.results[0].result == "waiting", answer
+    assert "clock was set" in (answer.results[0].fact or "") and host.host.find("returns-2") == ["returns-2"]
+
+
+def test_no_order_however_approved_leaves_only_orphans_on_a_host(host: OrderedHost) -> None:
+    host.configure(topics_gone=True)
+    for path in host.host.disk.glob("d?/__*"):  # What is not decided counts as assigned.
+        shutil.rmtree(path)
+    order = host.order("delete", replace(host.identity(ORPHAN), approved_plan="a" * 16))
+    host.obey()
+    assert host.results(order) == [("refused", "blast-radius")] and host.host.find("returns-2") == ["returns-2"]
+
+
+def test_prestart_only_marks_the_stray_of_an_approved_order(host: OrderedHost) -> None:
+    host.configure(topics_gone=True)
+    name = host.host.find("invoices-1.", "-stray")[0]
+    inode = (host.host.d1 / name).stat().st_ino
+    ordered = host.identity(STRAY, kind="directories", asked_log_dir=str(host.host.d1), asked_name=name)
+    host.order("delete", replace(ordered, approved_plan="a" * 16))
+    ran = host.host.run("prestart", "--budget", "60s")
+    assert ran.status == 0 and not (host.host.d1 / name).exists(), ran.err
+    assert inode in {(host.host.d1 / each).stat().st_ino for each in host.host.find("invoices-1.", "-delete")}
+
+
+def test_while_it_is_uncertain_which_epoch_is_the_highest_no_order_counts(host: OrderedHost) -> None:
+    """The epoch that ended ours stands behind more junk than is read at once."""
+    order = host.order("delete", host.identity(ORPHAN))
+    host.take_epoch()
+    for n in range(MAX_READ + 10):
+        host.control.create("epoch", f"{10_000 + n}.json", b"junk")
+    host.obey(restart=True)
+    assert host.answer(order) is None and host.host.find("returns-2") == ["returns-2"]
+    host.obey()
+    assert host.answer(order) is None or host.results(order) == [("refused", "order")]
+    assert host.host.find("returns-2") == ["returns-2"]

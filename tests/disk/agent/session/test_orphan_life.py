@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -104,19 +103,12 @@ def test_without_fresh_assignments_nothing_counts_and_nothing_goes(host: CliHost
     assert quarantined(host, "--execute") == {}
 
 
-def set_clock(host: CliHost, **by: int) -> None:
-    """The wall clock was set by so much since the last cycle, as far as the journal remembers."""
-    with sqlite3.connect(host.state / "journal.db") as journal:
-        journal.execute("UPDATE last_cycle SET wall_ms = wall_ms - ?", (timedelta(**by) // timedelta(milliseconds=1),))
-    journal.close()
-
-
 def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: CliHost) -> None:
     """One cycle paused, and the next one removed strays of seconds as if they were eight days old."""
     host.configure(**{"cleanup.sightings": 100})
     host.run("cleanup", "--execute")
     host.with_assignments(**NOW, **ALL_DUE, **NO_LIMITS)
-    set_clock(host, days=8)
+    host.set_clock(days=8)
     before = host.partitions()
     for arguments in (("--execute",), ("--execute",), (), ("--execute",)):
         document = host.run("cleanup", "--json", *arguments).json
@@ -124,7 +116,7 @@ def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: Cl
         assert any("clock was set" in w["reason"] and "--trust-clock" in w["reason"] for w in document["waiting"])
     assert host.run("prestart", "--json", "--budget", "30s").json["plan"]["actions"] == []
     assert host.partitions() == before
-    set_clock(host, days=-8)
+    host.set_clock(days=-8)
     assert host.run("cleanup", "--json", "--execute").json["actions"]
 
 
@@ -135,7 +127,7 @@ def test_the_operators_word_for_the_clock_makes_nothing_older(host: CliHost) -> 
     assert strays
     ages = {**NOW, **ALL_DUE, **NO_LIMITS, "cleanup.stray_retention": "7d", "cleanup.min_age": "1s"}
     host.with_assignments(**ages)
-    set_clock(host, days=8)
+    host.set_clock(days=8)
     host.run("cleanup", "--execute")
     shown = host.run("cleanup", "--json", "--trust-clock").json
     assert host.run("cleanup", "--json", "--execute").json["actions"] == [], "a dry run is not the operator's word"
@@ -155,7 +147,7 @@ def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(h
     (left,) = [{a["name"] for a in host.run("cleanup", "--json").json["actions"]}]
     assert 0 < len(left) < len({a["name"] for a in taken if a["action"] != "drop-checkpoint-entry"})
     host.with_assignments(**{**ages, "cleanup.max_dirs": len(left)})
-    set_clock(host, days=8)
+    host.set_clock(days=8)
     with sqlite3.connect(host.state / "journal.db") as journal:
         journal.execute("UPDATE actions SET at_ms = at_ms - ?", (8 * 86_400_000,))
     journal.close()

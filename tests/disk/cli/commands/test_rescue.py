@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from logagent.host.state.reserve import RESERVE_NAME
-from tests.cli_host import CliHost, Ran, run_here
+from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import wait_until
 from tests.disk.messes import SORTS, Mess, Sort, Thing, content, fill_bytes, fill_inodes, free, lock_held, make
@@ -226,6 +226,55 @@ def test_internal_topics_go_only_when_they_are_named(point: Path, tmp_path: Path
         assert mess.stays[1].exists()
     finally:
         shutil.rmtree(root)
+
+
+def test_no_more_goes_than_is_needed_and_only_what_was_approved(tmp_path: Path) -> None:
+    """Set aside a moment ago: all of them would go early."""
+    mess = make(tmp_path, [Thing("stray", 512), Thing("delete", 512), Thing("orphan", 512), Thing("assigned")])
+    paths = [group[0] for group in mess.may_go]
+    assert offered(rescue(mess).json) == set(paths)
+    one = rescue(mess, "--need", "1")
+    assert len(offered(one.json)) == 1 and one.json["rescue"]["more"] > 0
+    for arguments in (["--execute"], ["--execute", "--approve", "0123456789abcdef"]):
+        refused = rescue(mess, *arguments, settings="max_fraction = 1.0")
+        assert refused.status in (3, 4) and not any(a["outcome"] for a in refused.deeds), refused.json
+        assert all(path.exists() for path in paths), arguments
+    done = rescue(mess, "--need", "1", "--execute", "--approve", one.json["plan_id"])
+    assert {a["outcome"] for a in done.deeds} == {"done"} and sum(path.exists() for path in paths) == 2
+
+
+def test_while_the_clock_is_in_doubt_everything_is_early(tmp_path: Path) -> None:
+    host = CliHost(tmp_path)
+    ages = {"cleanup.stray_retention": "0s", "cleanup.leftover_grace": "0s", **NO_LIMITS}
+    host.configure(**{"cleanup.sightings": 100})
+    host.run("cleanup", "--execute")
+    host.with_assignments(topics_gone=True, **ages)
+    assert {a["step"] for a in host.run("rescue", "--json").json["actions"] if a["shortens"] is None}
+    host.set_clock(days=8)
+    shown = host.run("rescue", "--json").json["actions"]
+    assert shown and all("clock was set" in a["shortens"] for a in shown if a["step"] != "double"), shown
+    before = host.partitions()
+    assert host.run("rescue", "--execute", "--json").status == 3 and host.partitions() == before
+
+
+def test_what_the_broker_marked_waits_while_a_log_dir_is_not_seen(tmp_path: Path) -> None:
+    """It may be the source of a move to that log dir, and the only readable copy."""
+    mess = make(tmp_path, [Thing("delete"), Thing("stray"), Thing("assigned", second_dir=True)])
+    ((marked,), (stray,)) = mess.may_go
+    assert offered(rescue(mess).json) == {marked, stray}
+    (mess.log_dirs[1] / "meta.properties").unlink()  # As if its disk were not mounted.
+    shown = rescue(mess)
+    assert offered(shown.json) == {stray}
+    assert [w["name"] for w in shown.json["waiting"]] == [marked.name]
+
+
+def test_a_directory_of_an_internal_topic_is_no_orphan(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("orphan"), Thing("assigned")])
+    internal = mess.may_go[0][0].rename(mess.log_dirs[0] / "__consumer_offsets-7")
+    for option in ([], ["--include-internal"]):
+        shown = rescue(mess, *option)
+        assert offered(shown.json) == set()
+        assert any(k["name"] == internal.name and "internal" in k["reason"] for k in shown.json["rescue"]["kept"])
 
 
 @pytest.mark.parametrize("default", ["compact", "delete"])

@@ -123,3 +123,19 @@ def test_covered_means_every_record_is_there(mine: list[tuple[int, int]], others
         assert other_records[len(own_records) - 1] <= own_records[-1]
     if own_records == other_records[: len(own_records)]:
         assert covers(answer, own)
+
+
+def test_a_copy_whose_epochs_begin_after_its_end_tells_no_end() -> None:
+    """It lost its tail: epoch 0 does not end where epoch 1 began, as that is gone."""
+    assert end_of_epoch("copy", LogLook(0, 50, ((0, 0), (1, 80))), 0).end_offset is None
+    assert not covers(end_of_epoch("copy", LogLook(0, 50, ((0, 0), (1, 80))), 0), LogLook(0, 70, ((0, 0),)))
+
+
+def test_the_start_of_a_copy_whose_end_is_unknown_says_nothing() -> None:
+    assert end_of_epoch("copy", LogLook(100, None, ((0, 0),), "torn tail"), 0).log_start is None
+
+
+def test_a_log_whose_end_is_unknown_reaches_no_further_than_its_last_segment() -> None:
+    torn = LogLook(0, None, last_segment=10)
+    assert (torn.emptied_by(10), torn.emptied_by(11)) == (False, True)
+    assert not LogLook(5, 5).emptied_by(9)  # nothing is there to be lost

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logagent.model.assignments.covered import LogLook
 from logagent.model.assignments.doubles import as_loaded, decide_double, doubles, pairs
 from logagent.model.facts import Ruling
-from logagent.model.records import Verdict
+from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.hosts import LOG_DIR, directory, facts
 
 D2 = "/data/d2"
@@ -124,3 +124,11 @@ def test_nothing_goes_whose_records_are_not_all_in_the_other(
     if decide_double(own, other, TWO).may_go:
         last = {record for record in mine if record[1] == own.last_epoch}
         assert last <= theirs
+
+
+@pytest.mark.parametrize(
+    "two",
+    [replace(TWO, kind=Kind.STRAY), replace(TWO, error="symlink"), replace(TWO, log_dir=LOG_DIR, name="orders-00")],
+)
+def test_only_readable_current_directories_of_two_log_dirs_are_a_pair(two: PartitionDir) -> None:
+    assert pairs([ONE, two]) == []

@@ -114,3 +114,18 @@ def test_a_proof_does_not_count_against_an_image_in_which_the_topic_lives() -> N
     assert not contradicted(stray, set_aside_ms, [], [image(999)])
     other = image(2_000, "OtherOtherOtherOtherOA")
     assert not contradicted(stray, set_aside_ms, [other], [other])
+
+
+def test_the_own_copy_is_no_other_copy() -> None:
+    stray = directory(stray_name("orders", 0, HEX))
+    topic = Topic("orders", TOPIC_ID, {0: PartitionAssignment((1, 2), (1,))})
+    image = make_image(
+        [topic],
+        source=Source.KRAFT_LOG,
+        cluster_id="c",
+        at_ms=0,
+        known_until_ms=0,
+        complete=True,
+        brokers={1: BrokerRegistration(1, (), fenced=False)},
+    )
+    assert has_live_isr(stray, image, 2) and not has_live_isr(stray, image, 1)

@@ -286,3 +286,14 @@ def test_a_drained_broker_is_decided() -> None:
     assert outcome(ruled(directory("gone", GONE), known, drained)) == ("orphan", "topic-absent")
     for unknown in (image(), image(complete=False, brokers={9: BrokerRegistration(9)})):
         assert outcome(ruled(directory("lives", LIVES), unknown, drained)) == ("unknown", "no-assignments")
+
+
+def test_a_complete_image_without_topics_proves_nothing() -> None:
+    """A cluster whose metadata was lost registers its brokers anew: every directory would be an orphan."""
+    empty = image(topics=[], brokers={1: BrokerRegistration(1)})
+    assert outcome(ruled(directory("gone", GONE), empty)) == ("unknown", "no-assignments")
+
+
+def test_two_unknown_cluster_ids_are_not_the_same_cluster() -> None:
+    nameless = Host(node_id=1, cluster_id=None, max_age_ms=MAX_AGE)
+    assert outcome(ruled(directory("gone", GONE), image(cluster_id=None), nameless)) == ("unknown", "foreign-cluster")

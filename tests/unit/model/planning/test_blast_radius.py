@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Facts, RecentAction
+from logagent.model.naming.rename_uuids import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, blast_radius, dirs_of_a_day
+from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, blast_radius, dirs_of_a_day, on_disk
 from logagent.model.planning.plan import Proposal, plan_id
 from logagent.model.records import ActionKind, Identity
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
@@ -176,3 +177,23 @@ def test_an_approval_ends_with_a_restore() -> None:
 def test_what_came_back_counts_no_second_time() -> None:
     back = tuple(replace(recent(n), restored=True) for n in range(30))
     assert RecentDirs(back).sizes == {} and blast_radius([away(100), away(101)], host(done=back), LIMITS) is None
+
+
+def test_half_of_a_directory_counts_as_the_whole_that_it_was() -> None:
+    half_gone = (recent(1, 10**8), recent(1, 1))
+    assert list(RecentDirs(half_gone).sizes.values()) == [10**8]
+    assert blast_radius([remove(1, 1), remove(2, 1)], host(size=10**8, done=(recent(1, 10**8),)), LIMITS) is not None
+
+
+def test_where_nothing_is_known_to_be_assigned_no_current_directory_goes_without_approval() -> None:
+    stop = blast_radius([away(1)], replace(host(), assigned_dirs=frozenset()), LIMITS)
+    assert stop is not None and "without any assigned" in stop.fact
+
+
+def test_what_another_state_dir_renamed_today_counts_and_what_is_older_or_known_does_not() -> None:
+    day = 24 * 3_600_000
+    names = [f"t-{n}.{rename_uuid(at, bytes(RANDOM_BYTES))}-stray" for n, at in enumerate((10 * day, 9 * day - 1))]
+    dirs = [directory(name, inode=n) for n, name in enumerate(names, 1)]
+    assert [r.identity.inode for r in on_disk(dirs, RecentDirs(()), 9 * day)] == [1]
+    known = RecentDirs((RecentAction(dirs[0].identity, dirs[0].topic_id, dirs[0].partition, 1, approved=True),))
+    assert on_disk(dirs, known, 9 * day) == ()

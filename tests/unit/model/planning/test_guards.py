@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.facts import Facts, Ruling, StrayRuling
+from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
 from logagent.model.planning.assemble import assemble
@@ -219,3 +219,57 @@ def test_only_strays_are_touched_while_somebody_holds_the_log_dir(
         assert state is HolderState.FREE or (
             state is HolderState.HELD and kind is Kind.STRAY and action is ActionKind.REMOVE
         )
+
+
+APPLIES = {
+    ActionKind.MARK: {Kind.CURRENT, Kind.FUTURE, Kind.STRAY},
+    ActionKind.QUARANTINE: {Kind.CURRENT, Kind.FUTURE, Kind.DELETE},
+    ActionKind.RESTORE: {Kind.STRAY, Kind.DELETE},
+    ActionKind.REMOVE: {Kind.STRAY, Kind.DELETE},
+}
+
+
+@pytest.mark.parametrize("action", list(ActionKind))
+@pytest.mark.parametrize("kind", list(Kind))
+def test_each_action_applies_to_its_kinds_only(action: ActionKind, kind: Kind) -> None:
+    p = proposal(action, replace(directory("orders-0"), kind=kind))
+    refused = guards.inside(p, ORPHAN)
+    assert (refused is None) == (kind in APPLIES.get(action, ()))
+
+
+def from_quarantine() -> Proposal:
+    return proposal(ActionKind.RESTORE, directory(STRAY, log_dir=OTHER), new_name="orders-0", new_dir=LOG_DIR)
+
+
+@pytest.mark.parametrize(
+    ("guard", "home"),
+    [
+        (guards.window, log_dir(holder=Holder(HolderState.HELD, 4711))),
+        (guards.window, log_dir(holder=Holder(HolderState.STARTING, 4711))),
+        (guards.online, log_dir(health=Health.READ_ONLY, health_reason="seen")),
+        (guards.lock, log_dir(holder=Holder(HolderState.HIDDEN, 4711))),
+    ],
+)
+def test_a_restore_from_quarantine_looks_at_where_it_goes(guard: Guard, home: LogDirFacts) -> None:
+    seen = replace(facts(), log_dirs={LOG_DIR: home, OTHER: replace(log_dir(OTHER), quarantine=True)})
+    plan = assemble([from_quarantine()], [], seen, GUARDS, WIDE)
+    assert [r.guard for r in plan.refusals] == [guard.__name__]
+
+
+def test_a_restore_from_quarantine_never_goes_to_a_log_dir_of_another_cluster() -> None:
+    seen = replace(
+        facts(),
+        log_dirs={LOG_DIR: log_dir(), OTHER: replace(log_dir(OTHER), quarantine=True)},
+        cluster_problems={LOG_DIR: "different clusters"},
+    )
+    assert [r.guard for r in assemble([from_quarantine()], [], seen, GUARDS, WIDE).refusals] == ["cluster"]
+
+
+def test_a_new_name_is_of_the_kind_that_the_action_gives() -> None:
+    for p in (
+        replace(mark(), new_name=STRAY),
+        replace(quarantine(), new_name=MARKED),
+        replace(restore(), new_name=MARKED),
+    ):
+        refusal = guards.inside(p, ORPHAN)
+        assert refusal is not None and "no broker would start" in refusal.fact

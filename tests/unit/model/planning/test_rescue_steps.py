@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import assigned
-from logagent.model.planning.plan import Plan, Proposal, plan_id
-from logagent.model.planning.rescue_steps import Offer, Step, approved, in_order, kept, up_to, with_approval
+from logagent.model.planning.plan import Flags, Plan, Proposal, plan_id
+from logagent.model.planning.rescue_steps import Offer, Step, approved, in_order, kept, removal_of, up_to, with_approval
 from logagent.model.records import ActionKind, Holder, HolderState, Verdict
 from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, log_dir, proposal
 
@@ -97,3 +98,17 @@ def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() ->
     # It permits nothing else.
     assert assigned(replace(away, action=ActionKind.MARK), yes) is not None
     assert assigned(replace(away, double=False), yes) is not None
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_what_was_set_aside_is_removed_by_the_same_word(agreed: bool) -> None:
+    before = replace(
+        proposal(ActionKind.QUARANTINE, directory("orders-0")),
+        approved=agreed,
+        full_topic="orders",
+        flags=Flags(include_internal=agreed),
+    )
+    after = removal_of(directory(stray_name("orders", 0, HEX)), before)
+    assert (after.action, after.approved, after.full_topic, after.flags) == (
+        ActionKind.REMOVE, agreed, "orders", before.flags
+    )  # fmt: skip

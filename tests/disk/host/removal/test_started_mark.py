@@ -1,0 +1,53 @@
+"""The mark on disk that a removal has started: there for good before the first file goes, or nothing goes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from logagent.host.removal.started_mark import mark_started
+from tests.needs import need_command, need_root
+
+MARK = """
+import os, sys
+from logagent.host.removal.started_mark import mark_started
+mark_started(os.open(sys.argv[1], os.O_RDONLY), lambda: None)
+"""
+
+
+def test_it_is_synced(tmp_path: Path) -> None:
+    need_command("strace")
+    log = tmp_path / "log"
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    command = ["strace", "-y", "-o", str(log), "-e", "trace=fchmod,fsync", sys.executable, "-c", MARK, str(path)]
+    subprocess.run(command, check=True)
+    calls = re.findall(rf"^(\w+)\(\d+<{re.escape(str(path))}>", log.read_text(), re.MULTILINE)
+    assert calls == ["fchmod", "fsync"]
+
+
+def test_where_the_file_system_does_not_keep_it_nothing_is_removed(tmp_path: Path) -> None:
+    need_root()
+    need_command("bindfs")
+    source, point = tmp_path / "source", tmp_path / "point"
+    (source / "orders-0").mkdir(parents=True)
+    point.mkdir()
+    with subprocess.Popen(["bindfs", "-f", "--chmod-ignore", str(source), str(point)]) as server:
+        try:
+            until = time.monotonic() + 30
+            while not (point / "orders-0").exists():
+                assert time.monotonic() < until and server.poll() is None
+                time.sleep(0.05)
+            fd = os.open(point / "orders-0", os.O_RDONLY)
+            with pytest.raises(OSError, match="cannot store the mark"):
+                mark_started(fd, lambda: None)
+            os.close(fd)
+        finally:
+            subprocess.run(["umount", "-l", str(point)], check=False)
+            server.terminate()
