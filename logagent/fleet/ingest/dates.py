@@ -104,7 +104,7 @@ def _ingested(store: Store, commit: Commit) -> set[_State]:
 
 def _left_by_trim(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
     """Those files of a trimmed date that are in the store: a trim was killed before it removed them (their manifests
-    go first)."""
+    go first), or could not."""
     taken = {state[:3] for state in _ingested(store, commit)}
     return [each for each in landed if _seen(each)[:3] in taken]
 
@@ -137,8 +137,8 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> li
     """Removes from landing the dates before `before` that are ingested and unchanged since; returns those dates.
 
     A date is removed as a whole, and only files that were listed. A date with files that were not taken stays: somebody
-    should look at them. What a killed trim left is removed too. Raises `LogAgentError` while another ingest of this
-    store is running.
+    should look at them. What an earlier trim left is removed too. What cannot be removed is said and left to the next
+    trim: it holds up no other file. Raises `LogAgentError` while another ingest of this store is running.
     """
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
@@ -151,21 +151,30 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> li
             landed = listing.landed.get(day, [])
             if commit is not None and commit.trimmed:
                 lock.check()
-                _remove(landing, _left_by_trim(store, commit, landed) if landed else [], folders)
+                _remove(landing, day, _left_by_trim(store, commit, landed) if landed else [], folders, say)
             elif commit is not None and landed and day not in stays and not _has_refused(store, commit):
                 say(f"{day}: removing from landing")
                 lock.check()
                 store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
-                _remove(landing, landed, folders)
+                _remove(landing, day, landed, folders, say)
                 gone.append(day)
         return gone
 
 
-def _remove(landing: Landing, landed: list[Landed], folders: list[list[str]]) -> None:
+def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], say: Say) -> None:
+    """Removes these files, and these folders where they are empty. Any host may have made one that nobody else may
+    remove."""
+    kept: list[str] = []
     for each in landed:
-        landing.remove(each)
+        try:
+            landing.remove(each)
+        except (OSError, Py4JError) as error:
+            kept.append(f"{each.file}: {str(error).splitlines()[0]}")
     for folder in folders:
-        landing.remove_empty(folder)
+        with suppress(OSError):
+            landing.remove_empty(folder)
+    if kept:
+        say(f"{day}: {len(kept)} files could not be removed from landing, the first one {kept[0]}")
 
 
 def _has_refused(store: Store, commit: Commit) -> bool:

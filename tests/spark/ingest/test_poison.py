@@ -9,7 +9,9 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +28,7 @@ from logagent.fleet.job import Job, report
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
 from logagent.store.landing_files import manifest_of
-from tests.needs import need_root
+from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
 
@@ -256,6 +258,45 @@ def test_late_files_and_what_is_not_ours_survive_a_trim(
     assert content["hosts"] == {"reporting": 3, "unknown": [], "unknown_total": 0}
     assert content["totals"]["missing_replicas"] == 0
     assert any("late: 1" in warning for warning in content["warnings"])
+
+
+def test_what_cannot_be_removed_holds_up_no_trim(spark: SparkSession, tmp_path: Path) -> None:
+    """A file and a folder that are mount points stand for those that a host has made so that nobody else may remove
+    them."""
+    need_root()
+    need_command("mount")
+    store = tmp_path / "store"
+    store.mkdir()
+    kafka = Kafka(store, "held")
+    kafka.topic("orders", [1, 2, 3])
+    kafka.assignments()
+    kafka.everyone()
+    opened = Store.open(spark, str(store))
+    assert [one.taken for one in ingest_dates(opened, None)] == [4]
+    date_dir = store / "landing" / kafka.cluster_id / str(DAY)
+    held, folder = next((date_dir / "1").glob("*.gz")), date_dir / "0"
+    folder.mkdir()
+    said: list[str] = []
+    with _bound(held), _bound(folder):
+        assert trim_landing(opened, DAY + timedelta(days=1), say=said.append) == [DAY]
+        assert list(date_dir.rglob("*.gz")) == [held]
+        assert any("1 files could not be removed from landing" in line and held.name in line for line in said), said
+        assert trim_landing(opened, DAY + timedelta(days=1)) == [], "and so it is every day"
+        assert ingest_dates(opened, None) == []
+    assert trim_landing(opened, DAY + timedelta(days=1)) == []
+    assert not date_dir.exists(), "gone as soon as it can go"
+    commit = opened.commit_of(DAY)
+    assert commit is not None and commit.trimmed and not commit.late
+
+
+@contextmanager
+def _bound(path: Path) -> Iterator[None]:
+    """A mount point of its own: not even root may remove it."""
+    subprocess.run(["mount", "--bind", str(path), str(path)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
