@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> object:
                 return report(Job(store, options.out, now, *asked, keys, names))
             done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
             if options.keep_landing is not None:
-                trim_landing(store, (now - options.keep_landing).date(), say=say)
+                trim_landing(store, (now - options.keep_landing).date(), say=say, warn=_say)
             return [one.document() for one in done]
     finally:
         spark.stop()

@@ -74,7 +74,7 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
         from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say, pinned=pinned)
-        trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say)
+        trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say, warn=tell)
     if spark["as_json"]:
         dump(
             {

@@ -133,12 +133,12 @@ def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
         store.add_commit(replace(commit, number=store.next_number(day), late=late))
 
 
-def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> list[date]:
+def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn: Say = lambda _: None) -> list[date]:
     """Removes from landing the dates before `before` that are ingested and unchanged since; returns those dates.
 
     A date is removed as a whole, and only files that were listed. A date with files that were not taken stays: somebody
-    should look at them. What an earlier trim left is removed too. What cannot be removed is said and left to the next
-    trim: it holds up no other file. Raises `LogAgentError` while another ingest of this store is running.
+    should look at them. What an earlier trim left is removed too. What cannot be removed is told to `warn` and left to
+    the next trim: it holds up no other file. Raises `LogAgentError` while another ingest of this store is running.
     """
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
@@ -151,17 +151,17 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None) -> li
             landed = listing.landed.get(day, [])
             if commit is not None and commit.trimmed:
                 lock.check()
-                _remove(landing, day, _left_by_trim(store, commit, landed) if landed else [], folders, say)
+                _remove(landing, day, _left_by_trim(store, commit, landed) if landed else [], folders, warn)
             elif commit is not None and landed and day not in stays and not _has_refused(store, commit):
                 say(f"{day}: removing from landing")
                 lock.check()
                 store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
-                _remove(landing, day, landed, folders, say)
+                _remove(landing, day, landed, folders, warn)
                 gone.append(day)
         return gone
 
 
-def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], say: Say) -> None:
+def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], warn: Say) -> None:
     """Removes these files, and these folders where they are empty. Any host may have made one that nobody else may
     remove."""
     kept: list[str] = []
@@ -174,7 +174,7 @@ def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[lis
         with suppress(OSError):
             landing.remove_empty(folder)
     if kept:
-        say(f"{day}: {len(kept)} files could not be removed from landing, the first one {kept[0]}")
+        warn(f"{day}: {len(kept)} files could not be removed from landing, the first one {kept[0]}")
 
 
 def _has_refused(store: Store, commit: Commit) -> bool:

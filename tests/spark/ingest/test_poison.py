@@ -278,7 +278,7 @@ def test_what_cannot_be_removed_holds_up_no_trim(spark: SparkSession, tmp_path: 
     folder.mkdir()
     said: list[str] = []
     with _bound(held), _bound(folder):
-        assert trim_landing(opened, DAY + timedelta(days=1), say=said.append) == [DAY]
+        assert trim_landing(opened, DAY + timedelta(days=1), warn=said.append) == [DAY]
         assert list(date_dir.rglob("*.gz")) == [held]
         assert any("1 files could not be removed from landing" in line and held.name in line for line in said), said
         assert trim_landing(opened, DAY + timedelta(days=1)) == [], "and so it is every day"
