@@ -174,7 +174,7 @@ def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[lis
         with suppress(OSError):
             landing.remove_empty(folder)
     if kept:
-        warn(f"{day}: {len(kept)} files could not be removed from landing, the first one {kept[0]}")
+        warn(f"{day}: {len(kept)} of {len(landed)} files could not be removed from landing, the first one {kept[0]}")
 
 
 def _has_refused(store: Store, commit: Commit) -> bool:
