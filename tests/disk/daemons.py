@@ -52,6 +52,7 @@ class DaemonProcess:
         self._log = root / "daemon.log"
         wanted = {**QUICK, "METRICS__TEXTFILE": str(self.metrics_file), **(settings or {})}
         environment = {**os.environ, **{f"LOGAGENT_{key}": value for key, value in wanted.items()}}
+        environment["PYTHONFAULTHANDLER"] = "1"
         command = [*prefix, *LOGAGENT, "run", "--log-format", "json", "--state-dir", str(self.state), *arguments]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
@@ -69,10 +70,15 @@ class DaemonProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """If the test failed: shows where the daemon's threads are (SIGABRT and faulthandler), and its last lines."""
         if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(LIMIT)
+            self.process.send_signal(signal.SIGKILL if kind is None else signal.SIGABRT)
+        try:
+            self.process.wait(LIMIT)
+        finally:
+            if kind is not None:
+                print(self.log_text()[-30_000:])
 
     @property
     def pid(self) -> int:
@@ -125,6 +131,23 @@ class DaemonProcess:
         status = self.process.wait(LIMIT)
         assert status == 0, (status, self.log_text()[-3000:])
         return time.monotonic() - began
+
+    def end_while_a_disk_hangs(self) -> float:
+        """Send SIGTERM; the seconds until the process has ended, or consists of threads in a call to the hung disk that
+        the kernel does not interrupt (a request that a FUSE server has already read): nobody can end those."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.process.poll() is not None or self._is_only_stuck(), "it ends while a disk hangs")
+        return time.monotonic() - began
+
+    def _is_only_stuck(self) -> bool:
+        states = {}
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                states[thread.name] = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return states.pop(str(self.pid), "Z") == "Z" and set(states.values()) == {"D"}
 
     def open_below(self, path: Path) -> list[str]:
         """What it has open at or below `path`."""

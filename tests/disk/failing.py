@@ -92,6 +92,8 @@ class HangingFs:
     def close(self) -> None:
         self.wake()
         unmount(self.point)
+        # Where it was unmounted lazily it does not always end by itself.
+        self._server.terminate()
         self._server.wait(LIMIT)
 
 

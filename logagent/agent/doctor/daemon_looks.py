@@ -15,7 +15,7 @@ from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.host.linux.child import Identity, ask_as, real_path
 from logagent.host.state.journal_schema import SCHEMA_VERSION
 from logagent.host.state.peek import look_at_journal
-from logagent.host.state.state_dir import log_dir_above
+from logagent.host.state.state_dir import log_dir_above, look_at_directory
 from logagent.model.doctor.doctor_facts import DaemonLook, PortLook, ServiceLook, SiblingLook, StateLook
 
 _LISTEN = "0A"
@@ -136,6 +136,7 @@ def look_at_state(
         nearest = os.path.dirname(nearest)
     given = service_state_dir(service)
     seen = look_at_journal(path)
+    there = {log_dir: found for log_dir in log_dirs if (found := look_at_directory(log_dir)) is not None}
     full = False
     with suppress(OSError):
         room = os.statvfs(nearest)
@@ -145,7 +146,7 @@ def look_at_state(
         exists=exists,
         access=look_at_access(nearest, "the state dir", os.W_OK | os.X_OK, identity),
         made_by_unit=given == path,
-        in_log_dir=log_dir_above(path, log_dirs),
+        in_log_dir=log_dir_above(path, there),
         full=full,
         journal=seen.exists,
         journal_schema=seen.schema,

@@ -19,7 +19,7 @@ from logagent.host.state.executor_lock import ExecutorLock
 from logagent.host.state.journal import Journal
 from logagent.host.state.log_dir_locks import hold_log_dirs
 from logagent.host.state.reserve import keep_reserve
-from logagent.host.state.state_dir import default_state_dir, prepare_state_dir
+from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
 from logagent.model.health.journal_host import JournalHost, foreign_journal
 from logagent.settings import Settings
 
@@ -61,8 +61,7 @@ def open_session(
     with ExitStack() as stack:
         problem: str | None = None
         if act:
-            there = existing_log_dirs(target.log_dirs, failures, calls)
-            prepare_state_dir(directory, there)
+            prepare_state_dir(directory, _look_at_log_dirs(target.log_dirs, failures, calls))
             lock = stack.enter_context(
                 ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
             )
@@ -100,10 +99,16 @@ def open_session(
         yield session
 
 
-def existing_log_dirs(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> list[str]:
-    """The log dirs that are directories; those that are offline or hang are not asked."""
-    jobs = {path: partial(os.path.isdir, path) for path in log_dirs if failures.reason(path) is None}
-    return [path for path, found in calls.looks(jobs).items() if found is True]
+def _look_at_log_dirs(
+    log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls
+) -> dict[str, os.stat_result | None]:
+    """Each log dir's status, as `prepare_state_dir` wants it; those that are offline are not asked."""
+    jobs = {path: partial(look_at_directory, path) for path in log_dirs if failures.reason(path) is None}
+    looked = calls.looks(jobs)
+    return {
+        path: found if isinstance(found, os.stat_result) else None
+        for path, found in ((path, looked.get(path)) for path in log_dirs)
+    }
 
 
 def check_host(journal: Journal, log_dirs: LogDirs) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -20,7 +22,7 @@ from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child
 from logagent.host.linux.malloc import share_one_arena
 from logagent.host.state.executor_lock import ExecutorLock
-from logagent.host.state.state_dir import prepare_state_dir
+from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
 
 if TYPE_CHECKING:
     from logagent.agent.daemon.run_config import RunConfig
@@ -46,8 +48,7 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     clock = SystemClock()
     config = load(call)
     state_dir = call.state_dir
-    there = answering(config)
-    prepare_state_dir(state_dir, there)
+    prepare_state_dir(state_dir, answering(config))
     with ExecutorLock(
         state_dir, "logagent run", wait_seconds=0, monotonic=clock.monotonic, sleep=clock.sleep, name=DAEMON_LOCK
     ):
@@ -72,20 +73,24 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
             raise unusable
 
 
-def answering(config: RunConfig) -> list[str]:
-    """The log dirs that can be looked at now: a disk that already hangs must not keep the daemon from starting.
+def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
+    """What the log dirs are now: a disk that already hangs must not keep the daemon from starting.
 
     Each is looked at by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
     thread stuck in a call to a dead disk never answers.
     """
-    children = {path: Child(lambda path=path: b"1" if os.path.isdir(path) else b"") for path in config.target.log_dirs}  # type: ignore[misc]
+    paths = config.target.log_dirs
+    children = {path: Child(partial(_pickled, path)) for path in paths}
     deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
-    there: list[str] = []
+    there: dict[str, os.stat_result | None] = dict.fromkeys(paths)
     for path, child in children.items():
         with suppress(OSError):  # TimeoutError is one, too
-            child.answer(max(0.0, deadline - time.monotonic()))
-            there.append(path)
+            there[path] = pickle.loads(child.answer(max(0.0, deadline - time.monotonic())))
     return there
+
+
+def _pickled(path: str) -> bytes:
+    return pickle.dumps(look_at_directory(path))
 
 
 def load(call: Call, *, reread: bool = False) -> RunConfig:

@@ -22,6 +22,7 @@ from logagent.host.linux.proc import (
     may_be_a_broker,
     mount_namespace,
 )
+from logagent.host.linux.syscalls import device_unasked
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.records import Identity
 
@@ -99,7 +100,7 @@ class ProcScan:
                         link.startswith("/")
                         and not link.startswith(leave_out)
                         and not hangs(link)
-                        and os.stat(number, dir_fd=directory).st_dev in self.devices
+                        and device_unasked(number, directory) in self.devices
                     ):
                         others.add(link)
                 except (FileNotFoundError, ProcessLookupError):
@@ -118,7 +119,7 @@ class ProcScan:
         """A path of over 4096 bytes cannot be read. If the file is on a log dir's device it may be in that log dir,
         unless it is a directory whose parents can be followed upwards."""
         try:
-            device = os.stat(number, dir_fd=directory).st_dev
+            device = device_unasked(number, directory)
         except OSError:
             return  # closed since, or on a failing disk
         there = [w for w in self.watched if w.identity.device == device]

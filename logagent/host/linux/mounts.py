@@ -84,9 +84,9 @@ class RemoteMounts:
 
     def holds(self, path: str) -> bool:
         """Whether `path`, as that process sees it, is on one of them."""
-        if not path.startswith(self._prefixes):
+        if not f"{path}/".startswith(self._prefixes):
             return False
-        here = os.path.dirname(path)
+        here = path
         while here not in self._remote and here != "/":
             here = os.path.dirname(here)
         return self._remote.get(here, False)

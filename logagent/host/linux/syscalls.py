@@ -16,13 +16,16 @@ from functools import cache
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _AT_EMPTY_PATH = 0x1000
+_AT_STATX_DONT_SYNC = 0x4000
 _STATX_MNT_ID = 0x1000
 _STATX_BTIME = 0x800
 _STATX_SIZE = 256
-# Offsets in struct statx: stx_mask, stx_btime (seconds) and stx_mnt_id (Linux 5.8).
+# Offsets in struct statx: stx_mask, stx_btime (seconds), stx_dev (major, minor) and stx_mnt_id (Linux 5.8).
 _MASK = struct.Struct("=I")
 _MNT_ID = struct.Struct("=Q")
 _MNT_ID_OFFSET = 144
+_DEVICE = struct.Struct("=II")
+_DEVICE_OFFSET = 136
 _BTIME = struct.Struct("=qI")
 _BTIME_OFFSET = 80
 # struct fiemap without extents: start, length, flags, mapped extents, room for extents, reserved.
@@ -75,8 +78,8 @@ def _rename(dir_fd: int, name: str, new_dir_fd: int, new_name: str, flags: int) 
 
 
 @cache
-def _statx() -> Callable[[int, int], bytes | None] | None:
-    """`statx` of an open file for the fields in the mask; None if the answer does not contain them."""
+def _statx() -> Callable[[int, bytes, int, int], bytes | int] | None:
+    """`statx` by directory, name, flags and mask: its answer, or the number of the error."""
     import ctypes
 
     statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
@@ -84,13 +87,34 @@ def _statx() -> Callable[[int, int], bytes | None] | None:
         return None
     statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
 
-    def call(fd: int, mask: int) -> bytes | None:
+    def call(dir_fd: int, name: bytes, flags: int, mask: int) -> bytes | int:
         answer = ctypes.create_string_buffer(_STATX_SIZE)
-        if statx(fd, b"", _AT_EMPTY_PATH, mask, answer) != 0 or not _MASK.unpack_from(answer)[0] & mask:
-            return None
-        return answer.raw
+        return answer.raw if statx(dir_fd, name, flags, mask, answer) == 0 else ctypes.get_errno()
 
     return call
+
+
+def _statx_of(fd: int, mask: int) -> bytes | None:
+    """`statx` of an open file for the fields in the mask; None if the answer does not contain them."""
+    statx = _statx()
+    answer = statx(fd, b"", _AT_EMPTY_PATH, mask) if statx is not None else 0
+    return answer if isinstance(answer, bytes) and _MASK.unpack_from(answer)[0] & mask else None
+
+
+def device_unasked(name: str, dir_fd: int) -> int:
+    """The device (`st_dev`) of `name`, from what the kernel knows: the server behind a network or FUSE file system is
+    not asked, because it may never answer. Symlinks are followed; only those of `/proc/PID/fd` lead to an open file
+    without a lookup that could hang after all.
+
+    Raises `OSError`. Where there is no `statx` (or a sandbox refuses it), plain `stat` answers.
+    """
+    statx = _statx()
+    answer = statx(dir_fd, os.fsencode(name), _AT_STATX_DONT_SYNC, 0) if statx is not None else errno.ENOSYS
+    if isinstance(answer, bytes):
+        return os.makedev(*_DEVICE.unpack_from(answer, _DEVICE_OFFSET))
+    if answer in (errno.ENOSYS, errno.EPERM):
+        return os.stat(name, dir_fd=dir_fd).st_dev
+    raise OSError(answer, os.strerror(answer), name)
 
 
 def mount_id(fd: int) -> int:
@@ -99,16 +123,14 @@ def mount_id(fd: int) -> int:
 
     Raises `OSError` if neither `statx` nor `/proc/self/fdinfo` has it: we do not guess.
     """
-    statx = _statx()
-    answer = statx(fd, _STATX_MNT_ID) if statx is not None else None
+    answer = _statx_of(fd, _STATX_MNT_ID)
     return _fdinfo_mount_id(fd) if answer is None else int(_MNT_ID.unpack_from(answer, _MNT_ID_OFFSET)[0])
 
 
 def born_ms(fd: int) -> int | None:
     """When the inode of `fd` was created (ms, by the wall clock at that time), which no rename and no write changes;
     None if the file system does not record it."""
-    statx = _statx()
-    answer = statx(fd, _STATX_BTIME) if statx is not None else None
+    answer = _statx_of(fd, _STATX_BTIME)
     if answer is None:
         return None
     seconds, nanoseconds = _BTIME.unpack_from(answer, _BTIME_OFFSET)

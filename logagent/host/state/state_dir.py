@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Mapping
 from contextlib import suppress
 
 from logagent.errors import JournalError
@@ -24,20 +25,39 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
     return os.path.join(home, name)
 
 
-def prepare_state_dir(path: str, log_dirs: Sequence[str]) -> None:
+def look_at_directory(path: str) -> os.stat_result | None:
+    """The status of the directory `path`; None if there is none. On a dead disk this may hang."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found if stat.S_ISDIR(found.st_mode) else None
+
+
+def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> None:
     """Create the state dir (mode 0750) if it does not exist.
 
-    As root: a state dir that this call creates is given to the owner of the log dirs (of the first one whose disk still
-    answers), and then the process switches from root to the state dir's owner for good, so that nothing is ever created
-    as root in a log dir of the broker's user. Root follows no symlink on the way, passes no directory that another user
-    can write to, and gives away nothing that it did not create. Raises JournalError, also for a path in one of
-    `log_dirs`: no broker starts with a directory such as `state` or `.local` in a log dir (and the home of the broker's
-    user can be one).
+    log_dirs: by path, what `look_at_directory` said; None if it did not answer. They are not looked at again here,
+    because a disk may hang at any moment.
+
+    As root: a state dir that this call creates is given to the owner of the log dirs (of the first one that answered;
+    if none did it is not created, because whose it is would be a guess), and then the process switches from root to the
+    state dir's owner for good, so that nothing is ever created as root in a log dir of the broker's user. Root follows
+    no symlink on the way, passes no directory that another user can write to, and gives away nothing that it did not
+    create. Raises JournalError, also for a path in one of `log_dirs`: no broker starts with a directory such as `state`
+    or `.local` in a log dir (and the home of the broker's user can be one).
     """
+    seen = {log_dir: found for log_dir, found in log_dirs.items() if found is not None}
     try:
-        _keep_out(path, log_dirs)
+        _keep_out(path, seen)
         if os.geteuid() == 0:
-            like, log_dir = _first_of(log_dirs)
+            if log_dirs and not seen and not os.path.lexists(path):
+                raise JournalError(
+                    f"the state dir {path} is not created: none of the log dirs answers, and whose it is would be a"
+                    " guess",
+                    hint="mend a log dir, or create the state dir for the broker's user",
+                )
+            log_dir, like = next(iter(seen.items()), (None, None))
             owner = make_as_root(os.path.abspath(path), (like.st_uid, like.st_gid) if like is not None else None)
             if owner.st_uid == 0 and like is not None and like.st_uid != 0:
                 raise JournalError(
@@ -56,21 +76,7 @@ def prepare_state_dir(path: str, log_dirs: Sequence[str]) -> None:
         ) from e
 
 
-def _first_of(log_dirs: Sequence[str]) -> tuple[os.stat_result | None, str | None]:
-    """The first log dir that can be looked at; a dead disk must not stop the others. Raises OSError if there are log
-    dirs and none can be: whose the state dir is would be a guess."""
-    why: OSError | None = None
-    for log_dir in log_dirs:
-        try:
-            return os.stat(log_dir), log_dir
-        except OSError as error:
-            why = error
-    if why is not None:
-        raise why
-    return None, None
-
-
-def _keep_out(path: str, log_dirs: Sequence[str]) -> None:
+def _keep_out(path: str, log_dirs: Mapping[str, os.stat_result]) -> None:
     log_dir = log_dir_above(path, log_dirs, unseen=FileNotFoundError)
     if log_dir is not None:
         raise JournalError(
@@ -79,14 +85,10 @@ def _keep_out(path: str, log_dirs: Sequence[str]) -> None:
         )
 
 
-def log_dir_above(path: str, log_dirs: Sequence[str], *, unseen: type[OSError] = OSError) -> str | None:
+def log_dir_above(path: str, log_dirs: Mapping[str, os.stat_result], *, unseen: type[OSError] = OSError) -> str | None:
     """The log dir that `path` is or is in, by device and inode of every parent directory, because symlinks and bind
     mounts give one directory many paths. `unseen`: errors for which a parent directory is skipped."""
-    known: dict[tuple[int, int], str] = {}
-    for log_dir in log_dirs:
-        with suppress(OSError):
-            found = os.stat(log_dir)
-            known[found.st_dev, found.st_ino] = log_dir
+    known = {(found.st_dev, found.st_ino): log_dir for log_dir, found in log_dirs.items()}
     above = os.path.realpath(path)
     while True:
         with suppress(unseen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from logagent.host.brokers.holders import (
 )
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.records import HolderState
+from tests.disk.conftest import run
+from tests.disk.failing import hanging_fs
 from tests.needs import need_root
 
 Open = Callable[[Path], OpenLogDir]
@@ -34,6 +37,12 @@ MAP_FILE = """
 import mmap, sys
 with open(sys.argv[1], "r+b") as file:
     mapped = mmap.mmap(file.fileno(), 0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+OPEN_DESCRIPTORS = """
+import os, sys
+fds = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -151,6 +160,34 @@ def test_through_a_symlink_and_a_bind_mount(
         open_files = scan_open_files([str(log_dir)])
         assert open_files.users(str(log_dir), "orders-0") == {through_link.pid}
         assert open_files.users(str(log_dir), "orders-1") == {through_bind.pid, mapped.pid}
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_a_process_has_open_on_a_file_system_that_never_answers_is_not_waited_for(
+    tmp_path: Path, spawn: Spawn, detached: bool
+) -> None:
+    """A dead NFS server's, or one of any user's own (FUSE): its root directory, too, and after `umount --lazy`, when
+    the mount table no longer has it."""
+    log_dir = tmp_path / "d1"
+    log_dir.mkdir()
+    partition(log_dir, "orders-0")
+    found: list[OpenFiles] = []
+    with hanging_fs(tmp_path / "fuse") as hanging:
+        (hanging.source / "file").touch()
+        ours = log_dir / "orders-0" / f"{0:020d}.log"
+        held = spawn(OPEN_DESCRIPTORS, hanging.point, hanging.point / "file", ours)
+        if detached:
+            run("umount", "--lazy", hanging.point)
+        hanging.hang()
+        scan = threading.Thread(target=lambda: found.append(scan_open_files([str(log_dir)], [held.pid])))
+        scan.start()
+        scan.join(20)
+        in_time = not scan.is_alive()
+        hanging.wake()
+        scan.join()
+        held.close()
+    assert in_time
+    assert found[0].users(str(log_dir), "orders-0") == {held.pid}
 
 
 def test_in_a_container(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,8 @@ import pytest
 
 from logagent.errors import Exit, JournalError, LogAgentError
 from logagent.host.state.executor_lock import LOCK_NAME, ExecutorLock
-from logagent.host.state.state_dir import default_state_dir, prepare_state_dir
+from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
+from tests.disk.failing import hanging_fs
 from tests.needs import need_command, need_root
 
 HERE = Path(__file__).parents[4]
@@ -163,8 +165,8 @@ def _waits_for(pid: int, path: Path) -> bool:
 BECOME = """
 import os, sys, pwd
 sys.path.insert(0, ".")
-from logagent.host.state.state_dir import prepare_state_dir
-prepare_state_dir(sys.argv[1], [path for path in sys.argv[2].split(":") if path])
+from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
+prepare_state_dir(sys.argv[1], {path: look_at_directory(path) for path in sys.argv[2].split(":") if path})
 open(sys.argv[1] + "/made", "w").close()
 print(os.getresuid(), os.getresgid(), sorted(os.getgroups()))
 try:
@@ -198,8 +200,25 @@ def owned(tmp_path: Path) -> Path:
 def test_a_first_log_dir_whose_disk_is_dead_stops_nobody(owned: Path, tmp_path: Path) -> None:
     done = become(tmp_path / "var" / "state", f"{tmp_path}/dead:{owned}")
     assert done.returncode == 0 and str(KAFKA) in done.stdout, done.stderr
-    done = become(tmp_path / "var" / "other", f"{tmp_path}/dead")
-    assert done.returncode != 0 and "cannot be used: No such file" in done.stderr, "whose it is would be a guess"
+    # Whose a new one is would be a guess; one that is there says it itself.
+    other = tmp_path / "var" / "other"
+    done = become(other, f"{tmp_path}/dead")
+    assert done.returncode != 0 and "none of the log dirs answers" in done.stderr and not other.exists()
+    done = become(tmp_path / "var" / "state", f"{tmp_path}/dead")
+    assert done.returncode == 0 and str(KAFKA) in done.stdout, done.stderr
+
+
+def test_a_disk_that_hangs_after_it_was_looked_at_holds_up_nobody(tmp_path: Path) -> None:
+    with hanging_fs(tmp_path / "fuse") as hanging:
+        seen = {str(hanging.point): look_at_directory(str(hanging.point))}
+        hanging.hang()
+        work = threading.Thread(target=prepare_state_dir, args=(str(tmp_path / "state"), seen))
+        work.start()
+        work.join(20)
+        in_time = not work.is_alive()
+        hanging.wake()
+        work.join()
+    assert in_time and (tmp_path / "state").is_dir()
 
 
 def test_root_becomes_the_owner_of_the_log_dir_when_it_makes_the_state_dir(owned: Path, tmp_path: Path) -> None:
@@ -303,7 +322,7 @@ def test_what_cannot_be_used_is_said_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(JournalError, match="cannot be used") as caught:
-            prepare_state_dir(str(path), [])
+            prepare_state_dir(str(path), {})
         assert "--state-dir" in (caught.value.hint or "")
 
 
