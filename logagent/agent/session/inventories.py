@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from logagent.errors import KafkaStorageError
 from logagent.host.inventory.scan import LogDirInventory, scan_log_dir
+from logagent.host.inventory.scan_turns import ScanTurn, ScanTurns
 from logagent.host.log_dir.calls import DiskCalls, Stop, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
 
@@ -23,16 +24,21 @@ def scan_log_dirs(
     scan. A scan uses up the known inventory: if it is given up, none is left.
     """
     done: dict[str, int] = dict.fromkeys(opened, 0)
+    turns = ScanTurns()
 
     def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
         def scan(stop: Stop) -> LogDirInventory:
+            turn = ScanTurn(turns)
+
             def tell(count: int) -> None:
                 refuse_if(stop, path)
                 done[path] = count
                 if on_progress is not None:
                     on_progress(sum(done.values()))
+                turn.tick()
 
-            inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
+            with turn:
+                inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
             done[path] = len(inventory.dirs)
             return inventory
 

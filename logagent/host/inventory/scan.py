@@ -36,6 +36,8 @@ __all__ = ["MOUNT_POINT_ERROR", "OTHER_KINDS", "SYMLINK_ERROR", "LogDirInventory
 SLICES = 256
 # Each scan looks at the indexes of one of this many slices, changed or not.
 INDEX_SLICES = 16
+# How often a scan reports its progress: every few milliseconds if the directories are in the kernel's cache.
+PROGRESS_DIRS = 64
 # For this long after the lock changed hands a broker may still be loading its logs.
 LOADING_NS = 3600 * 1_000_000_000
 # Inode numbers of directories come in steps (xfs: 32 or 64); this spreads them, so that slices are of equal size.
@@ -104,7 +106,7 @@ class _Scan:
                 if known.kind in OTHER_KINDS:
                     result.other_bytes += known.bytes
                     result.other_allocated += known.allocated
-            if on_progress is not None and done % 512 == 0:
+            if on_progress is not None and done % PROGRESS_DIRS == 0:
                 on_progress(done)
         if len(result.known) > len(result.dirs):
             for gone in result.known.keys() - {known.name for known in result.dirs}:
