@@ -46,6 +46,7 @@ class DaemonProcess:
         settings: Mapping[str, str] | None = None,
         wait: bool = True,
         prefix: tuple[str, ...] = (),
+        program: tuple[str, ...] = LOGAGENT,
     ) -> None:
         self.state = root / "state"
         self.metrics_file = root / "logagent.prom"
@@ -53,7 +54,7 @@ class DaemonProcess:
         wanted = {**QUICK, "METRICS__TEXTFILE": str(self.metrics_file), **(settings or {})}
         environment = {**os.environ, **{f"LOGAGENT_{key}": value for key, value in wanted.items()}}
         environment["PYTHONFAULTHANDLER"] = "1"
-        command = [*prefix, *LOGAGENT, "run", "--log-format", "json", "--state-dir", str(self.state), *arguments]
+        command = [*prefix, *program, "run", "--log-format", "json", "--state-dir", str(self.state), *arguments]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
         if wait:
@@ -133,21 +134,14 @@ class DaemonProcess:
         return time.monotonic() - began
 
     def end_while_a_disk_hangs(self) -> float:
-        """Send SIGTERM; the seconds until the process has ended, or consists of threads in a call to the hung disk that
-        the kernel does not interrupt (a request that a FUSE server has already read): nobody can end those."""
+        """Send SIGTERM; the seconds until the process has exited. The kernel may keep what is left of it: threads in a
+        request that the FUSE server has already read, or that close files there on their way out. Nobody can end those
+        before the disk answers."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: self.process.poll() is not None or self._is_only_stuck(), "it ends while a disk hangs")
+        stat = Path(f"/proc/{self.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "it ends while a disk hangs")
         return time.monotonic() - began
-
-    def _is_only_stuck(self) -> bool:
-        states = {}
-        for thread in Path(f"/proc/{self.pid}/task").iterdir():
-            try:
-                states[thread.name] = (thread / "stat").read_text().rpartition(")")[2].split()[0]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        return states.pop(str(self.pid), "Z") == "Z" and set(states.values()) == {"D"}
 
     def open_below(self, path: Path) -> list[str]:
         """What it has open at or below `path`."""
