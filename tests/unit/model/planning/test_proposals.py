@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 
 from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting
+from logagent.model.facts import RecentAction, Ruling
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.guards import assigned
-from logagent.model.planning.proposals import Ages, orphans, removals, rename_away, strays
-from logagent.model.planning.queue import Attempts, Mark, build_queue
+from logagent.model.planning.proposals import (
+    Ages,
+    kept_while_offline,
+    orphan_because,
+    orphans,
+    removals,
+    rename_away,
+    strays,
+    uncounted,
+)
+from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.planning.selection import compile_topics, find_partitions, matching
 from logagent.model.records import (
     ActionKind,
@@ -25,8 +35,9 @@ from logagent.model.records import (
     Kind,
     PartitionDir,
     TopicPartition,
+    Verdict,
 )
-from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
+from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
 
 HOUR, DAY = 3_600_000, 86_400_000
 STRAY = f"orders-0.{HEX}-stray"
@@ -116,6 +127,9 @@ def test_a_new_name_is_read_as_what_it_is_and_the_full_topic_is_remembered(
 
 # What is due
 
+# Hypothesis draws mostly small numbers from a wide range: the thresholds are named.
+SPANS = st.sampled_from([-DAY, -1, 0, 1, HOUR, DAY - 1, DAY, DAY + 1, 2 * DAY]) | st.integers(-10 * DAY, 10 * DAY)
+
 
 def test_marked_directories_due_or_waiting() -> None:
     found = [
@@ -133,7 +147,26 @@ def test_marked_directories_due_or_waiting() -> None:
     ]
 
 
-@given(st.integers(-10 * DAY, 10 * DAY), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 8 * DAY))
+def test_before_the_host_is_counted_only_what_adds_nothing_to_the_blast_radius_goes() -> None:
+    """A single directory may, but not one after the other all day."""
+    counted, approved, *new = (proposal(ActionKind.REMOVE, directory(f"orders-{n}", inode=n)) for n in range(4))
+    approved = replace(approved, approved=True)
+    recent = (RecentAction(counted.dir.identity, TOPIC_ID, 0, 1000, approved=False),)
+    assert uncounted([counted, approved, *new], facts(recent=recent)) == new
+    assert uncounted(new[:1], facts()) == []
+    assert uncounted(new[:1], facts(recent=recent)) == new[:1]
+
+
+def test_while_a_log_dir_is_not_seen_what_the_broker_marked_waits_unless_its_removal_has_begun() -> None:
+    theirs = QueueEntry(directory(MARKED), "broker", NOW - 1000, NOW, "orders")
+    ours = replace(theirs, owner="logagent")
+    begun = replace(theirs, removal_started=True)
+    waiting, rest = kept_while_offline([theirs, ours, begun], facts(log_dir(), log_dir("/d2", health=Health.OFFLINE)))
+    assert [(w.name, w.until_ms) for w in waiting] == [(MARKED, None)] and rest == [ours, begun]
+    assert kept_while_offline([theirs, ours, begun], facts()) == ([], [theirs, ours, begun])
+
+
+@given(SPANS, st.booleans(), st.booleans(), st.booleans(), SPANS.filter(lambda span: span >= 0))
 def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, marked: bool, retention: int) -> None:
     found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0, removal_started=marked)
     marks = {(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
@@ -146,6 +179,33 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
         assert (due[0].removal_started, due[0].approved) == (begun and marked, ours)
     else:
         assert waiting[0].until_ms is not None and waiting[0].until_ms > NOW
+
+
+def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:
+    found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+    failed = {(LOG_DIR, STRAY): Attempts(3, NOW - 1000, "EBUSY")}
+    due, (wait,) = strays([found], {}, frozenset(), HOUR, NOW, failed)
+    assert (due, wait.until_ms, wait.reason) == ([], NOW + 3000, "retry after: EBUSY")
+    (again,), _ = strays([found], {}, frozenset(), HOUR, NOW + 3000, failed)
+    assert again.dir is found
+    # Its retention comes first.
+    _, (wait,) = strays([found], {}, frozenset(), 2 * DAY, NOW, failed)
+    assert wait.reason == "stray-retention"
+
+
+def test_a_stray_is_approved_only_if_its_mark_was() -> None:
+    found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+    (due,), _ = strays([found], {(LOG_DIR, STRAY): Mark(NOW - DAY, "orders")}, frozenset(), HOUR, NOW)
+    assert not due.approved
+
+
+def test_why_it_is_an_orphan_is_said_of_orphans_only() -> None:
+    assigned_here = Ruling(Verdict.ASSIGNED, "assigned")
+    rulings = {(LOG_DIR, "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent"), (LOG_DIR, "orders-1"): assigned_here}
+    seen = replace(facts(), rulings=rulings)
+    marks = [proposal(ActionKind.MARK, directory(name)) for name in ("orders-0", "orders-1", STRAY)]
+    assert [orphan_because(p, seen) for p in marks] == ["topic-absent", None, None]
+    assert orphan_because(proposal(ActionKind.REMOVE, directory("orders-0")), seen) is None
 
 
 def test_a_stray_is_asked_whose_it_is_until_something_of_it_went() -> None:
@@ -171,7 +231,7 @@ def sighting(count: int, first_ms: int) -> dict[tuple[str, str], Sighting]:
     return {(LOG_DIR, "orders-0"): seen}
 
 
-@given(st.integers(0, 5), st.integers(-2 * DAY, 2 * DAY))
+@given(st.integers(0, 5), SPANS)
 def test_an_orphan_is_set_aside_only_when_seen_often_and_long_enough(count: int, age: int) -> None:
     seen = facts(orphans=[(LOG_DIR, "orders-0")])
     proposals, waiting = orphans([directory("orders-0")], seen, sighting(count, NOW - age), AGES, new_uuid)
