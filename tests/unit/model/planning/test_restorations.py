@@ -60,7 +60,22 @@ def test_a_future_log_becomes_one_again() -> None:
     assert p.new_name == future
 
 
+def test_what_was_set_aside_before_it_was_marked_gets_its_current_name() -> None:
+    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=STRAY)}
+    ((p,), _) = restored([directory(MARKED)], marks=marks)
+    assert p.new_name == "orders-0"
+
+
 FUTURE = f"orders-0.{HEX}-future"
+
+
+def test_a_future_log_may_come_back_where_no_current_one_is() -> None:
+    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=FUTURE)}
+    ((p,), refusals) = restored([directory(MARKED)], marks=marks)
+    assert (p.new_name, refusals) == (FUTURE, [])
+    # One partition twice, whatever its kind.
+    _, (refusal,) = restored([directory(MARKED)], (directory(FUTURE, inode=3),), marks=marks)
+    assert "exists in this log dir" in refusal.fact
 
 
 def test_not_beside_a_future_log_in_one_log_dir() -> None:
@@ -112,6 +127,7 @@ def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
         (directory("orders-0"), "policy", "it is a current dir"),
         (directory("lost+found"), "policy", "it is a invalid dir"),
         (directory(STRAY, segments=0), "policy", "no segments left"),
+        (directory(STRAY, error="a mount point"), "inside", "it cannot be trusted: a mount point"),
     ],
 )
 def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> None:
@@ -279,6 +295,8 @@ def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -
 def test_never_twice_on_this_host(there: PartitionDir, replace_it: bool) -> None:
     proposals, (refusal,) = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=replace_it))
     assert proposals == [] and there.name in refusal.fact
+    # Not only because it is another topic's: a swap across log dirs would be a copy.
+    assert refusal.guard == "policy" and "does not start with one partition twice" in refusal.hint
 
 
 @pytest.mark.parametrize(
