@@ -171,6 +171,7 @@ def test_log_dirs_that_are_all_gone_are_told_as_such(publishing: Publishing, sto
 
 
 def test_nobodys_snapshot_is_refused(publishing: Publishing) -> None:
+    publishing.host.state.mkdir()
     for log_dir in (publishing.host.d1, publishing.host.d2):
         log_dir.rename(log_dir.with_suffix(".away"))
     with pytest.raises(LogAgentError, match="do not say which cluster"):
