@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.disk.daemons import DaemonProcess
+from tests.disk.daemons import HANGS, DaemonProcess
 from tests.disk.failing import DIRECTORY_IDS, LIMIT, HangingFs, format_log_dir, hanging_fs, partition, wait_until
 from tests.disk.sessions import write_topic_elsewhere
 
@@ -37,9 +37,9 @@ CALLS = (
 # Cases side by side: they wait most of the time.
 WORKERS = 6
 # What the healthy log dir may wait on a machine with so many of them.
-MOST_SECONDS = 30.0
-TERM_LIMIT = 10.0
-SETTINGS = {"HEALTH__PROBE_TIMEOUT": "2s", "CLEANUP__SIGHTINGS": "1", "CLEANUP__MIN_AGE": "0s"}
+MOST_SECONDS = 60.0
+TERM_LIMIT = 20.0
+SETTINGS = {**HANGS, "CLEANUP__SIGHTINGS": "1", "CLEANUP__MIN_AGE": "0s"}
 _MARKED = "orders-0." + "a" * 32 + "-delete"
 _STRAY = "other-0." + "b" * 32 + "-stray"
 _OURS = f"{os.sep}logagent{os.sep}"
@@ -152,7 +152,7 @@ def problem_of(folder: Path, site: str) -> str | None:
         seen = Path(str(trap["seen"]))
         with DaemonProcess.of(folder, hanging.point, good, settings=settings, program=_program(trap)) as daemon:
             try:
-                wait_until(lambda: site in seen.read_text().splitlines(), "it comes to the site", 20.0)
+                wait_until(lambda: site in seen.read_text().splitlines(), "it comes to the site", 30.0)
                 daemon.wait_health((hanging.point, "offline"), (good, "online"))
                 _wait_served(good)
                 took = daemon.end_while_a_disk_hangs()
