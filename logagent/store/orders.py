@@ -70,7 +70,7 @@ def decode(kind: type[T], payload: bytes) -> T:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time of a record, whose format was checked when it was read. ValueError if there is no such date."""
+    """Parse a time of a record, which was checked when it was read."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 

@@ -98,7 +98,6 @@ class Inbox:
         """The order in a file; None (and counted as ignored) if it is not validly signed."""
         try:
             order = read_order(content, f"{order_id}.json", self.node_id, self.keys, self.control.cluster_id)
-            moment(order.issued_at), moment(order.expires_at)
         except UnknownSchema as error:
             return Unreadable(order_id, str(error))
         except (LogAgentError, ValueError) as error:

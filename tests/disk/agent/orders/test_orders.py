@@ -29,11 +29,12 @@ from logagent.agent.target import resolve_target
 from logagent.config import load
 from logagent.store import epochs as epoch_store
 from logagent.store.control import Control
-from logagent.store.deletion import Answer, Closed, Identity, Order, OrderedPartition
+from logagent.store.deletion import CLOSED_SCHEMA, Answer, Closed, Identity, Order, OrderedPartition
 from logagent.store.epochs import MAX_READ, Epochs
 from logagent.store.orders import (
     answer_names,
     answers_folder,
+    closings_folder,
     encode,
     instant,
     orders_folder,
@@ -393,6 +394,29 @@ def test_what_is_not_validly_signed_is_neither_answered_nor_remembered(host: Ord
     assert host.host.find("returns-2") == ["returns-2"]
 
 
+@pytest.mark.parametrize("when", ["issued_at", "expires_at"])
+def test_a_date_that_does_not_exist_in_a_signed_order_stops_no_other_order(host: OrderedHost, when: str) -> None:
+    ordered = host.identity(ORPHAN)
+    change: dict[str, Any] = {when: "2027-02-30T00:00:00.000Z"}
+    bad = host.order("delete", ordered, **change)
+    good = host.order("delete", ordered)
+    host.obey()
+    assert host.box is not None and host.box.inbox.ignored.count == 1
+    assert host.answer(bad) is None and host.results(good) == [("renamed", None)]
+
+
+@pytest.mark.parametrize("how", ["forged", "another outcome", "junk"])
+def test_only_a_signed_cancellation_cancels(host: OrderedHost, how: str) -> None:
+    order = host.order("delete", host.identity(ORPHAN))
+    outcome: Any = "done" if how == "another outcome" else "cancelled"
+    closed = Closed("request-1", host.cluster, host.epoch, outcome, "ops", instant(datetime.now(UTC)))
+    content = (STRANGER if how == "forged" else KEY).sign(CLOSED_SCHEMA, encode(closed))
+    name = f"{host.epoch:010d}-cancelled.json"
+    host.control.create(closings_folder("request-1"), name, b"{}" if how == "junk" else content)
+    host.obey()
+    assert host.results(order) == [("renamed", None)]
+
+
 def test_junk_in_thousands_does_not_slow_an_agent(host: OrderedHost) -> None:
     ordered = host.identity(ORPHAN)
     folder = host.store / "control" / host.cluster / "orders" / str(host.node)
@@ -407,6 +431,8 @@ def test_junk_in_thousands_does_not_slow_an_agent(host: OrderedHost) -> None:
         assert time.process_time() - began < 1.0
         polls += 1
         assert polls <= 3_000 // MAX_FILES + 2
+    # So many files at a time, those of the newest epoch first.
+    assert polls >= 3_000 // MAX_FILES
     host.obey()
     assert host.results(order) == [("renamed", None)]
 

@@ -1,8 +1,9 @@
-"""A partition is absent only where everything that could hold it was looked at."""
+"""What a host has of an ordered partition; it is absent only where everything that could hold it was looked at."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,9 +13,10 @@ from logagent.agent.orders.lookup import Lookup
 from logagent.agent.session.session import Session
 from logagent.model.assignments.image import BrokerRegistration, Source, make_image
 from logagent.model.facts import Facts
-from logagent.model.records import Health
+from logagent.model.records import ActionKind, Health, Identity, PartitionDir
 from logagent.store.deletion import OrderedPartition
-from tests.hosts import LOG_DIR, TOPIC_ID, facts, log_dir
+from logagent.store.orders import instant
+from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
 HERE, NOT_HERE = "A" * 22, "B" * 22
 ORDERED = OrderedPartition("request-1", "orders", TOPIC_ID, 0)
@@ -61,3 +63,75 @@ def test_while_one_was_not_looked_at_it_is_not(
 ) -> None:
     result, fact = answer(known, *registered, whole=whole)
     assert result == "offline" and why in fact
+
+
+# What an order is about
+
+HEX2 = HEX[::-1]
+WITH_ID = {
+    "current": directory("orders-0"),
+    "future": directory(f"orders-0.{HEX}-future"),
+    "stray": directory(f"orders-0.{HEX}-stray"),
+    "marked": directory(f"orders-0.{HEX}-delete"),
+    "elsewhere": directory(f"orders-0.{HEX2}-future", log_dir="/data/d2"),
+    "other partition": directory("orders-1"),
+    "other id": directory("payments-0", topic_id="E" * 22),
+}
+WITHOUT_ID = {
+    "current": directory("orders-0", log_dir="/data/d3", topic_id=None),
+    "stray": directory(f"orders-0.{HEX2}-stray", log_dir="/data/d3", topic_id=None),
+    "other topic": directory("payments-0", log_dir="/data/d3", topic_id=None),
+}
+
+
+def sought(ordered: OrderedPartition) -> set[tuple[str, str]]:
+    dirs = [*WITH_ID.values(), *WITHOUT_ID.values()]
+    return {(d.log_dir, d.name) for d in Lookup(cast(Session, SimpleNamespace(dirs=dirs)), SEEN).sought(ordered)}
+
+
+def keys(*dirs: PartitionDir) -> set[tuple[str, str]]:
+    return {(d.log_dir, d.name) for d in dirs}
+
+
+def test_a_whole_topic_is_its_current_and_future_directories_and_those_that_may_be_its_own() -> None:
+    live = (WITH_ID["current"], WITH_ID["future"], WITH_ID["elsewhere"])
+    assert sought(ORDERED) == keys(*live, WITHOUT_ID["current"])
+
+
+@pytest.mark.parametrize("which", ["current", "future", "stray", "marked"])
+def test_a_row_of_a_report_is_that_directory(which: str) -> None:
+    row = replace(ORDERED, asked_log_dir=LOG_DIR, asked_name=WITH_ID[which].name)
+    assert sought(row) == keys(WITH_ID[which])
+
+
+def test_a_row_without_a_topic_id_is_found_by_its_name() -> None:
+    row = replace(ORDERED, asked_log_dir="/data/d3", asked_name=WITHOUT_ID["stray"].name)
+    assert sought(row) == keys(WITHOUT_ID["stray"])
+
+
+def test_what_was_renamed_since_is_what_has_its_place_now_in_that_log_dir_only() -> None:
+    gone = f"orders-0.{'e' * 32}-future"
+    assert sought(replace(ORDERED, asked_log_dir=LOG_DIR, asked_name=gone)) == keys(WITH_ID["future"])
+    assert sought(replace(ORDERED, asked_log_dir="/data/d3", asked_name=gone)) == set()
+    # Another stray is not the stray of the row.
+    assert sought(replace(ORDERED, asked_log_dir=LOG_DIR, asked_name=f"orders-0.{'e' * 32}-stray")) == set()
+
+
+# What a restore voids
+
+
+def voided(*, action: ActionKind = ActionKind.RESTORE, inode: int = 100, minutes: float, asked: bool = True) -> bool:
+    """Whether a request of NOW is voided by a rename of the directory so many minutes later."""
+    intent = SimpleNamespace(action=action, identity=Identity(DEVICE, inode))
+    entry = SimpleNamespace(intent=intent, at_ms=NOW + round(minutes * 60_000))
+    journal = SimpleNamespace(renames=lambda: {(LOG_DIR, "orders-0"): entry})
+    lookup = Lookup(cast(Session, SimpleNamespace(dirs=[], journal=journal)), SEEN)
+    at = instant(datetime.fromtimestamp(NOW / 1000, UTC))
+    return lookup.restored(replace(ORDERED, requested_at=at if asked else None), directory("orders-0")) is not None
+
+
+def test_a_restore_voids_what_was_not_certainly_requested_after_it() -> None:
+    assert voided(minutes=1) and voided(minutes=-4) and not voided(minutes=-6)
+    assert voided(minutes=-6, asked=False)
+    assert not voided(minutes=1, action=ActionKind.QUARANTINE)
+    assert not voided(minutes=1, inode=101)
