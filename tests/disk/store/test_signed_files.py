@@ -61,6 +61,16 @@ def test_a_key_is_private_and_never_printed(tmp_path: Path) -> None:
         load_private_key(tmp_path / "key")
 
 
+@pytest.mark.parametrize("text", ["", "ops", "ops:", "ops:AAAA", "ops:?", "a b:" + "A" * 43 + "=", "ops:" + "A" * 44])
+def test_a_private_key_has_one_form(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="not one of logagent's private keys") as caught:
+        load_private_key(path)
+    assert "AAAA" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["ops", "ops:short", "ops:" + "A" * 44, f"{KEY.public()}@../x", f"a b{KEY.public()}"])
 def test_a_public_key_has_one_form(text: str) -> None:
     with pytest.raises(ValueError, match="KEY_ID:BASE64"):

@@ -169,6 +169,16 @@ def test_waiting_makes_the_last_look_worthless(fd: int, tmp_path: Path, spawn: S
         interlock.before()
 
 
+def test_after_a_rename_that_a_broker_overtook_nothing_else_is_permitted(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+    """Not even by the look before it, which is still good for a moment."""
+    interlock = Interlock(fd, str(tmp_path), Clock())
+    interlock.before()
+    spawn(POSIX_LOCK, tmp_path / ".lock")
+    for again in (interlock.after_rename, interlock.before):
+        with pytest.raises(BrokerHoldsLogDir):
+            again()
+
+
 def test_slow_looks_are_repeated_and_then_refused(fd: int, tmp_path: Path) -> None:
     clock = Clock(step=0.0021)
     with pytest.raises(BrokerHoldsLogDir, match="over 2 ms"):
@@ -198,3 +208,21 @@ def test_holder_watch_wants_the_same_holder(fd: int, tmp_path: Path, spawn: Spaw
     second = spawn(POSIX_LOCK, tmp_path / ".lock")
     with pytest.raises(BrokerHoldsLogDir, match=f"process {second.pid} holds it"):
         watch.before()
+
+
+def test_a_holder_that_the_kernel_does_not_name_is_never_the_same(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+    spawn(OFD_LOCK, tmp_path / ".lock")
+    with pytest.raises(BrokerHoldsLogDir, match="cannot be identified"):
+        HolderWatch(fd, str(tmp_path), None).before()
+
+
+def test_a_shared_lock_of_that_process_holds_nothing(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+    holder = spawn(SHARED_LOCK, tmp_path / ".lock")
+    with pytest.raises(BrokerHoldsLogDir, match="nobody holds it"):
+        HolderWatch(fd, str(tmp_path), holder.pid).before()
+
+
+def test_a_holder_watch_that_cannot_tell_says_why(fd: int, tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(BrokerHoldsLogDir, match="not a regular file"):
+        HolderWatch(fd, str(tmp_path), os.getpid()).before()
