@@ -17,6 +17,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.facts import Facts
+from logagent.model.health.kafka_version import deletes_strays
 from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
@@ -38,7 +39,13 @@ def plan_restore(
     wanted = sorted(chosen, key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
     marks, copies = session.marks(), _look_at_copies(session, wanted)
     leaders = _ask_leaders(session, wanted, marks, copies, options)
-    owner = Owner(session.assignments.first, session.log_dirs.cluster.node_id, leaders)
+    zookeeper = session.target.config is not None and not session.target.server.process_roles
+    owner = Owner(
+        session.assignments.first,
+        session.log_dirs.cluster.node_id,
+        leaders,
+        deletes_unassigned=deletes_strays(facts.kafka_version, zookeeper=zookeeper),
+    )
     proposals, refusals = restorations(
         wanted,
         session.dirs,

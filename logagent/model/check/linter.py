@@ -44,6 +44,7 @@ hidden-holder               warning   all          a process without the lock ha
 given-up                    warning   all          the running broker took this log dir offline
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
 broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
+deleted-at-start            warning   2.8 to 3.6   a current directory that is not assigned to this broker (KRaft)
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's

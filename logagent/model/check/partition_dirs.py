@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirLook
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
+from logagent.model.health.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
 from logagent.model.records import Kind, PartitionDir, TopicPartition
 
@@ -15,14 +16,11 @@ SYMLINK = "symlink"
 MOUNT_POINT = "mount point"
 _BROKEN_METADATA = "partition.metadata: "
 
-STRAY_KNOWN: tuple[int, ...] = (3, 6, 1)
 # Observed: 2.5.1 fails on it and 3.5.2 does not; the releases in between were not tried.
 CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
 # Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
 SWAP_NEEDS_OFFSET: tuple[int, ...] = (2, 6, 0)
 TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
-# From this release on, KRaft brokers set aside logs that are not theirs, by topic id.
-SETS_ASIDE: tuple[int, ...] = (3, 7, 0)
 SETS_ASIDE_WITHOUT_ID: tuple[int, ...] = (3, 7, 1)
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 _MARK_LENGTH = 1 + 32 + len(FUTURE_SUFFIX)
@@ -63,7 +61,7 @@ def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator
             _path(d),
             "releases before 3.6.1 do not know -stray: they parse the suffix as a partition number and do not start",
             "upgrade the broker, or move the directory out of the log dir before an older broker starts",
-            releases=Releases(before=STRAY_KNOWN),
+            releases=Releases(before=STRAY_SINCE),
         )
     if d.error == SYMLINK:
         yield _linked(d, where.dir_links[d.name])
@@ -85,6 +83,14 @@ def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator
         )
     elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
         yield from _without_topic_id(d, facts)
+    if d.kind is Kind.CURRENT and (d.log_dir, d.name) in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
+        yield warning(
+            "deleted-at-start",
+            _path(d),
+            "it is not assigned to this broker: before 3.7 a KRaft broker deletes such a directory when it starts",
+            "copy it first if you need its records",
+            releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
+        )
     wrong = facts.wrong_directory.get((d.log_dir, d.name))
     if wrong is not None:
         yield info(
@@ -105,7 +111,7 @@ def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:
         _path(d),
         "no partition.metadata: a KRaft broker of this release does not start",
         hint,
-        releases=Releases(SETS_ASIDE, SETS_ASIDE_WITHOUT_ID),
+        releases=Releases(SETS_ASIDE_SINCE, SETS_ASIDE_WITHOUT_ID),
     )
     assigned = TopicPartition(d.topic or "", -1 if d.partition is None else d.partition) in facts.assigned
     what = "no partition.metadata: a KRaft broker renames it to -stray when it starts"

@@ -17,6 +17,10 @@ OLDEST_SUPPORTED: Version = (2, 5, 0)
 NEWEST_SUPPORTED: Version = (4, 3, 1)
 # From this release on a broker accepts `-stray` dirs; earlier ones do not start with one in a log dir.
 STRAY_SINCE: Version = (3, 6, 1)
+# The first release that may run without ZooKeeper, and the first one whose KRaft brokers set aside what is not assigned
+# to them. Those in between delete it when they start (`BrokerMetadataPublisher`; seen on 3.3.2, 3.5.2 and 3.6.0).
+KRAFT_SINCE: Version = (2, 8, 0)
+SETS_ASIDE_SINCE: Version = (3, 7, 0)
 
 _RELEASE = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4})?(?:-.*)?")
 _MOST_MINOR = 9
@@ -78,6 +82,12 @@ class KafkaVersion:
 
 
 UNKNOWN_VERSION = KafkaVersion()
+
+
+def deletes_strays(version: Version | None, *, zookeeper: bool) -> bool:
+    """Whether a broker may delete, at its start, every log that is not assigned to it. True also if the version (or a
+    better bound of it) is unknown."""
+    return not zookeeper and (version is None or KRAFT_SINCE <= version < SETS_ASIDE_SINCE)
 
 
 def which_version(seen: VersionLook) -> KafkaVersion:

@@ -1,7 +1,8 @@
 """Checks who owns a directory before it is restored under its current name, as is done before one is deleted.
 
 A name does not identify a topic's incarnation. A restored directory of an old incarnation would displace the living
-one, and the topic would serve nothing; a copy whose partition is led elsewhere is truncated to what that leader has.
+one, and the topic would serve nothing; a copy whose partition is led elsewhere is truncated to what that leader has;
+and what is not assigned to it, a KRaft broker before 3.7 deletes at its next start.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class RestoreOptions:
     replace: bool = False
     even_last_copy: bool = False
     leader_will_truncate: bool = False
+    broker_will_delete: bool = False
     topic: str | None = None
 
 
@@ -47,11 +49,13 @@ class Owner:
     """Assignments as seen by broker `node_id`. `image`: the first usable source, None if there is none.
 
     `leaders`: by (log dir, name), the partition leader's end offset for the directory's last leader epoch.
+    `deletes_unassigned`: this broker may delete, at its start, every log that is not assigned to it (`deletes_strays`).
     """
 
     image: AssignmentImage | None = None
     node_id: int | None = None
     leaders: Mapping[tuple[str, str], EpochEnd] = field(default_factory=dict)
+    deletes_unassigned: bool = False
 
     def refuses(
         self,
@@ -67,26 +71,34 @@ class Owner:
 
         `undone`: we renamed it and nothing took its place since, so the restore only undoes that.
         """
-        return self._other_incarnation(d, topic, there) or self._would_be_truncated(
-            d, topic, copy.log, options, undone=undone
+        return (
+            self._other_incarnation(d, topic, there)
+            or self._would_be_deleted(d, topic, options)
+            or self._would_be_truncated(d, topic, copy.log, options, undone=undone)
         )
 
     def says(self, d: PartitionDir, topic: str) -> str:
         """A remark for the operator on a restore that is not refused: empty, or text to append to a reason."""
         if self.image is None:
             return " (no assignments, so its owner is unknown)"
-        if self._assigned(d, topic) is None:
-            return " (it is not assigned to this broker: from 3.7 on, the broker sets it aside again under a new name)"
-        return ""
+        if self._assigned(d, topic) is not None:
+            return ""
+        if not self.image.complete and topic not in self.image.by_name:
+            return " (the assignments do not list its topic, and may not list every topic)"
+        return " (it is not assigned to this broker: from 3.7 on, the broker sets it aside again under a new name)"
 
     def _other_incarnation(self, d: PartitionDir, topic: str, there: PartitionDir | None) -> Refusal | None:
         mine = d.topic_id or "no topic id"
+        living = self.image.by_name.get(topic) if self.image is not None else None
+        if living is None and there is not None and (there.topic_id is None or there.topic_id != d.topic_id):
+            fact = f"it has {mine}, and {there.name} has {there.topic_id or 'none'};"
+            if self.image is None:
+                fact += " there are no assignments to check"
+            else:
+                fact += f" the assignments do not list topic {topic}"
+            return _refuse(d, fact, "provide assignments that list the topic (logagent assignments show)")
         if self.image is None:
-            if there is None or (there.topic_id is not None and there.topic_id == d.topic_id):
-                return None
-            fact = f"it has {mine}, and {there.name} has {there.topic_id or 'none'}; there are no assignments to check"
-            return _refuse(d, fact, "provide usable assignments (logagent assignments show)")
-        living = self.image.by_name.get(topic)
+            return None
         if living is not None and living.topic_id != d.topic_id:
             fact = f"topic {topic} now exists with {living.topic_id or 'no topic id'}; this directory has {mine}"
             return _refuse(d, fact, "it belongs to another incarnation of that topic; copy its records by other means")
@@ -95,19 +107,31 @@ class Owner:
             return _refuse(d, f"its topic id is that of topic {lives_as.name}", "check its name (--topic-name)")
         return None
 
+    def _would_be_deleted(self, d: PartitionDir, topic: str, options: RestoreOptions) -> Refusal | None:
+        if not self.deletes_unassigned or options.broker_will_delete or self._assigned(d, topic) is not None:
+            return None
+        assigned = "it is not assigned to this broker" if self.image is not None else "no assignments say whose it is"
+        fact = f"{assigned}, and before 3.7 a KRaft broker deletes what is not assigned to it when it starts"
+        hint = "provide assignments that name this broker, or copy it first and add --broker-will-delete"
+        return _refuse(d, fact, hint)
+
     def _would_be_truncated(
         self, d: PartitionDir, topic: str, log: LogLook, options: RestoreOptions, *, undone: bool
     ) -> Refusal | None:
         partition = self._assigned(d, topic)
-        others = [node for node in partition.isr if node != self.node_id] if partition is not None else []
+        if partition is None or options.leader_will_truncate:
+            return None
+        # Without an in-sync replica any other one may be elected (KIP-966, or uncleanly).
+        others = [node for node in partition.isr or partition.replicas if node != self.node_id]
         answer = self.leaders.get((d.log_dir, d.name))
-        if not others or options.leader_will_truncate or (answer is None and undone):
+        if not others or (answer is None and undone and self.node_id in partition.isr):
             return None
         if answer is not None and covers(answer, log):
             return None
         elsewhere = ", ".join(map(str, others))
-        fact = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"
-        fact += f" {why_not_covered(log, (answer,) if answer is not None else ())}"
+        in_sync = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"
+        none = f"its partition is in sync nowhere, and node {elsewhere} may become its leader and truncate it:"
+        fact = f"{in_sync if partition.isr else none} {why_not_covered(log, (answer,) if answer is not None else ())}"
         hint = (
             "add --leader-will-truncate if you can lose what the leader does not have; otherwise stop the "
             "other replicas first"

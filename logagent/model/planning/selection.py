@@ -20,6 +20,10 @@ def compile_topics(expression: str) -> re.Pattern[str]:
         raise re.error("it is empty, and no topic is called that", pattern)
     if _COUNTED.search(pattern):
         raise re.error("`,` means `|` in a topic pattern, so it cannot stand inside {}", pattern)
+    if any(_SET_ALGEBRA.search(found[0], 1) for found in _CLASS.finditer(pattern)):
+        raise re.error(
+            "Java, unlike Python, combines sets where `[` or `&&` stands inside []: write `\\[` or `&`", pattern
+        )
     try:
         return re.compile(pattern)
     except (RecursionError, OverflowError) as error:
@@ -30,6 +34,9 @@ def compile_topics(expression: str) -> re.Pattern[str]:
 _BLANK = re.compile(r"(?<!\\) ")
 # What `{1,3}` becomes: Java refuses it, Python would match it literally.
 _COUNTED = re.compile(r"(?<!\\)\{\d*\|\d*\}")
+# A character class as Python reads it (an escaped bracket opens none), and what makes it another set in Java.
+_CLASS = re.compile(r"(?<!\\)(?:\\\\)*\[\^?\]?(?:\\.|[^\]\\])*\]?")
+_SET_ALGEBRA = re.compile(r"(?<!\\)(?:\\\\)*(?:\[|&&)")
 
 
 def matching(dirs: Iterable[PartitionDir], topics: AbstractSet[str], *, is_future: bool) -> set[TopicPartition]:

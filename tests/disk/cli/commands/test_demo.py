@@ -59,7 +59,7 @@ def test_what_does_not_hold_fails_the_demo(tmp_path: Path, monkeypatch: pytest.M
         assert not stage.failures
         with pytest.raises(StepFailed):
             story._restored(stage, plan_id, original)
-    assert told.count("restore") == 2
+    assert told.count("restore") == 3
     assert stage.failures == ["and so is every entry of the checkpoints"]
 
 

@@ -428,6 +428,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
+    used |= {"deleted-at-start"}
     assert documented == used
 
 
@@ -449,6 +450,13 @@ def test_an_open_exchange_is_told_with_the_name_that_came_back() -> None:
 def test_a_wrong_directory_is_only_told() -> None:
     found = facts(dirs=(directory("orders-0"),), wrong_directory={("/d1", "orders-0"): "it is assigned to /d2"})
     assert said(found) == [("info", "wrong-directory", "/d1/orders-0")]
+
+
+def test_what_a_kraft_broker_before_3_7_deletes_is_told() -> None:
+    found = facts(dirs=(directory("orders-0"),), gone={("/d1", "orders-0")})
+    for version in ((3, 3, 2), (3, 6, 2)):
+        assert said(found, version) == [("warning", "deleted-at-start", "/d1/orders-0")]
+    assert said(found, (3, 7, 0)) == said(zookeeper(found), (3, 5, 2)) == []
 
 
 def test_kinds_that_are_not_loaded_are_left_alone() -> None:

@@ -12,6 +12,7 @@ from logagent.model.health.kafka_version import (
     VersionLook,
     VersionSource,
     contradicts,
+    deletes_strays,
     parse_version,
     which_version,
 )
@@ -93,3 +94,12 @@ def test_releases_of_kafka_and_of_confluent(text: str, version: Version) -> None
 )  # fmt: skip
 def test_what_no_release_is_called_is_no_version(text: str) -> None:
     assert parse_version(text) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "deletes"),
+    [(None, True), ((2, 7, 1), False), ((2, 8, 0), True), ((3, 3, 2), True), ((3, 6, 2), True), ((3, 7, 0), False)],
+)
+def test_which_brokers_may_delete_what_is_not_assigned_to_them(version: Version | None, deletes: bool) -> None:
+    assert deletes_strays(version, zookeeper=False) is deletes
+    assert not deletes_strays(version, zookeeper=True)

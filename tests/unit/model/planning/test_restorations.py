@@ -211,8 +211,14 @@ def image(*topics: Topic) -> AssignmentImage:
     return make_image(topics, source=Source.KRAFT_LOG, cluster_id=CLUSTER, at_ms=NOW, known_until_ms=NOW, complete=True)
 
 
-def living(topic_id: str | None = TOPIC_ID, replicas: tuple[int, ...] = (1,), name: str = "orders") -> Owner:
-    return Owner(image(Topic(name, topic_id, {0: PartitionAssignment(replicas, replicas)})), 1)
+def living(
+    topic_id: str | None = TOPIC_ID,
+    replicas: tuple[int, ...] = (1,),
+    name: str = "orders",
+    isr: tuple[int, ...] | None = None,
+) -> Owner:
+    assigned = PartitionAssignment(replicas, replicas if isr is None else isr)
+    return Owner(image(Topic(name, topic_id, {0: assigned})), 1)
 
 
 @pytest.mark.parametrize("replacing", [False, True])
@@ -245,6 +251,42 @@ def test_one_that_is_not_assigned_comes_back_with_a_word(owner: Owner) -> None:
     assert "sets it aside again" in p.reason
     ((p,), _) = restored([directory(STRAY)], owner=living())
     assert "sets it aside again" not in p.reason
+
+
+def test_what_the_assignments_need_not_list_is_not_called_unassigned() -> None:
+    partial = Owner(replace(image(), source=Source.ADMIN, complete=False), 1)
+    ((p,), _) = restored([directory(STRAY)], owner=partial)
+    assert "may not list every topic" in p.reason and "not assigned" not in p.reason
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("has", [OTHER_ID, None])
+def test_where_the_topic_is_not_listed_only_the_same_incarnation_takes_a_place(has: str | None, complete: bool) -> None:
+    owner = Owner(replace(image(), complete=complete), 1)
+    options = RestoreOptions(replace=True, even_last_copy=True)
+    there = directory("orders-0", inode=3, topic_id=has)
+    _, (refusal,) = restored([directory(STRAY)], (there,), owner=owner, options=options)
+    assert refusal.guard == "assigned" and "do not list topic orders" in refusal.fact
+    _, refusals = restored([directory(STRAY)], (replace(there, topic_id=TOPIC_ID),), owner=owner, options=options)
+    assert refusals == []
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "refused"),
+    [(living(), False), (living(replicas=(2, 3)), True), (Owner(image(), 1), True), (NOBODY, True)],
+)
+def test_what_its_broker_would_delete_needs_the_operators_word(owner: Owner, refused: bool, marked: bool) -> None:
+    """Seen on 3.3.2, 3.5.2 and 3.6.0: what is not assigned to a KRaft broker it marks and removes at its start."""
+    marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")} if marked else {}
+    before_3_7 = replace(owner, deletes_unassigned=True)
+    proposals, refusals = restored([directory(STRAY)], owner=before_3_7, marks=marks)
+    assert bool(refusals) is refused and bool(proposals) is not refused
+    if refused:
+        assert "--broker-will-delete" in refusals[0].hint
+    word = RestoreOptions(broker_will_delete=True)
+    assert restored([directory(STRAY)], owner=before_3_7, options=word, marks=marks)[1] == []
+    assert restored([directory(STRAY)], owner=owner, marks=marks)[1] == []
 
 
 END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0)
@@ -281,6 +323,19 @@ def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -
         [directory(STRAY)], (there,), marks=marks, owner=living(replicas=(1, 2)), options=options
     )
     assert "nobody was asked" in refusal.fact
+
+
+@pytest.mark.parametrize(("isr", "allowed"), [((1, 2), True), ((1,), True), ((2,), False), ((), False)])
+def test_it_asks_where_it_is_not_in_sync_any_more(isr: tuple[int, ...], allowed: bool) -> None:
+    """Another leader may have been elected since, and have fewer records."""
+    marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
+    led = living(replicas=(1, 2), isr=isr)
+    proposals, refusals = restored([directory(STRAY)], marks=marks, owner=led)
+    assert bool(proposals) is allowed
+    if not allowed:
+        assert ("in sync nowhere" if not isr else "in sync on node 2") in refusals[0].fact
+    covered = replace(led, leaders={(LOG_DIR, STRAY): replace(END_OF_LEADER, end_offset=100)})
+    assert restored([directory(STRAY)], marks=marks, owner=covered)[1] == []
 
 
 @pytest.mark.parametrize("replace_it", [False, True])
