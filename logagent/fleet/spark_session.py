@@ -169,8 +169,10 @@ def _launch_defaults(master: str | None, progress: bool, small: bool, classes: s
         "spark.log.structuredLogging.enabled": "false",
     }
     if alone:
-        # Nothing else has to reach a local session.
+        # Nothing else has to reach a local session, and no other user of this host may: without these, anybody who
+        # connects to its ports first keeps results from arriving, or tells its executor to stop.
         defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        defaults |= {"spark.authenticate": "true", "spark.python.unix.domain.socket.enabled": "true"}
         defaults["spark.driver.memory"] = "2g"
     return defaults
 

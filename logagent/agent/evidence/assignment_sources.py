@@ -7,6 +7,8 @@ usable source every verdict is `unknown`. No error is ever turned into an empty 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,7 +18,8 @@ from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.dir_walk import opened_directory
-from logagent.model.assignments.image import AssignmentImage
+from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.known_until import why_not_our_log
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.planning.topic_retention import UNKNOWN_POLICIES, CleanupPolicies
 from logagent.model.times import rfc3339
@@ -35,7 +38,9 @@ class Assignments:
     """The usable images, in the order of the sources, and what was wrong with the others.
 
     `unusable` images were read but are stale or of another cluster: they decide nothing, and their figures are
-    reported. `unreachable`: a source was a service that did not answer. `policies`: by the metadata log.
+    reported. `unreachable`: a source was a service that did not answer. `policies`: by the metadata log. `own_log`: the
+    metadata log on this host's own disk, however old, where it was read: as a source, or as evidence of what the others
+    are about.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
@@ -46,10 +51,24 @@ class Assignments:
     unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
     answering: Answering | None = None
+    own_log: AssignmentImage | None = None
+    own_broker_silent: bool = False
 
     @property
     def first(self) -> AssignmentImage | None:
         return self.usable[0] if self.usable else None
+
+    def of(self, source: Source) -> AssignmentImage | None:
+        """The usable image of a source."""
+        return next((image for image in self.usable if image.source is source), None)
+
+    def sort_in(self, image: AssignmentImage, problem: str | None) -> None:
+        """Add an image to the usable ones, or with its `problem` to the others."""
+        if problem is None:
+            self.usable.append(image)
+        else:
+            self.problems.append(f"{image.source}: {problem}")
+            self.unusable.append(image)
 
     @property
     def shown(self) -> AssignmentImage | None:
@@ -93,17 +112,28 @@ class Assignments:
 
 
 def load_assignments(
-    target: Target, settings: Settings, *, cluster_id: str | None, node_id: int | None, now_ms: int
+    target: Target,
+    settings: Settings,
+    *,
+    cluster_id: str | None,
+    node_id: int | None,
+    now_ms: int,
+    may_read_log: bool = True,
+    connect: Callable[[Settings], AdminReader] | None = None,
 ) -> Assignments:
     """Read the sources of `assignments.sources`. What cannot be used is described in `problems`.
 
-    Raises only ConfigError (an invalid `kafka.client` file).
+    A file, or another broker in place of our own, may be of a clone of this cluster or of its past: the metadata log on
+    this host's own disk shows that, so it is read then although it may be no source (unless not `may_read_log`: its
+    disk hangs). `connect`: to the configured cluster (default: `open_reader`). Raises only ConfigError (an invalid
+    `kafka.client` file).
     """
     found = Assignments()
+    connect = connect or open_reader
     host = Host(node_id, cluster_id, settings.assignments.max_age)
     for source in settings.assignments.sources:
         try:
-            image = _read(source, target, settings, host, found, now_ms)
+            image = _read(source, target, settings, host, found, now_ms, connect)
         except ConfigError:
             raise
         except ServiceUnreachable as e:
@@ -118,17 +148,31 @@ def load_assignments(
             raise
         if image is None:
             continue
-        problem = _unusable(image, host, now_ms)
-        if problem is None:
-            found.usable.append(image)
-        else:
-            found.problems.append(f"{source}: {problem}")
-            found.unusable.append(image)
+        if image.source is Source.KRAFT_LOG:
+            found.own_log = image
+        found.sort_in(image, _unusable(image, host, now_ms))
+    if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
+        # It is no source, so what it lacks is no problem of the sources.
+        with suppress(LogAgentError, OSError):
+            found.own_log = read_kraft_log(target, host, Assignments(), now_ms)
+    file, own = found.of(Source.FILE), found.own_log
+    if file is not None and own is not None and own not in found.usable and own.cluster_id == file.cluster_id:
+        if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
+            found.usable.append(own)  # newer than the file: it has to agree
+        elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
+            found.usable.remove(file)
+            found.sort_in(file, why)
     return found
 
 
 def _read(
-    source: str, target: Target, settings: Settings, host: Host, found: Assignments, now_ms: int
+    source: str,
+    target: Target,
+    settings: Settings,
+    host: Host,
+    found: Assignments,
+    now_ms: int,
+    connect: Callable[[Settings], AdminReader],
 ) -> AssignmentImage | None:
     if source == "kraft-log":
         return read_kraft_log(target, host, found, now_ms)
@@ -140,11 +184,12 @@ def _read(
     if settings.kafka.bootstrap_servers is None:
         found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
-    found.reader = open_reader(settings)
+    found.reader = connect(settings)
     if host.node_id is not None:
         # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
         with suppress(ServiceUnreachable):
             return found.reader.image(now_ms, node_id=host.node_id)
+        found.own_broker_silent = True
     return found.reader.image(now_ms)
 
 
@@ -180,6 +225,7 @@ def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) 
         now_ms=now_ms,
         configured_voters=voters,
         fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
+        booted_ms=now_ms - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
     )
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)

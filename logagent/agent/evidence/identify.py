@@ -118,7 +118,9 @@ def _another_broker(
             continue
         if one.cluster_id != image.cluster_id:
             return f"node {other} is of cluster {one.cluster_id}"
-        if quorum is not None and (why := why_not_our_log(quorum, _own_end(found, image.cluster_id))) is not None:
+        own_log = found.own_log if found.own_log is not None and found.own_log.cluster_id == one.cluster_id else None
+        own_end = own_log.offset if own_log is not None else None
+        if quorum is not None and (why := why_not_our_log(quorum.high_watermark, own_end, "its quorum")) is not None:
             return f"node {other} is not of this host's cluster: {why}"
         until = known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
         if not isinstance(until, str):
@@ -135,12 +137,6 @@ def _another_broker(
     found.usable[at : at + 1] = images[:_AGREE]
     found.answering = Answering(other, False, on_disk, known_until)
     return None
-
-
-def _own_end(found: Assignments, cluster_id: str | None) -> int | None:
-    """The end of the metadata log on this host's own disk, however old it is; None if it was not read."""
-    read = (i for i in (*found.usable, *found.unusable) if i.source is Source.KRAFT_LOG and i.cluster_id == cluster_id)
-    return next((i.offset for i in read), None)
 
 
 def _every_partition(image: AssignmentImage) -> frozenset[str | tuple[str, int]]:

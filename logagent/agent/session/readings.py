@@ -134,13 +134,16 @@ class Readings:
         self.log_dirs.read_cluster()
         cluster = self.log_dirs.cluster
         online = tuple(self.log_dirs.online())
+        hangs = self._metadata_log_hangs(online)
+        chosen = tuple(s for s in settings.assignments.sources if not (hangs and s == "kraft-log"))
         load = partial(
             load_assignments,
             replace(self.target, log_dirs=online),
-            replace(settings, assignments=replace(settings.assignments, sources=self._sources(settings, online))),
+            replace(settings, assignments=replace(settings.assignments, sources=chosen)),
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
+            may_read_log=not hangs,
         )
         began = self.clock.monotonic()
         try:
@@ -152,11 +155,10 @@ class Readings:
         ended = self.clock.monotonic()
         self._read_from, self._read_until = sources, ended + max(VALID_SECONDS, VALID_READINGS * (ended - began))
 
-    def _sources(self, settings: Settings, online: tuple[str, ...]) -> tuple[str, ...]:
-        """The configured ones, except a metadata log on a log dir that hangs: asking it would be in vain."""
-        sources, place = settings.assignments.sources, self.target.server.metadata_log_dir
-        hung = self.calls.parallel and place in self.target.log_dirs and place not in online
-        return tuple(s for s in sources if s != "kraft-log") if hung else sources
+    def _metadata_log_hangs(self, online: tuple[str, ...]) -> bool:
+        """Whether the metadata log is on a log dir that hangs: asking it would be in vain."""
+        place = self.target.server.metadata_log_dir
+        return self.calls.parallel and place in self.target.log_dirs and place not in online
 
     def read_delete_delay(self) -> None:
         """Read only what the queue needs from the sources: a dynamic `log.segment.delete.delay.ms`, unless we override

@@ -36,7 +36,8 @@ class MetadataImage:
     """The content of the log. `delete_delays`: dynamic `log.segment.delete.delay.ms` by node id, "" for all nodes.
     `cleanup_policies`: `cleanup.policy` by topic, where it is set; `default_policies`: `log.cleanup.policy` by node id.
 
-    `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored. `snapshot`: the file that
+    `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored; at least 1 if the end is
+    missing, or may be. `snapshot`: the file that
     reading began with, None if it began with the log.
     """
 
@@ -66,12 +67,15 @@ def read_metadata_log(
     now_ms: int,
     configured_voters: int | None = None,
     fetch_timeout_ms: int = DEFAULT_FETCH_TIMEOUT_MS,
+    booted_ms: int | None = None,
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
     `cluster_id` is that of the `meta.properties` beside it, since the log itself has none; `now_ms` is a time before
     the first look at the log; `configured_voters` is the number of entries in `controller.quorum.voters`,
-    `fetch_timeout_ms` is `controller.quorum.fetch.timeout.ms`.
+    `fetch_timeout_ms` is `controller.quorum.fetch.timeout.ms`. `booted_ms`: when this host started. A broker does
+    not fsync this log, so one that was last written to before then may have lost its end, at the very end of a batch
+    too (seen on xfs).
 
     Works beside a live broker: if files vanish, shrink or are replaced meanwhile, reading starts over.
     Raises `UnreadableError` with the place and what is wrong there; `OSError` only for disk errors.
@@ -81,7 +85,7 @@ def read_metadata_log(
         for _ in range(ATTEMPTS):
             before, names = _marks(dir_fd), sorted(os.listdir(dir_fd))
             try:
-                state = _read_once(dir_fd, names)
+                state = _read_once(dir_fd, names, booted_ms)
             except (FileNotFoundError, FileShrank):
                 continue
             except UnreadableError as error:
@@ -119,7 +123,7 @@ def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     return found[0], found[1]
 
 
-def _read_once(dir_fd: int, names: list[str]) -> LogState:
+def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState:
     segments = sorted(int(m[1]) for m in map(_SEGMENT.fullmatch, names) if m)
     snapshots = sorted((m[0] for m in map(_SNAPSHOT.fullmatch, names) if m), reverse=True)
     if not segments and not snapshots:
@@ -143,11 +147,17 @@ def _read_once(dir_fd: int, names: list[str]) -> LogState:
         raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
     needed = [base for base in segments if start is not None and base >= start]
     read_segments(dir_fd, state, needed)
+    # A producer snapshot is named after the end of the log at that time, so the log was longer once.
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
-    if longest > state.end and not state.torn_bytes:
-        # A producer snapshot is named after the end of the log at that time, so the log was longer once.
-        state.torn_bytes = 1
+    if longest > state.end or (booted_ms is not None and _written_ms(dir_fd, names) < booted_ms):
+        state.torn_bytes = max(state.torn_bytes, 1)
     return state
+
+
+def _written_ms(dir_fd: int, names: list[str]) -> int:
+    """When the newest segment was last written to; 0 if there is none."""
+    newest = max((name for name in names if _SEGMENT.fullmatch(name)), default=None)
+    return os.lstat(newest, dir_fd=dir_fd).st_mtime_ns // 1_000_000 if newest is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

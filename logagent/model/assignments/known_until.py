@@ -34,18 +34,18 @@ class QuorumLook:
     high_watermark: int = -1
 
 
-def why_not_our_log(quorum: QuorumLook, own_end: int | None) -> str | None:
-    """Why this quorum is not the one that wrote the metadata log on this host's disk, which ends at offset `own_end`
-    (None: this host has none); None if it may be.
+def why_not_our_log(end: int | None, own_end: int | None, whose: str) -> str | None:
+    """Why metadata up to offset `end` (that of `whose`: "its quorum", "the file") does not continue the metadata log on
+    this host's disk, which ends at offset `own_end`; None if it may, or if either offset is unknown.
 
     A cluster that was cloned, or restored from a backup, can listen where ours listened and have all its ids; but its
     log continues from where it was copied. (A clone that has run for longer than ours cannot be detected this way.)
     """
-    if own_end is None or quorum.high_watermark >= own_end:
+    if end is None or own_end is None or end >= own_end:
         return None
     return (
-        f"its quorum has committed up to offset {quorum.high_watermark}, and the metadata log on this host goes up to"
-        f" {own_end}: that quorum belongs to another cluster, or to this one's past"
+        f"{whose} goes up to offset {end}, and the metadata log on this host up to {own_end}: it belongs to another"
+        " cluster, or to this one's past"
     )
 
 

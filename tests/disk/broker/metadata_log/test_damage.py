@@ -243,3 +243,19 @@ def test_a_tail_full_of_headers_is_not_looked_at_for_ever(
             read(folder)
     else:
         assert summary(read(folder)) == summary(whole)
+
+
+def test_what_was_last_written_before_the_host_started_may_lack_its_end(tmp_path: Path) -> None:
+    """xfs, after a power failure: cut at the very end of a batch, nothing torn. A topic created then is not in it, and
+    its directory, which the broker did fsync, would be an orphan."""
+    directory = metadata_dir(extract("3.9.1/node1-killed", tmp_path))
+    newest = max(directory.glob("*.log"))
+    os.utime(newest, ns=(0, 1_000_000 * 1_000_000_000))
+
+    def known_until(booted_ms: int | None) -> tuple[int, int]:
+        log = read_metadata_log(str(directory), node_id=1, cluster_id="c", now_ms=NOW_MS, booted_ms=booted_ms)
+        return log.assignments.known_until_ms, log.assignments.at_ms
+
+    until, at = known_until(1_000_000_001)
+    assert until == at < NOW_MS
+    assert known_until(1_000_000_000)[0] == known_until(None)[0] == NOW_MS

@@ -64,6 +64,8 @@ OF_ANOTHER: dict[str, Callable[[AssignmentImage], AssignmentImage]] = {
     "future": lambda image: replace(image, at_ms=image.at_ms + 6 * 3_600_000),
     "cluster": lambda image: replace(image, cluster_id="AnotherClusterAnother1"),
     "no topics": lambda image: replace(image, by_id={}, by_name={}),
+    # Of a clone, or exported before: our own log, which is days old here, has more.
+    "past": lambda image: replace(image, offset=(image.offset or 0) - 1),
 }
 
 

@@ -113,8 +113,7 @@ def rulings(
     dirs = DIRS if dirs is None else dirs
     holder = Holder(HolderState.STARTING, 42) if held else Holder(HolderState.FREE)
     where = {"/d1": LogDirFacts("/d1", Identity(7, 2), Health.ONLINE, None, holder)}
-    old = [own] if own is not None else []
-    found = Assignments(usable=[reader.image(NOW)], unusable=old, reader=reader)  # type: ignore[arg-type]
+    found = Assignments(usable=[reader.image(NOW)], reader=reader, own_log=own)  # type: ignore[arg-type]
     host = Host(1, "ours", 900_000)
     identify(found, host, dirs, where, seen, NOW)
     told = judge(dirs, found, host, where, NOW, proven_absent=proven)
@@ -222,7 +221,7 @@ def test_a_clone_that_listens_where_our_brokers_listened_is_behind_our_own_log(o
     told, found = rulings(reader, held=False, own=own)
     assert (told["gone-0"] == ("orphan", "topic-absent")) is ours
     assert all(verdict == "unknown" for verdict, _ in told.values()) is not ours
-    assert any("goes up to 101" in problem for problem in found.problems) is not ours
+    assert any("on this host up to 101" in problem for problem in found.problems) is not ours
 
 
 UNPROVEN = {
