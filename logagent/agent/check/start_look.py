@@ -64,6 +64,8 @@ class Looker:
     def all_log_dirs(self) -> tuple[StartLogDirLook, ...]:
         looks: dict[str, StartLogDirLook] = {}
         for path, f in self._facts.log_dirs.items():
+            if f.quarantine:  # no broker ever opens it
+                continue
             first = looks.get(self._session.log_dirs.second_paths.get(path, path))
             looks[path] = replace(first, path=path) if first is not None else self._one(path, f)
         return tuple(looks.values())

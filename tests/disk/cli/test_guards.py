@@ -170,6 +170,8 @@ def test_before_3_6_1_quarantine_is_a_place_outside_the_log_dirs(host: CliHost) 
     (name,) = [entry.name for entry in aside.iterdir()]
     assert name.startswith("orders-1.") and name.endswith("-stray") and not (host.d2 / "orders-1").exists()
     assert host.find("orders-1.") == []
+    # No log dir: nothing of it keeps a broker from starting.
+    assert {d["path"] for d in host.run("check", "--json").json["log_dirs"]} == {str(host.d1), str(host.d2)}
     # A KRaft broker of that release deletes what is not assigned to it, and nothing says that this is.
     refused = host.run("restore", "--json", name, "--execute")
     assert refused.status == 3 and "--broker-will-delete" in refused.out
