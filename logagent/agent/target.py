@@ -19,8 +19,9 @@ from logagent.settings import Settings
 class Target:
     """One broker on this host. `config` is its server.properties, None if only log dirs were named.
 
-    `log_dirs` are absolute, in Kafka's order, each spelling once. `left_out`: log dirs of its configuration that are
-    not among these, because only others were named.
+    `log_dirs` are absolute, in Kafka's order, each spelling once. One that was named by another path (a symlink) has
+    its path in the configuration, so that the journal knows it by one. `left_out`: log dirs of its configuration that
+    are not among these, because only others were named.
     """
 
     config: str | None
@@ -56,9 +57,13 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
         )
     left_out: list[str] = []
     if log_dirs:  # only then: following a path onto a hung disk takes forever
-        seen = {os.path.realpath(d) for d in dirs}
-        _no_log_dirs(seen, server, path)
-        left_out = [d for d in server.log_dirs if d.startswith("/") and os.path.realpath(d) not in seen]
+        real = {d: os.path.realpath(d) for d in dirs}
+        _no_log_dirs(real.values(), server, path)
+        absolute = [d.rstrip("/") or "/" for d in server.log_dirs if d.startswith("/")]
+        left_out = [d for d in absolute if os.path.realpath(d) not in real.values()]
+        configured = {os.path.realpath(d): d for d in absolute}
+        # Not if both paths were named: that is a finding of its own (`LogDirs.second_paths`).
+        dirs = [d if configured.get(real[d], d) in dirs else configured[real[d]] for d in dirs]
     return Target(path, server, _unique(dirs), version, _unique(left_out))
 
 

@@ -56,7 +56,7 @@ def fitting(
 def saved_entries(journal: Journal, source: OpenLogDir, d: PartitionDir) -> tuple[CheckpointEntry, ...]:
     """The entries that the journal recorded as removed from the checkpoints for the stray or marked directory `d`, as
     far as they fit."""
-    saved = journal.saved_checkpoint_entries(d.log_dir, d.name, d.identity)
+    saved = journal.saved_checkpoint_entries(d.name, d.identity)
     # A deleted or swapped directory fails at its rename.
     with suppress(NotAsPlanned, ItemFailed):
         return fitting(source, d.name, d.identity, d.topic_id, saved, served=False)
@@ -79,7 +79,7 @@ def stale_entries(
         if classify(p.new_name or "").kind is not Kind.CURRENT:
             continue
         partition = TopicPartition(p.full_topic, p.dir.partition)
-        if journal.renamed_to(p.dir.log_dir, p.dir.name, p.dir.identity) is None:
+        if journal.renamed_to(p.dir.name, p.dir.identity) is None:
             found += _not_reached(home, source, p.dir, partition)
         else:
             files = (LOG_START_OFFSET, CLEANER)

@@ -113,8 +113,8 @@ class Lookup:
     def restored(self, p: OrderedPartition, d: PartitionDir) -> Result | None:
         """A restore on this host voids every order for that directory, unless the order was certainly requested
         afterwards."""
-        entry = self.session.journal.renames().get((d.log_dir, d.name))
-        if entry is None or entry.intent.action is not ActionKind.RESTORE or entry.intent.identity.inode != d.inode:
+        entry = self.session.journal.renames().get((d.name, d.inode))
+        if entry is None or entry.intent.action is not ActionKind.RESTORE:
             return None
         asked_ms = (moment(p.requested_at) - CLOCKS_APART).timestamp() * 1000 if p.requested_at is not None else 0
         if entry.at_ms < asked_ms:

@@ -21,15 +21,12 @@ def actor_of(order_id: str) -> str:
 
 
 def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Mark]:
-    """What we know about the rename of each (log dir, present name), if it is still the same directory.
-
-    The inode identifies it, not the device: a file system can have another device number after a reboot.
-    """
+    """What we know about the rename of each (log dir, present name), whatever path its log dir had then."""
     found: dict[tuple[str, str], Mark] = {}
     renames = journal.renames()
     for d in dirs:
-        entry = renames.get((d.log_dir, d.name))
-        if entry is not None and entry.intent.identity.inode == d.inode:
+        entry = renames.get((d.name, d.inode))
+        if entry is not None:
             chain = list(_renames_back(entry, renames))
             i = chain[-1].intent
             found[d.log_dir, d.name] = Mark(
@@ -47,14 +44,12 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str
     return found
 
 
-def _renames_back(entry: Entry, renames: Mapping[tuple[str, str], Entry]) -> Iterator[Entry]:
+def _renames_back(entry: Entry, renames: Mapping[tuple[str, int], Entry]) -> Iterator[Entry]:
     """Our renames of one directory (current → stray → delete), latest first, back to the one from its original name."""
     yield entry
     while True:
-        before = renames.get((entry.intent.log_dir, entry.intent.name))
+        before = renames.get((entry.intent.name, entry.intent.identity.inode))
         if before is None or before.intent.action is ActionKind.RESTORE or before.id >= entry.id:
-            return
-        if before.intent.identity.inode != entry.intent.identity.inode:
             return
         entry = before
         yield entry
@@ -64,26 +59,24 @@ def note_restores(journal: Journal, dirs: Iterable[PartitionDir]) -> None:
     """Note in each restored directory of `dirs` which restore gave it its name."""
     back = journal.restores()
     for d in dirs:
-        entry = back.get((d.log_dir, d.name)) if back else None
-        d.restored_by = entry.id if entry is not None and entry.intent.identity.inode == d.inode else None
+        entry = back.get((d.name, d.inode)) if back else None
+        d.restored_by = entry.id if entry is not None else None
 
 
 def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[tuple[str, str]]:
     """(log dir, present name) of what the plan renamed away and what is still there."""
-    mine = {(e.intent.ends_in, e.intent.new_name) for e in journal.of_plan(plan_id)}
-    return [key for key in marks(journal, dirs) if key in mine]
+    mine = {(e.intent.new_name, e.intent.identity.inode) for e in journal.of_plan(plan_id)}
+    return [(d.log_dir, d.name) for d in dirs if (d.name, d.inode) in mine]
 
 
 def removals_started(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str, str]]:
-    """(log dir, present name) of those strays and marked `dirs` whose removal was ever started.
-
-    Under whatever name and path they had then.
-    """
+    """(log dir, present name) of those strays and marked `dirs` whose removal was ever started, under whatever name
+    they had then."""
     dirs = list(dirs)
     removals = journal.removals_started({d.inode for d in dirs}) if dirs else None
     if not removals:
         return frozenset()
-    named = {(e.intent.new_name, e.intent.identity.inode): e for e in journal.renames().values()}
+    named = journal.renames()
     found: set[tuple[str, str]] = set()
     for d in dirs:
         entry = named.get((d.name, d.inode))
@@ -101,13 +94,13 @@ def removals_started(journal: Journal, dirs: Iterable[PartitionDir]) -> frozense
 def open_exchanges(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[str, str]:
     """The path of every directory that a `restore --replace` displaced and that still has the name of the one that
     replaced it, because the restore was cut short (`execute.replacements`), with its former name."""
-    waiting = {e.intent.through: e.intent for e in journal.unsettled() if e.intent.through is not None}
-    found: dict[str, str] = {}
-    for d in dirs if waiting else ():
-        intent = waiting.get((d.log_dir, d.name))
-        if intent is not None and intent.identity.inode == d.inode:
-            found[f"{d.log_dir}/{d.name}"] = intent.name
-    return found
+    waiting = {
+        (i.through[1], i.identity.inode): i.name
+        for i in (e.intent for e in journal.unsettled())
+        if i.through is not None
+    }
+    keys = ((d, (d.name, d.inode)) for d in dirs)
+    return {f"{d.log_dir}/{d.name}": waiting[key] for d, key in keys if key in waiting}
 
 
 def recent(journal: Journal, since_ms: int) -> tuple[RecentAction, ...]:

@@ -75,8 +75,8 @@ class Readings:
     def _ours(self, quarantine: LogDirInventory) -> list[PartitionDir]:
         """What this journal moved into a quarantine directory: another agent may keep its own there."""
         renames = self.journal.renames()
-        found = [(d, renames.get((quarantine.path, d.name))) for d in quarantine.dirs]
-        return [d for d, e in found if e is not None and e.intent.new_dir and e.intent.identity.inode == d.inode]
+        found = [(d, renames.get((d.name, d.inode))) for d in quarantine.dirs]
+        return [d for d, e in found if e is not None and e.intent.new_dir]
 
     @property
     def calls(self) -> DiskCalls:

@@ -81,30 +81,30 @@ class Journal(JournalStore):
         """Intents without an outcome, oldest first: left by a crash, or by another process that is still working."""
         return self._entries("WHERE outcome IS NULL ORDER BY id")
 
-    def renamed_to(self, directory: str, name: str, identity: Identity) -> Entry | None:
-        """Our newest finished rename that gave this directory its present name and place.
+    # A directory is identified by its name (that of a stray or marked one is unique) and its inode. Not by the path of
+    # its log dir: a symlink or a new mount point gives it another one. Not by the device: its number can change at a
+    # reboot.
 
-        The inode identifies it, not the device: a file system can have another device number after a reboot.
-        """
+    def renamed_to(self, name: str, identity: Identity) -> Entry | None:
+        """Our newest finished rename that gave this directory its present name."""
         found = self._entries(
-            "WHERE coalesce(new_dir, log_dir)=? AND new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
-            (put(directory), put(name), signed(identity.inode)),
+            "WHERE new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
+            (put(name), signed(identity.inode)),
         )
         return found[0] if found else None
 
-    def renames(self) -> dict[tuple[str, str], Entry]:
-        """(present directory, present name) → our newest finished rename to that name, for whole listings."""
+    def renames(self) -> dict[tuple[str, int], Entry]:
+        """(present name, inode) → our newest finished rename to that name, for whole listings."""
         entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
-        return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
+        return {(e.intent.new_name or "", e.intent.identity.inode): e for e in entries}
 
-    def restores(self) -> dict[tuple[str, str], Entry]:
-        """(present directory, present name) → the newest finished restore to that name."""
+    def restores(self) -> dict[tuple[str, int], Entry]:
+        """(present name, inode) → the newest finished restore to that name."""
         entries = self._entries("WHERE action='restore' AND outcome='done' ORDER BY id")
-        return {(e.intent.ends_in, e.intent.new_name or ""): e for e in entries}
+        return {(e.intent.new_name or "", e.intent.identity.inode): e for e in entries}
 
     def removals_started(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
-        """(name, inode) of every removal ever started on one of `inodes`. The name is unique; the log dir is left out
-        because it can have many paths."""
+        """(name, inode) of every removal ever started on one of `inodes`."""
         sql = "SELECT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.
@@ -190,16 +190,16 @@ class Journal(JournalStore):
         )
         return replace(entry, intent=replace(entry.intent, checkpoint_entries=saved))
 
-    def saved_checkpoint_entries(self, directory: str, name: str, identity: Identity) -> tuple[CheckpointEntry, ...]:
+    def saved_checkpoint_entries(self, name: str, identity: Identity) -> tuple[CheckpointEntry, ...]:
         """The checkpoint entries that our renames of this directory, back to its current name, removed.
 
         Goes back no further than an earlier restore: a broker may have moved the offsets since then.
         """
         saved: dict[str, CheckpointEntry] = {}
-        entry = self.renamed_to(directory, name, identity)
+        entry = self.renamed_to(name, identity)
         while entry is not None and entry.intent.action is not ActionKind.RESTORE:
             for e in self.with_checkpoint_entries(entry).intent.checkpoint_entries:
                 saved.setdefault(e.file, e)
-            before = self.renamed_to(entry.intent.log_dir, entry.intent.name, identity)
+            before = self.renamed_to(entry.intent.name, identity)
             entry = before if before is not None and before.id < entry.id else None
         return tuple(saved.values())

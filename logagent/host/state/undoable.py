@@ -20,13 +20,14 @@ def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
     is mounted. The device is None if the parent directory cannot be read, or may be the mount point of an absent disk.
     """
     settled = {
-        (e.intent.log_dir, e.intent.name): e.id
+        (e.intent.name, e.intent.identity.inode): e.id
         for e in journal.history()
         if e.intent.action in _SETTLED and e.outcome is Outcome.DONE
     }
-    for (directory, name), entry in journal.renames().items():
-        if entry.intent.action not in _AWAY or settled.get((directory, name), -1) > entry.id:
+    for key, entry in journal.renames().items():
+        if entry.intent.action not in _AWAY or settled.get(key, -1) > entry.id:
             continue
+        directory, name = entry.intent.ends_in, key[0]
         path = os.path.join(directory, name)
         try:
             device = os.stat(directory).st_dev

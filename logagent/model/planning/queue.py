@@ -25,9 +25,9 @@ class Mark:
     """What the journal knows about one of our renames: when (ms), and what the new name no longer shows.
 
     `old_name`: the exact name before: `zzz-01` is partition 1 too, and is restored as `zzz-01`. `original_dir`: the log
-    dir that it was quarantined from, if it is in another directory now. `reason`: why it was an orphan then, if it
-    still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it never had a
-    `-delete` name since. `ordered`: an order of the fleet renamed it.
+    dir that it was quarantined from (its path then), if it was moved to another directory. `reason`: why it was an
+    orphan then, if it still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it
+    never had a `-delete` name since. `ordered`: an order of the fleet renamed it.
     """
 
     at_ms: int

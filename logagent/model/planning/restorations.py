@@ -12,6 +12,7 @@ from dataclasses import replace as replaced
 
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
+from logagent.model.naming.rename_uuids import renamed_at_ms
 from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
@@ -60,21 +61,17 @@ def restorations(
         key = (d.log_dir, d.name)
         mark = marks.get(key)
         name = full_topic(d, mark) or options.topic
-        original_dir = mark.original_dir if mark is not None else None
+        home = _home(d, mark, facts)
         copy = copies.get(key)
         refusal = (
-            _cannot_restore(d, name)
-            or _incomplete(d, copy)
-            or _origin_unknown(d, original_dir, facts)
-            or _not_all_visible(d, facts)
+            _cannot_restore(d, name) or _incomplete(d, copy) or _origin_unknown(d, home) or _not_all_visible(d, facts)
         )
         if refusal is not None:
             refusals.append(refusal)
             continue
-        assert name is not None and d.partition is not None and copy is not None
+        assert name is not None and d.partition is not None and copy is not None and home is not None
         target = _previous_name(mark) or dir_names.current_name(name, d.partition)
         slot: Slot = (dir_names.classify(target).kind, name, d.partition)
-        home = original_dir or d.log_dir
         there = occupied.by_slot.get(slot)
         undone = mark is not None and there is None
         refusal = (
@@ -88,15 +85,14 @@ def restorations(
             continue
         occupied.taken.add(slot)
         rebuild_all = mark is None or not mark.intact or d.kind is Kind.DELETE
-        reason = (
-            f"asked for{owner.says(d, name)}; {_rebuild_cost(copy.rebuild_all if rebuild_all else copy.rebuild_some)}"
-        )
+        cost = _rebuild_cost(copy.rebuild_all if rebuild_all else copy.rebuild_some)
+        reason = f"asked for{owner.says(d, name)}; {cost}{_start_unknown(d, mark)}"
         back = Proposal(
             ActionKind.RESTORE,
             d,
             reason,
             new_name=target,
-            new_dir=original_dir,
+            new_dir=home if home != d.log_dir else None,
             full_topic=name,
             rebuild_all=rebuild_all,
         )
@@ -106,6 +102,16 @@ def restorations(
 
 def _rebuild_cost(count: int) -> str:
     return f"the broker reads {count} bytes at its next start, to rebuild its indexes"
+
+
+def _start_unknown(d: PartitionDir, mark: Mark | None) -> str:
+    """A remark on what we renamed and the journal does not know: one that is lost, of another state dir, or older."""
+    if mark is not None or renamed_at_ms(d.uuid) is None:
+        return ""
+    return (
+        "; this journal does not know it, nor its log start offset: records deleted before it may come back "
+        "(kafka-delete-records.sh deletes them again)"
+    )
 
 
 def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
@@ -204,11 +210,27 @@ def _cannot_restore(d: PartitionDir, name: str | None) -> Refusal | None:
     return None
 
 
-def _origin_unknown(d: PartitionDir, original_dir: str | None, facts: Facts) -> Refusal | None:
+def _home(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
+    """The log dir that `d` goes back to: its own, unless that is a quarantine directory; None if unknown.
+
+    If the one that it was quarantined from has another path now, the only log dir on its file system is the same one.
+    """
     where = facts.log_dirs.get(d.log_dir)
-    if where is None or not where.quarantine or original_dir is not None:
+    if where is None or not where.quarantine:
+        return d.log_dir
+    if mark is None or mark.original_dir is None:
         return None
-    fact = "the journal does not know which log dir it was quarantined from"
+    if mark.original_dir in facts.log_dirs:
+        return mark.original_dir
+    dirs = [f for f in facts.log_dirs.values() if not f.quarantine]
+    beside = [f.path for f in dirs if f.identity is not None and f.identity.device == d.device]
+    return beside[0] if len(beside) == 1 else None
+
+
+def _origin_unknown(d: PartitionDir, home: str | None) -> Refusal | None:
+    if home is not None:
+        return None
+    fact = "it is not known which log dir it was quarantined from"
     return Refusal(d.log_dir, d.name, "journal", fact, "move it back by hand while the broker is stopped", d.bytes)
 
 

@@ -115,7 +115,7 @@ def test_old_rows_go_and_those_that_a_directory_still_needs_stay(root: Path) -> 
     assert summary.error is None, summary.error
     assert sorted(names(root)) == ["elsewhere-0", "orders-0", "young-0"]
     with Journal.open_read_only(str(root / "state")) as journal:
-        saved = journal.saved_checkpoint_entries(str(root / "d1"), STRAY, Identity(1, inode))
+        saved = journal.saved_checkpoint_entries(STRAY, Identity(1, inode))
     assert [e.offset for e in saved] == [5], "restore still has what it puts back"
     assert (root / "state" / f"{FILE_NAME}-wal").stat().st_size == 0 or not os.path.exists(
         root / "state" / f"{FILE_NAME}-wal"

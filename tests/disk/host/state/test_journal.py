@@ -111,7 +111,7 @@ def test_inodes_and_devices_are_unsigned_numbers_of_64_bits(tmp_path: Path, numb
         journal.finish([(n, Outcome.DONE, None) for n in journal.begin([intent(identity=identity)], NOW)], NOW)
         seen = Sighting("/d", "x", identity, None, 3, "topic-absent", 1, 2, 3)
         journal.replace_sightings([seen])
-        known = journal.renamed_to("/data/d1", f"orders-0.{HEX}-delete", identity)
+        known = journal.renamed_to(f"orders-0.{HEX}-delete", identity)
         assert known is not None and known.intent.identity == identity
         assert list(journal.sightings().values()) == [seen]
 
@@ -119,10 +119,10 @@ def test_inodes_and_devices_are_unsigned_numbers_of_64_bits(tmp_path: Path, numb
 def test_a_renamed_directory_is_known_over_a_reboot_that_changes_device_numbers(tmp_path: Path) -> None:
     with Journal.open(str(tmp_path)) as journal:
         journal.finish([(n, Outcome.DONE, None) for n in journal.begin([intent()], NOW)], NOW)
-        known = journal.renamed_to("/data/d1", f"orders-0.{HEX}-delete", Identity(9999, 17))
+        known = journal.renamed_to(f"orders-0.{HEX}-delete", Identity(9999, 17))
+        assert journal.renames() == {(f"orders-0.{HEX}-delete", 17): known}
         assert known is not None and known.intent.topic == "orders"
-        assert journal.renamed_to("/data/d1", f"orders-0.{HEX}-delete", Identity(2049, 18)) is None
-        assert journal.renamed_to("/data/d2", f"orders-0.{HEX}-delete", Identity(2049, 17)) is None
+        assert journal.renamed_to(f"orders-0.{HEX}-delete", Identity(2049, 18)) is None
 
 
 def test_saved_checkpoint_entries_reach_back_over_our_renames_but_not_beyond_a_restore(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_saved_checkpoint_entries_reach_back_over_our_renames_but_not_beyond_a_r
     with Journal.open(str(tmp_path)) as journal:
         for step in steps:
             journal.finish([(n, Outcome.DONE, None) for n in journal.begin([step], NOW)], NOW)
-        assert journal.saved_checkpoint_entries("/data/d1", a, identity) == (old,)
-        assert journal.saved_checkpoint_entries("/data/d1", c, identity) == ()
+        assert journal.saved_checkpoint_entries(a, identity) == (old,)
+        assert journal.saved_checkpoint_entries(c, identity) == ()
         again = [
             intent(c, action=ActionKind.RESTORE, new_name="orders-0"),
             intent(new_name=f"{b}2", action=ActionKind.QUARANTINE, checkpoint_entries=(new,)),
@@ -148,7 +148,7 @@ def test_saved_checkpoint_entries_reach_back_over_our_renames_but_not_beyond_a_r
         ]
         for step in again:
             journal.finish([(n, Outcome.DONE, None) for n in journal.begin([step], NOW)], NOW)
-        assert journal.saved_checkpoint_entries("/data/d1", f"{c}2", identity) == (new,)
+        assert journal.saved_checkpoint_entries(f"{c}2", identity) == (new,)
 
 
 def test_failures_add_up_and_go(tmp_path: Path) -> None:

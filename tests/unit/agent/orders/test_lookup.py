@@ -124,7 +124,7 @@ def voided(*, action: ActionKind = ActionKind.RESTORE, inode: int = 100, minutes
     """Whether a request of NOW is voided by a rename of the directory so many minutes later."""
     intent = SimpleNamespace(action=action, identity=Identity(DEVICE, inode))
     entry = SimpleNamespace(intent=intent, at_ms=NOW + round(minutes * 60_000))
-    journal = SimpleNamespace(renames=lambda: {(LOG_DIR, "orders-0"): entry})
+    journal = SimpleNamespace(renames=lambda: {("orders-0", inode): entry})
     lookup = Lookup(cast(Session, SimpleNamespace(dirs=[], journal=journal)), SEEN)
     at = instant(datetime.fromtimestamp(NOW / 1000, UTC))
     return lookup.restored(replace(ORDERED, requested_at=at if asked else None), directory("orders-0")) is not None

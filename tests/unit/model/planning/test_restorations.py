@@ -9,12 +9,13 @@ import pytest
 from logagent.model.assignments.covered import EpochEnd, LogLook
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
+from logagent.model.naming.rename_uuids import rename_uuid
 from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import Mark
 from logagent.model.planning.restorations import restorations
-from logagent.model.records import ActionKind, Health, Kind, PartitionDir
-from tests.hosts import CLUSTER, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
+from logagent.model.records import ActionKind, Health, Identity, Kind, PartitionDir
+from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
 STRAY = f"orders-0.{HEX}-stray"
 MARKED = f"orders-0.{HEX}-delete"
@@ -380,3 +381,28 @@ def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
     marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir=LOG_DIR)}
     ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
     assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")
+
+
+def test_the_log_dir_it_came_from_may_have_another_path_now() -> None:
+    quarantine = log_dir("/quarantine", quarantine=True)
+    found = replace(directory(STRAY), log_dir="/quarantine")
+    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir="/old/d1")}
+    elsewhere = log_dir("/data/d2", identity=Identity(DEVICE + 1, 2))
+    ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), elsewhere, quarantine))
+    assert p.new_dir == LOG_DIR
+    # Two log dirs on its file system: it may be from either.
+    _, (refusal,) = restored([found], marks=marks, seen=facts(log_dir(), log_dir("/data/d2"), quarantine))
+    assert refusal.guard == "journal" and "which log dir" in refusal.fact
+    # Moved back by hand since.
+    moved = {(LOG_DIR, STRAY): marks["/quarantine", STRAY]}
+    ((p,), _) = restored([directory(STRAY)], marks=moved, seen=facts(log_dir(), quarantine))
+    assert p.new_dir is None
+
+
+def test_of_what_we_renamed_and_the_journal_does_not_know_the_log_start_offset_is_unknown() -> None:
+    ours = f"orders-0.{rename_uuid(NOW, bytes(10))}-stray"
+    ((p,), _) = restored([directory(ours)])
+    assert "records deleted before it may come back" in p.reason
+    for found, marks in ((STRAY, {}), (ours, {(LOG_DIR, ours): Mark(NOW, "orders")})):
+        ((p,), _) = restored([directory(found)], marks=marks)
+        assert "log start offset" not in p.reason
