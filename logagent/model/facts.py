@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdict
 
@@ -106,13 +106,22 @@ class Keys:
         return self._make()
 
 
+class NotSeen(NamedTuple):
+    """A log dir that may contain partitions that cannot be seen now, in words, and what to do about it."""
+
+    fact: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
 
     `partition_dirs` and `partition_bytes` are what the host had within 24 hours, including what we removed since.
-    `left_out`: log dirs of the broker that were not looked at. `strays`: the rulings on strays that are about to be
-    removed; `doubles`: the same for directories that another log dir of this host has in full.
+    `left_out`: log dirs of the broker that were not looked at. `directory_ids`: those of the log dirs that the cluster
+    has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
+    on strays that are about to be removed; `doubles`: the same for directories that another log dir of this host has in
+    full.
     """
 
     now_ms: int
@@ -128,21 +137,31 @@ class Facts:
     partition_bytes: int = 0
     assigned_dirs: Iterable[tuple[str, str]] = ()
     left_out: tuple[str, ...] = ()
+    directory_ids: Callable[[], frozenset[str]] = frozenset
     strays: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
     doubles: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
 
-    def not_seen(self) -> tuple[str, str] | None:
-        """A log dir that may contain partitions that cannot be seen now, and why: it is offline, or it has no
-        `meta.properties` while others have one. After a reboot with a dead disk, the mount point is such a directory
-        and not offline at all."""
+    def not_seen(self) -> NotSeen | None:
+        """A log dir that may contain partitions that cannot be seen now: it is offline, it has no `meta.properties`
+        while others have one (after a reboot with a dead disk, the mount point is such a directory and not offline at
+        all), or it was not looked at, by our own configuration or by what the cluster has for this node."""
         dirs = [f for f in self.log_dirs.values() if not f.quarantine]
+        repair = "repair that log dir first"
         for f in dirs:
             if f.health is Health.OFFLINE:
-                return f.path, "is offline"
+                return NotSeen(f"log dir {f.path} is offline", repair)
         formatted = [f for f in dirs if f.cluster_id is not None or f.node_id is not None]
         for f in dirs:
             if formatted and f not in formatted:
-                return f.path, "has no meta.properties that can be read (is its disk mounted?)"
+                fact = f"log dir {f.path} has no meta.properties that can be read (is its disk mounted?)"
+                return NotSeen(fact, repair)
+        if self.left_out:
+            hint = "name all log dirs of the broker with --log-dir, or none"
+            return NotSeen(f"log dir {self.left_out[0]} was not looked at", hint)
+        missing = self.directory_ids() - {f.directory_id for f in dirs}
+        if missing:
+            hint = "name it with --log-dir, or name --kafka-config; if log.dirs no longer has it, start the broker once"
+            return NotSeen(f"log dir with directory.id {min(missing)} (by the assignments) was not looked at", hint)
         return None
 
     def ruling(self, directory: PartitionDir) -> Ruling:

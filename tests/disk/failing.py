@@ -15,7 +15,7 @@ from tests.needs import need_command, need_root
 
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
 META = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=3\ndirectory.id={{directory}}\n"
-DIRECTORY_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+DIRECTORY_IDS = ("FirstDirFirstDirFirstA", "SecondDirSecondDirSecA")
 GONE_ID = "GoneGoneGoneGoneGoneGA"
 # Generous: a machine may have six times more to do than it can.
 LIMIT = 120.0

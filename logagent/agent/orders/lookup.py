@@ -88,27 +88,10 @@ class Lookup:
         """The result for a partition that was not found: absent, if everything that could hold it was looked at."""
         hidden = self.facts.not_seen()
         if hidden is not None:
-            return result_of(p, "offline", fact=f"log dir {hidden[0]} {hidden[1]}")
-        if not self.session.whole or self.facts.left_out:
-            return result_of(p, "offline", fact="not every log dir was looked at")
-        missing = self._registered() - {f.directory_id for f in self.facts.log_dirs.values()}
-        if missing:
-            return result_of(
-                p,
-                "offline",
-                fact=(
-                    f"directory {sorted(missing)[0]}, which the cluster has "
-                    "registered for this node, is not among the log dirs here"
-                ),
-            )
+            return result_of(p, "offline", fact=hidden.fact)
+        if not self.session.whole:
+            return result_of(p, "offline", fact="not every directory was looked at")
         return result_of(p, "absent")
-
-    def _registered(self) -> set[str]:
-        """The directory ids that the cluster has registered for this node."""
-        image, node_id = self.session.assignments.first, self.session.log_dirs.cluster.node_id
-        if image is None or node_id is None or node_id not in image.brokers:
-            return set()
-        return set(image.brokers[node_id].directory_ids)
 
     def restored(self, p: OrderedPartition, d: PartitionDir) -> Result | None:
         """A restore on this host voids every order for that directory, unless the order was certainly requested

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.assignment_sources import Assignments
@@ -24,6 +24,7 @@ from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.brokers_seen import read_brokers_seen, write_brokers_seen
 from logagent.host.state.journal import CheckpointEntry
+from logagent.model.assignments.directory_ids import directory_ids
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
@@ -67,6 +68,7 @@ class Session(Readings):
         rulings = judge(
             self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
         )
+        images = (*self.assignments.usable, *self.assignments.unusable)
         recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
         had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
         return replace(
@@ -74,6 +76,7 @@ class Session(Readings):
             rulings=rulings,
             kafka_version=self.kafka_version(log_dirs).version,
             quarantine_dirs=self.log_dirs.quarantine_by_log_dir(),
+            directory_ids=cache(partial(directory_ids, images, host.cluster_id, host.node_id)),
             journal_problem=self.journal_problem,
             recent=recent,
             partition_dirs=had_dirs,

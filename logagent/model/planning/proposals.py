@@ -100,17 +100,16 @@ def uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
 
 
 def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
-    """Returns the removals that wait while a log dir is offline or not mounted (what the broker marked), and the rest
-    of the queue.
+    """Returns the removals that wait while a log dir is not seen (what the broker marked), and the rest of the queue.
 
     The source of a finished move between log dirs is marked; if the target has failed, it is the node's only readable
     copy. (A broker that starts purges it all the same.)
     """
-    hidden = facts.not_seen()
+    kept = [e for e in queue if e.owner == "broker" and not e.removal_started]
+    hidden = facts.not_seen() if kept else None
     if hidden is None:
         return [], list(queue)
-    why = f"log dir {hidden[0]} {hidden[1]}: it may be the source of a move to this log dir"
-    kept = [e for e in queue if e.owner == "broker" and not e.removal_started]
+    why = f"{hidden.fact}: this may be the source of a move to it; {hidden.hint}"
     waiting = [Waiting(e.dir.log_dir, e.dir.name, ActionKind.REMOVE, why, None) for e in kept]
     return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
 

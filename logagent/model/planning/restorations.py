@@ -127,14 +127,10 @@ def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
 def _not_all_visible(d: PartitionDir, facts: Facts) -> Refusal | None:
     """Refuses if the partition may be current in a log dir that is offline or was not looked at."""
     hidden = facts.not_seen()
-    if hidden is not None:
-        fact = f"log dir {hidden[0]} {hidden[1]}: the partition may be current there"
-        return Refusal(d.log_dir, d.name, "online", fact, "repair that log dir first", d.bytes)
-    if facts.left_out:
-        fact = f"log dir {facts.left_out[0]} was not looked at: the partition may be current there"
-        hint = "name all log dirs of the broker with --log-dir, or none"
-        return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
-    return None
+    if hidden is None:
+        return None
+    fact = f"{hidden.fact}: the partition may be current there"
+    return Refusal(d.log_dir, d.name, "online", fact, hidden.hint, d.bytes)
 
 
 def _swap(

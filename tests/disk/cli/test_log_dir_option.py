@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from logagent.broker.files.meta_properties import parse_meta_properties
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
 
 
@@ -44,6 +45,30 @@ def test_a_dead_log_dir_that_was_left_out_still_keeps_what_may_come_from_a_move(
     assert host.find_in(host.d1, "-delete") == before
     waiting = [w for w in ran.json["waiting"] if w["name"] in by_broker]
     assert waiting and all(str(host.d2) in w["reason"] for w in waiting)
+
+
+def test_without_a_configuration_the_assignments_say_which_log_dirs_there_are(host: CliHost) -> None:
+    """With nothing but `--log-dir d1`, the same only copy went: no configuration named the dead log dir."""
+    stray, marked = (f"moved-0.{'ab' * 16}-{suffix}" for suffix in ("stray", "delete"))
+    for name in (stray, marked):
+        (host.d1 / name).mkdir()
+        (host.d1 / name / f"{0:020d}.log").write_bytes(b"x")
+    host.with_assignments(**NO_LIMITS, **ALL_DUE)
+    toml = host.toml.read_text()
+    host.toml.write_text(toml.replace(f'config = "{host.properties}"\n', ""))
+    missing = parse_meta_properties((host.d2 / "meta.properties").read_bytes()).directory_id
+    host.d2.rename(host.disk / "elsewhere")
+    d1 = ("--log-dir", str(host.d1))
+    cleaned = host.run("cleanup", "--json", "--execute", *d1)
+    (why,) = [w["reason"] for w in cleaned.json["waiting"] if w["name"] == marked]
+    assert f"directory.id {missing}" in why and "--kafka-config" in why and (host.d1 / marked).exists()
+    assert all(a["name"] != marked for a in host.run("rescue", "--json", *d1).json["actions"])
+    refused = host.run("restore", "--json", "--execute", *d1, stray)
+    assert refused.guards() == {stray: "online"} and (host.d1 / stray).exists()
+    # As soon as it is named, too.
+    (host.disk / "elsewhere").rename(host.d2)
+    cleaned = host.run("cleanup", "--json", "--execute", *d1, "--log-dir", str(host.d2))
+    assert cleaned.outcomes()[marked] == "done"
 
 
 def test_restore_knows_what_is_current_in_the_log_dir_left_out(host: CliHost) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from logagent.agent.orders.lookup import Lookup
 from logagent.agent.session.session import Session
-from logagent.model.assignments.image import BrokerRegistration, Source, make_image
 from logagent.model.facts import Facts
 from logagent.model.records import ActionKind, Health, Identity, PartitionDir
 from logagent.store.deletion import OrderedPartition
@@ -24,22 +23,8 @@ SEEN = replace(facts(), log_dirs={LOG_DIR: replace(log_dir(), directory_id=HERE)
 
 
 def answer(known: Facts, *registered: str, whole: bool = True, **more: Any) -> tuple[str, str]:
-    image = make_image(
-        [],
-        source=Source.KRAFT_LOG,
-        cluster_id="c",
-        at_ms=0,
-        known_until_ms=0,
-        complete=True,
-        brokers={1: BrokerRegistration(1, registered)},
-    )
-    session = SimpleNamespace(
-        dirs=[],
-        whole=whole,
-        assignments=SimpleNamespace(first=image),
-        log_dirs=SimpleNamespace(cluster=SimpleNamespace(node_id=1)),
-        **more,
-    )
+    session = SimpleNamespace(dirs=[], whole=whole, **more)
+    known = replace(known, directory_ids=lambda: frozenset(registered))
     result = Lookup(cast(Session, session), known).not_there(ORDERED)
     return result.result, result.fact or ""
 
@@ -52,9 +37,9 @@ def test_what_every_registered_log_dir_lacks_is_absent() -> None:
 @pytest.mark.parametrize(
     ("known", "registered", "whole", "why"),
     [
-        (SEEN, (HERE, NOT_HERE), True, f"directory {NOT_HERE}"),
-        (replace(SEEN, left_out=("/data/d2",)), (HERE,), True, "not every log dir"),
-        (SEEN, (HERE,), False, "not every log dir"),
+        (SEEN, (HERE, NOT_HERE), True, f"directory.id {NOT_HERE}"),
+        (replace(SEEN, left_out=("/data/d2",)), (HERE,), True, "/data/d2 was not looked at"),
+        (SEEN, (HERE,), False, "not every directory"),
         (replace(SEEN, log_dirs={LOG_DIR: log_dir(health=Health.OFFLINE)}), (), True, LOG_DIR),
     ],
 )

@@ -174,6 +174,9 @@ def test_while_a_log_dir_is_not_seen_what_the_broker_marked_waits_unless_its_rem
     waiting, rest = kept_while_offline([theirs, ours, begun], facts(log_dir(), log_dir("/d2", health=Health.OFFLINE)))
     assert [(w.name, w.until_ms) for w in waiting] == [(MARKED, None)] and rest == [ours, begun]
     assert kept_while_offline([theirs, ours, begun], facts()) == ([], [theirs, ours, begun])
+    missing = facts(directory_ids=lambda: frozenset({"B" * 22}))
+    (wait,), rest = kept_while_offline([theirs, ours, begun], missing)
+    assert "B" * 22 in wait.reason and "--kafka-config" in wait.reason and rest == [ours, begun]
 
 
 @given(SPANS, st.booleans(), st.booleans(), st.booleans(), SPANS.filter(lambda span: span >= 0))

@@ -145,7 +145,16 @@ def test_not_once_its_removal_has_begun() -> None:
 
 def test_not_while_a_log_dir_was_left_out() -> None:
     proposals, (refusal,) = restored([directory(STRAY)], seen=replace(facts(), left_out=("/data/d9",)))
-    assert proposals == [] and refusal.guard == "policy" and "/data/d9" in refusal.fact
+    assert proposals == [] and refusal.guard == "online" and "/data/d9" in refusal.fact
+    assert "--log-dir" in refusal.hint
+
+
+def test_not_while_one_is_missing_that_the_cluster_has() -> None:
+    here, dead = "A" * 22, "B" * 22
+    seen = replace(facts(log_dir(directory_id=here)), directory_ids=lambda: frozenset({here, dead}))
+    proposals, (refusal,) = restored([directory(STRAY)], seen=seen)
+    assert proposals == [] and refusal.guard == "online" and dead in refusal.fact and "--kafka-config" in refusal.hint
+    assert restored([directory(STRAY)], seen=replace(seen, directory_ids=lambda: frozenset({here})))[1] == []
 
 
 def test_not_while_a_log_dir_is_offline() -> None:
