@@ -111,6 +111,6 @@ def _look_at(log_dir: OpenLogDir, d: PartitionDir) -> CopyLook:
             segments = look_at_segments(fd)
             some = indexes_to_rebuild(segments, every_segment=False)
             every = indexes_to_rebuild(segments, every_segment=True)
-            return CopyLook(look_at_log(fd), some.bytes, every.bytes, segments.without_log)
+            return CopyLook(look_at_log(fd), some.bytes, every.bytes, segments.without_log, segments.deleted)
         finally:
             os.close(fd)

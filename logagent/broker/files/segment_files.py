@@ -18,6 +18,8 @@ TIME_INDEX: Final = ".timeindex"
 ENTRY_BYTES: Final = {OFFSET_INDEX: 8, TIME_INDEX: 12}
 # If one of these has no `.log`, a removal left it behind (Kafka and we remove the `.log` first).
 _BELONGS_TO_A_LOG: Final = (OFFSET_INDEX, TIME_INDEX, ".txnindex")
+# Kafka renames the files of a segment before it unlinks them, and a whole log from its first segment on.
+_DELETED: Final = tuple(f"{suffix}.deleted" for suffix in (LOG, *_BELONGS_TO_A_LOG))
 _DIGITS: Final = 20
 
 
@@ -45,10 +47,12 @@ class SegmentLook:
 
 @dataclass(frozen=True, slots=True)
 class SegmentsLook:
-    """The segments of a directory in order, and the index files whose `.log` is missing."""
+    """The segments of a directory in order, the index files whose `.log` is missing, and the files below the first
+    segment that a broker was about to unlink (`.deleted`)."""
 
     segments: tuple[SegmentLook, ...]
     without_log: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
 
 
 def is_segment_file(name: str, suffix: str) -> bool:
@@ -75,7 +79,9 @@ def look_at_segments(dir_fd: int) -> SegmentsLook:
     alone = sorted(
         n for n in names for s in _BELONGS_TO_A_LOG if is_segment_file(n, s) and n[:_DIGITS] + LOG not in names
     )
-    return SegmentsLook(segments, tuple(alone))
+    first = bases[0] if bases else ""
+    deleted = sorted(n for n in names for s in _DELETED if is_segment_file(n, s) and n[:_DIGITS] < first)
+    return SegmentsLook(segments, tuple(alone), tuple(deleted))
 
 
 def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexLook | None:

@@ -32,14 +32,16 @@ class CopyLook:
     """A directory to be restored, as found on disk.
 
     `rebuild_some`, `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, or all of them.
-    `without_log`: index files whose `.log` is missing. `log_start_back`: the log start offset that is restored with it
-    (0: none); then `standing` is the log of the current directory of its name.
+    `without_log`: index files whose `.log` is missing. `deleted`: files below the first segment that a broker was about
+    to unlink. `log_start_back`: the log start offset that is restored with it (0: none); then `standing` is the log of
+    the current directory of its name.
     """
 
     log: LogLook
     rebuild_some: int = 0
     rebuild_all: int = 0
     without_log: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     log_start_back: int = 0
     standing: LogLook | None = None
 

@@ -121,7 +121,21 @@ def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
     if copy.without_log:
         fact = f"{copy.without_log[0]} is there, and its .log is not: its removal had started"
         return Refusal(d.log_dir, d.name, "journal", fact, "get the data from a replica", d.bytes)
+    if copy.deleted and not _starts_at_first_segment(copy):
+        fact = (
+            f"a broker was about to unlink {copy.deleted[0]}, and the log start offset is not known to be above that:"
+        )
+        fact += " its removal had started, or retention had deleted that segment"
+        return Refusal(d.log_dir, d.name, "journal", fact, "get the data from a replica", d.bytes)
     return None
+
+
+def _starts_at_first_segment(copy: CopyLook) -> bool:
+    """Whether what is below the first segment was deleted from the log, not with the whole log: then its log start
+    offset moved there, and with it the start of its first leader epoch (`LeaderEpochFileCache.truncateFromStart`). A
+    whole log loses its epochs."""
+    known = max(copy.log_start_back, copy.log.epochs[0][1] if copy.log.epochs else 0)
+    return copy.log.log_start is not None and known >= copy.log.log_start
 
 
 def _not_all_visible(d: PartitionDir, facts: Facts) -> Refusal | None:

@@ -69,6 +69,21 @@ def test_a_removal_that_has_begun_cannot_be_undone(host: CliHost) -> None:
     assert gone.status == 2 and f"no directory {name}" in gone.err
 
 
+def test_nor_one_that_the_broker_had_begun(host: CliHost) -> None:
+    """It renames every segment to `.deleted` before it unlinks the first, and was killed in between: what came back
+    began with the second segment."""
+    delete(host, "--partition", "orders-1", *FREELY)
+    (name,) = host.find("orders-1.", "-delete")
+    first = f"{0:020d}.log"
+    shutil.copy(host.d2 / name / first, host.d2 / name / f"{1000:020d}.log")
+    for file in (host.d2 / name).glob(f"{0:020d}.*"):
+        file.rename(f"{file}.deleted")
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.status == 3 and refused.guards() == {name: "journal"}
+    assert f"about to unlink {0:020d}." in refused.json["refusals"][0]["fact"]
+    assert host.find("orders-1.", "-delete") == [name]
+
+
 def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> None:
     delete(host, "--partition", "orders-1", *FREELY)
     (name,) = host.find("orders-1.", "-delete")

@@ -214,6 +214,31 @@ def test_not_half_a_directory() -> None:
     assert refusal.guard == "journal" and "its removal had started" in refusal.fact
 
 
+DELETED = "00000000000000000000.log.deleted"
+
+
+@pytest.mark.parametrize(
+    ("log", "log_start_back", "comes_back"),
+    [
+        (LogLook(80, 100, ((1, 0),)), 0, False),
+        (LogLook(80, 100, ((1, 79), (2, 90))), 0, False),
+        (LogLook(80, 100), 79, False),
+        (LogLook(None, None), 100, False),
+        (LogLook(80, 100, ((1, 80), (2, 90))), 0, True),
+        (LogLook(80, None), 80, True),
+    ],
+)
+def test_not_what_a_broker_had_begun_to_remove_unless_its_log_start_had_moved(
+    log: LogLook, log_start_back: int, comes_back: bool
+) -> None:
+    """It renames segment by segment to `.deleted`, the first one first; retention does so too, with the log start."""
+    copy = replace(COPY, log=log, log_start_back=log_start_back, deleted=(DELETED,))
+    proposals, refusals = restored([directory(MARKED)], copy=copy)
+    assert bool(proposals) is comes_back
+    assert comes_back or (refusals[0].guard == "journal" and DELETED in refusals[0].fact)
+    assert restored([directory(MARKED)], copy=replace(copy, deleted=()))[0]
+
+
 # Whose it is
 
 
