@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,8 @@ from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.evidence.judge import rule
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
 from logagent.broker.files.log_look import look_at_log
-from logagent.errors import LogAgentError, UnreadableError
+from logagent.broker.files.partition_metadata import same_topic_id
+from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch
@@ -137,8 +138,9 @@ def rule_on_doubles(
 def look_as_loaded(
     dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls
 ) -> dict[Key, LogLook]:
-    """The logs of those of the current `dirs` that can be read now, as a broker would load them, with their gaps. None
-    on a file system that is read-only: that is how one looks that is about to fail."""
+    """The logs of those of the current `dirs` that can be read now and have the topic id that they were judged with, as
+    a broker would load them, with their gaps. None on a file system that is read-only: that is how one looks that is
+    about to fail."""
     logs = _look_at_logs(dirs, opened, calls, whole=True)
     jobs = {path: partial(_log_starts, opened[path]) for path in {path for path, _ in logs}}
     found: dict[Key, LogLook] = {}
@@ -166,7 +168,7 @@ def _log_starts(log_dir: OpenLogDir) -> Mapping[TopicPartition, int] | None:
 def _look_at_logs(
     dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls, *, whole: bool = False
 ) -> dict[Key, LogLook]:
-    """The logs of those of `dirs` that can be read now."""
+    """The logs of those of `dirs` that can be read now and have the topic id that they were judged with."""
     by_log_dir: dict[str, list[PartitionDir]] = {}
     for d in dirs:
         by_log_dir.setdefault(d.log_dir, []).append(d)
@@ -179,18 +181,26 @@ def _look_at_logs(
 
 
 def _read_logs(log_dir: OpenLogDir, dirs: Sequence[PartitionDir], whole: bool) -> dict[Key, LogLook]:
-    return {_key(d): log for d in dirs if (log := read_log(log_dir, d, whole=whole)) is not None}
+    found = {_key(d): read_log(log_dir, d, whole=whole, check=partial(same_topic_id, d)) for d in dirs}
+    return {key: log for key, log in found.items() if log is not None}
 
 
-def read_log(log_dir: OpenLogDir, d: PartitionDir, *, whole: bool = False) -> LogLook | None:
-    """The log of `d` (`whole`: with its gaps); None if that directory no longer exists or cannot be opened."""
+def read_log(
+    log_dir: OpenLogDir, d: PartitionDir, *, whole: bool = False, check: Callable[[int], None] | None = None
+) -> LogLook | None:
+    """The log of `d` (`whole`: with its gaps); None if that directory no longer exists or cannot be opened, or if
+    `check` (of its descriptor) raises NotAsPlanned."""
     with log_dir.acting("read", d.name):
         try:
             fd = log_dir.open_child(d.name, d.identity)
         except LogAgentError:
             return None
         try:
+            if check is not None:
+                check(fd)
             return look_at_log(fd, whole=whole)
+        except NotAsPlanned:
+            return None
         finally:
             os.close(fd)
 

@@ -26,14 +26,12 @@ from logagent.agent.execute.entries_back import saved_entries, stale_entries
 from logagent.agent.execute.indexes import drop_indexes
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
-from logagent.broker.files.partition_metadata import read_topic_id
+from logagent.broker.files.partition_metadata import same_topic_id
 from logagent.broker.process.lock import Interlock, look
 from logagent.errors import (
     BrokerHoldsLogDir,
     KafkaStorageError,
     LogAgentError,
-    NotAsPlanned,
-    UnreadableError,
 )
 from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.changed import CLEAN_SHUTDOWN
@@ -41,7 +39,7 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import CheckpointEntry
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
-from logagent.model.records import ActionKind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, Outcome
 
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
@@ -208,22 +206,6 @@ class RenameBatch:
                 if self._result(p).outcome is Outcome.DONE:
                     self.uncertain.add(action_id(p))
                     self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not safely on disk: {e}")
-
-
-def same_topic_id(d: PartitionDir, fd: int) -> None:
-    """Raises NotAsPlanned unless the directory `fd` has the topic id that was judged.
-
-    The inventory's id may be out of date: editing `partition.metadata` in place does not change the directory's mtime.
-    """
-    try:
-        topic_id = read_topic_id(fd)
-    except UnreadableError as e:
-        raise NotAsPlanned(f"{d.log_dir}/{d.name}: {e}") from e
-    if topic_id != d.topic_id:
-        raise NotAsPlanned(
-            f"{d.log_dir}/{d.name} has the topic id {topic_id} now, but it was judged with {d.topic_id}",
-            hint="something edits partition.metadata there; look again and make a new plan",
-        )
 
 
 def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], error: LogAgentError) -> ActionResult:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from logagent.errors import UnreadableError
+from logagent.errors import NotAsPlanned, UnreadableError
 from logagent.files import limits
 from logagent.files.safe_open import read_regular
 from logagent.model.naming.java_numbers import parse_int
 from logagent.model.naming.topic_ids import ZERO_ID, canonical
+from logagent.model.records import PartitionDir
 
 PARTITION_METADATA: Final = "partition.metadata"
 
@@ -27,6 +28,22 @@ def read_topic_id(dir_fd: int) -> str | None:
         return parse_partition_metadata(read_regular(PARTITION_METADATA, limits.PARTITION_METADATA, dir_fd=dir_fd))
     except FileNotFoundError:
         return None
+
+
+def same_topic_id(d: PartitionDir, fd: int) -> None:
+    """Raises NotAsPlanned unless the directory `fd` has the topic id that was judged.
+
+    The inventory's id may be out of date: editing `partition.metadata` in place does not change the directory's mtime.
+    """
+    try:
+        topic_id = read_topic_id(fd)
+    except UnreadableError as e:
+        raise NotAsPlanned(f"{d.log_dir}/{d.name}: {e}") from e
+    if topic_id != d.topic_id:
+        raise NotAsPlanned(
+            f"{d.log_dir}/{d.name} has the topic id {topic_id} now, but it was judged with {d.topic_id}",
+            hint="something edits partition.metadata there; look again and make a new plan",
+        )
 
 
 def parse_partition_metadata(data: bytes) -> str:
