@@ -184,8 +184,9 @@ def _log(
     """A log from offset 0 to `end`: a closed segment of `kib`, and an active one whose last batch can be read."""
     path.mkdir()
     active = 80
-    closed = [os.urandom(kib * 1024 // active)] * active
-    (path / f"{0:020d}.log").write_bytes(batch(0, closed, 1_700_000_000_000, epoch=epochs[0][0]))
+    closed = [os.urandom(kib * 1024 // active)] * (active // 4)
+    quarters = [batch(base, closed, 1_700_000_000_000, epoch=epochs[0][0]) for base in range(0, active, active // 4)]
+    (path / f"{0:020d}.log").write_bytes(b"".join(quarters))
     (path / f"{0:020d}.timeindex").write_bytes(b"")
     batches = [batch(active, [b"r"] * (min(end, 100) - active), 1_700_000_000_000, epoch=epochs[0][0])]
     if end > 100:

@@ -19,6 +19,7 @@ from logagent.agent.session.housekeeping import forget_failures_of_removed, forg
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
+from logagent.broker.files.log_reading import SegmentReadings
 from logagent.errors import Busy, LogAgentError
 from logagent.host.inventory.log_dir_inventory import LogDirInventory
 from logagent.host.linux.malloc import give_back
@@ -62,7 +63,8 @@ class HostTotals:
 
 @dataclass(slots=True)
 class Cycles:
-    """The cycles of one daemon. Keeps what outlives a cycle: failed log dirs, and inventories for the next scan.
+    """The cycles of one daemon. Keeps what outlives a cycle: failed log dirs, inventories for the next scan, and which
+    segments were read.
 
     stop: asked between two files of a removal, and before each action. aborting: asked while a cycle is still looking.
     inventory_taken: called with each full inventory, in the cycle's thread and before it acts.
@@ -79,6 +81,7 @@ class Cycles:
     failures: LogDirFailures = field(default_factory=LogDirFailures)
     calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
+    segments_read: SegmentReadings = field(default_factory=dict)
     totals: HostTotals | None = None
     tidied_ms: int | None = None
     gave_way: float = float("-inf")
@@ -151,6 +154,7 @@ class Cycles:
             failures=self.failures,
             calls=self.calls,
             known=self.known,
+            segments_read=self.segments_read,
             settle=self.enforced or self.settings.orders.accept,
         ) as session:
             yield session

@@ -9,6 +9,7 @@ from functools import partial
 
 from logagent.agent.evidence.answering import Absent
 from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.copy_reads import CopyReads, Overlap
 from logagent.agent.evidence.judge import rule
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
 from logagent.broker.files.log_look import look_at_log
@@ -16,7 +17,7 @@ from logagent.broker.files.partition_metadata import same_topic_id
 from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, in_common
 from logagent.model.assignments.doubles import as_loaded, decide_double
 from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, has_live_isr, is_assigned_here
 from logagent.model.assignments.verdict import Host
@@ -32,7 +33,8 @@ _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
 class StrayQuestions:
     """Rules on strays that are about to be removed. `opened`: every log dir that can be read, `ours`: those that have
     this broker's ids; `dirs`: all directories of the host; `marks`: what the journal knows about their renames;
-    `ask_leaders`: whether leaders elsewhere may be asked (before a broker's start there is no time)."""
+    `ask_leaders`: whether leaders elsewhere may be asked (before a broker's start there is no time); `reads`: reads the
+    copies here that a removal rests on, if it is about to come (`to_act`)."""
 
     assignments: Assignments
     host: Host
@@ -43,7 +45,9 @@ class StrayQuestions:
     dirs: Sequence[PartitionDir]
     marks: Mapping[Key, Mark]
     now_ms: int
-    ask_leaders: bool = True
+    ask_leaders: bool
+    reads: CopyReads
+    to_act: bool
 
     def rule_on(self, strays: Sequence[PartitionDir]) -> dict[Key, StrayRuling]:
         """Whether each of `strays` may be removed."""
@@ -53,12 +57,8 @@ class StrayQuestions:
             for key, d in was.items()
         }
         living = [d for d in strays if is_assigned_here(rulings[_key(d)])]
-        beside = {_key(d): self._beside(d) for d in living}
         logs = _look_at_logs(living, self.opened, self.calls)
-        copies = look_as_loaded([d for found in beside.values() for d in found], self.ours, self.calls)
-        answers = {_key(d): _local_answers(logs.get(_key(d)), beside[_key(d)], copies) for d in living}
-        if self.ask_leaders:
-            self._ask_leaders([was[_key(d)] for d in living], logs, answers)
+        answers = self._answers([was[_key(d)] for d in living], logs)
         image = self.assignments.first
         return {
             _key(d): decide_stray(
@@ -93,6 +93,40 @@ class StrayQuestions:
             and (d.topic_id, d.partition) == (stray.topic_id, stray.partition)
         ]
 
+    def _answers(self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook]) -> dict[Key, list[EpochEnd]]:
+        """Where other copies end the last leader epoch of each. Reading takes longest, so it comes last, and only for
+        what nothing else covers."""
+        asked = {
+            (_key(d), _key(other)): (own, own.last_epoch, other)
+            for d in living
+            if (own := logs.get(_key(d))) is not None and own.last_epoch is not None
+            for other in self._beside(d)
+        }
+        copies = look_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
+
+        def answer(pair: tuple[Key, Key], problem: str | None = None) -> EpochEnd:
+            _, epoch, _ = asked[pair]
+            return end_of_epoch("/".join(pair[1]), copies[pair[1]].unsound(problem), epoch)
+
+        resting = {
+            pair: Overlap(other, *in_common(own, copies[pair[1]]))
+            for pair, (own, _, other) in asked.items()
+            if pair[1] in copies and covers(answer(pair), own)
+        }
+        problems = self.reads.problems(resting, self.ours, self.calls, to_act=self.to_act)
+        answers: dict[Key, list[EpochEnd]] = {_key(d): [] for d in living}
+        for pair in asked:
+            if pair[1] in copies and pair not in problems:
+                answers[pair[0]].append(answer(pair))
+        if self.ask_leaders:
+            self._ask_leaders(living, logs, answers)
+        left = {pair: resting[pair] for pair in problems if not _is_covered(logs[pair[0]], answers[pair[0]])}
+        if self.to_act:
+            problems = self.reads.read(left, self.ours, self.calls)
+        for pair in left:
+            answers[pair[0]].append(answer(pair, problems.get(pair)))
+        return answers
+
     def _ask_leaders(
         self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook], answers: dict[Key, list[EpochEnd]]
     ) -> None:
@@ -106,7 +140,7 @@ class StrayQuestions:
             and own.last_epoch is not None
             and d.topic is not None
             and d.partition is not None
-            and not any(covers(answer, own) for answer in answers[_key(d)])
+            and not _is_covered(own, answers[_key(d)])
         }
         if reader is None or not asked:
             return
@@ -115,24 +149,32 @@ class StrayQuestions:
             answers[key].append(answer)
 
 
-def _local_answers(
-    own: LogLook | None, beside: Sequence[PartitionDir], copies: Mapping[Key, LogLook]
-) -> list[EpochEnd]:
-    if own is None or own.last_epoch is None:
-        return []
-    return [
-        end_of_epoch(f"{other.log_dir}/{other.name}", copies[_key(other)], own.last_epoch)
-        for other in beside
-        if _key(other) in copies
-    ]
+def _is_covered(own: LogLook, answers: Sequence[EpochEnd]) -> bool:
+    return any(covers(answer, own) for answer in answers)
 
 
 def rule_on_doubles(
-    asked: Sequence[tuple[PartitionDir, PartitionDir]], opened: Mapping[str, OpenLogDir], calls: DiskCalls
+    asked: Sequence[tuple[PartitionDir, PartitionDir]],
+    opened: Mapping[str, OpenLogDir],
+    calls: DiskCalls,
+    reads: CopyReads,
+    *,
+    to_act: bool,
 ) -> dict[Key, StrayRuling]:
-    """Whether the first directory of each pair may be removed: the other one, looked at now, contains all of it."""
+    """Whether the first directory of each pair may be removed: the other one, looked at now, contains all of it.
+    `reads`, `to_act`: as in `StrayQuestions`."""
     logs = look_as_loaded([d for pair in asked for d in pair], opened, calls)
-    return {_key(d): decide_double(logs.get(_key(d)), logs.get(_key(other)), other) for d, other in asked}
+    rulings = {_key(d): decide_double(logs.get(_key(d)), logs.get(_key(other)), other) for d, other in asked}
+    resting = {
+        _key(d): Overlap(other, *in_common(logs[_key(d)], logs[_key(other)]))
+        for d, other in asked
+        if rulings[_key(d)].may_go
+    }
+    problems = reads.read(resting, opened, calls) if to_act else reads.problems(resting, opened, calls)
+    for key, problem in problems.items():
+        other = resting[key].dir
+        rulings[key] = decide_double(logs[key], logs[_key(other)].unsound(problem), other)
+    return rulings
 
 
 def look_as_loaded(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
+from logagent.agent.evidence.copy_reads import PRESTART_BYTES
 from logagent.agent.planning.plan_cleanup import until_trusted
 from logagent.agent.rescue.rescue_looks import free_room
 from logagent.agent.session.session import Session, new_uuid
@@ -54,6 +55,7 @@ def plan_prestart(session: Session, facts: Facts) -> Plan:
     """What is due and can be renamed now; on a log dir with too little space for a start, what is due is removed
     first."""
     cleanup, session.ask_leaders = session.settings.cleanup, False
+    session.reads.left = PRESTART_BYTES
     marks, started = session.marks(), session.removals_started()
     ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, waiting = orphans(session.dirs, facts, session.sightings(), ages, new_uuid)

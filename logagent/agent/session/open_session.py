@@ -8,9 +8,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from logagent.agent.clock import Clock
+from logagent.agent.evidence.copy_reads import CYCLE_BYTES, CopyReads
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
+from logagent.broker.files.log_reading import SegmentReadings
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls
@@ -41,6 +43,7 @@ def open_session(
     failures: LogDirFailures | None = None,
     calls: DiskCalls | None = None,
     known: dict[str, LogDirInventory] | None = None,
+    segments_read: SegmentReadings | None = None,
     settle: bool = True,
 ) -> Iterator[Session]:
     """Open everything in a safe order.
@@ -51,8 +54,8 @@ def open_session(
 
     For the daemon, these outlive a session: `failures`, the offline log dirs; `calls`, which gives up calls that hang;
     `known`, the inventories by log dir from which the next ones continue (they are replaced in place; a log dir without
-    one is scanned in full). Without `settle` what a crash left open stays open: settling can rewrite a checkpoint,
-    which a run that only reports must not do.
+    one is scanned in full); `segments_read`, of the copies that removals rest on. Without `settle` what a crash left
+    open stays open: settling can rewrite a checkpoint, which a run that only reports must not do.
     """
     failures = failures if failures is not None else LogDirFailures()
     direct = calls is None
@@ -95,6 +98,8 @@ def open_session(
         session = Session(target, settings, clock, log_dirs, journal, act, actor, problem)
         if known is not None:
             session.known = known
+        if segments_read is not None:
+            session.reads = CopyReads(segments_read, left=CYCLE_BYTES)
         stack.callback(lambda: session.assignments.close())
         yield session
 

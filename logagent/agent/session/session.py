@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.evidence.identify import absent_ids, identify
 from logagent.agent.evidence.judge import judge
 from logagent.agent.evidence.serving_questions import ServingQuestions
@@ -18,7 +19,7 @@ from logagent.agent.evidence.version_looks import look_at_versions
 from logagent.agent.session import dir_history
 from logagent.agent.session.readings import Readings
 from logagent.errors import ConfigError, LogAgentError
-from logagent.host.log_dir.calls import never
+from logagent.host.log_dir.calls import Stop, never
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.work_control import WorkControl
@@ -48,13 +49,15 @@ class Session(Readings):
 
     `ask_leaders`: whether leaders elsewhere are asked about strays that are about to be removed. `doubles`: the other
     copy of each directory, by (log dir, name), that is about to be removed because another log dir here contains all of
-    it."""
+    it. `reads`: reads the copies here that a removal rests on."""
 
     ask_leaders: bool = True
+    reads: CopyReads = field(default_factory=CopyReads)
     doubles: dict[tuple[str, str], PartitionDir] = field(default_factory=dict)
 
     def facts(self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True) -> Facts:
-        """Everything that guards look at, gathered now; verdicts for `dirs` (default: all).
+        """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:
+        all, to plan or to show).
 
         `to_plan`: also gather what the blast radius of a plan needs.
         """
@@ -82,20 +85,31 @@ class Session(Readings):
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
-            strays={} if dirs is None else self.rule_on_strays([d for d in dirs if d.kind is Kind.STRAY], now),
-            doubles=self._rule_on_doubles(dirs or self.dirs),
+            strays=self.rule_on_strays([d for d in dirs or () if d.kind is Kind.STRAY], now, to_act=True),
+            doubles=self._rule_on_doubles(dirs or self.dirs, to_act=dirs is not None),
         )
 
-    def facts_to_act(self, dirs: Sequence[PartitionDir]) -> Facts:
+    def facts_to_act(self, dirs: Sequence[PartitionDir], stop: Stop = never) -> Facts:
         """The facts right before an act. The cluster is read again if the last reading is too old: a partition may have
-        been assigned to this node again since the plan was made."""
+        been assigned to this node again since the plan was made. `stop` ends the reading of copies.
+
+        Copies may take hours to read. Then everything is gathered once more, and what was not read, or has changed
+        since, does not count."""
+        with self.reads.allowed(stop) as has_read:
+            self._read_assignments_again()
+            facts = self.facts(dirs)
+        if has_read():
+            self._read_assignments_again()
+            facts = self.facts(dirs)
+        return facts
+
+    def _read_assignments_again(self) -> None:
         if self._read_until is not None and self.clock.monotonic() > self._read_until:
             self.assignments.close()
             try:
                 self.read_assignments(self._read_from)
             except ConfigError as e:  # the client's file, which was valid when the plan was made
                 self.assignments = Assignments(problems=[str(e)])
-        return self.facts(dirs)
 
     def _taken_since(self, at_ms: int) -> tuple[RecentAction, ...]:
         """According to the journal and to what is in the log dirs (and in quarantine directories, whoever put it
@@ -119,8 +133,10 @@ class Session(Readings):
         if answering.places != self._brokers_seen():
             write_brokers_seen(os.path.dirname(self.journal.path), cluster_id, answering.places)
 
-    def rule_on_strays(self, strays: Sequence[PartitionDir], now_ms: int) -> dict[tuple[str, str], StrayRuling]:
-        """Whether the strays that are about to be removed may be."""
+    def rule_on_strays(
+        self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
+    ) -> dict[tuple[str, str], StrayRuling]:
+        """Whether the strays that are about to be removed may be; `to_act`: right now."""
         if not strays:
             return {}
         host = self._host()
@@ -137,12 +153,16 @@ class Session(Readings):
             self.marks(),
             now_ms,
             self.ask_leaders,
+            self.reads,
+            to_act,
         )
         return questions.rule_on(strays)
 
-    def _rule_on_doubles(self, dirs: Sequence[PartitionDir]) -> dict[tuple[str, str], StrayRuling]:
+    def _rule_on_doubles(
+        self, dirs: Sequence[PartitionDir], *, to_act: bool = False
+    ) -> dict[tuple[str, str], StrayRuling]:
         asked = [(d, other) for d in dirs if (other := self.doubles.get((d.log_dir, d.name))) is not None]
-        return rule_on_doubles(asked, self.ours(), self.calls) if asked else {}
+        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act) if asked else {}
 
     def ours(self) -> dict[str, OpenLogDir]:
         """The readable log dirs that have this broker's ids."""
@@ -223,7 +243,7 @@ class Session(Readings):
             log_dirs=self.log_dirs.by_path | self.log_dirs.quarantine,
             journal=self.journal,
             clock=self.clock,
-            look=self.facts_to_act,
+            look=partial(self.facts_to_act, stop=stop),
             actor=self.actor,
             control=WorkControl(stop=stop, budget=budget, workers=delete.workers, on_progress=on_progress),
             calls=self.calls,

@@ -32,10 +32,15 @@ _WINDOW = 1 << 16
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
+def segment_bases(dir_fd: int) -> list[str]:
+    """The base offsets (20 digits) of the segments in the open partition dir `dir_fd`, in order."""
+    return sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+
+
 def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
     """The log in the open partition dir `dir_fd`. `whole`: where every segment ends, not just the last one, so that
     `gaps` is known. Raises OSError only if the disk fails."""
-    bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+    bases = segment_bases(dir_fd)
     if not bases:
         return LogLook(None, None, problem="it has no segment")
     start = int(bases[0])

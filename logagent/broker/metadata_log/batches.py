@@ -112,14 +112,15 @@ class BatchFile:
         batch = RecordBatch(self.bytes_at(position, length))
         return batch.base_offset if batch.magic == MAGIC and batch.validate_crc() else None
 
-    def batches(self, first_offset: int, min_epoch: int, position: int = 0) -> Iterator[Batch]:
-        """Every batch from `position` on, where the one with `first_offset` must be.
+    def batches(self, first_offset: int, min_epoch: int, position: int = 0, *, gaps: bool = False) -> Iterator[Batch]:
+        """Every batch from `position` on, where the one with `first_offset` must be; `gaps`: offsets may be missing
+        before a batch, as compaction leaves them (never in the metadata log).
 
         Raises `BatchDefect` at the first position without a complete batch that continues the previous one.
         """
         expected, epoch = first_offset, min_epoch
         while position < self.size:
-            header = self._header(position, expected, epoch)
+            header = self._header(position, expected, epoch, gaps)
             raw = RecordBatch(self.bytes_at(position, header))
             batch = Batch(
                 raw.base_offset,
@@ -136,7 +137,7 @@ class BatchFile:
             position += header
             expected, epoch = batch.next_offset, batch.epoch
 
-    def _header(self, position: int, expected: int, epoch: int) -> int:
+    def _header(self, position: int, expected: int, epoch: int, gaps: bool) -> int:
         """The total length of the batch at `position`, whose header must fit its position."""
         left = self.size - position
         if left < HEADER_SIZE:
@@ -147,7 +148,7 @@ class BatchFile:
         leader_epoch = int.from_bytes(head[12:16], "big", signed=True)
         if head[16] != MAGIC:
             raise BatchDefect(position, f"its format is {head[16]}")
-        if base_offset != expected:
+        if base_offset < expected or (base_offset > expected and not gaps):
             raise BatchDefect(position, f"it begins at offset {base_offset}, expected {expected}")
         if leader_epoch < epoch:
             raise BatchDefect(position, f"its epoch {leader_epoch} is older than {epoch}")

@@ -8,7 +8,7 @@ stray is removed or marked for deletion, and before a copy is restored that its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class LogLook:
         empty = self.log_end is not None and self.log_end == self.log_start
         return log_start > 0 and not empty and not self.reaches(log_start)
 
+    def unsound(self, problem: str | None) -> LogLook:
+        """The same log with its end unknown because of `problem`, if there is one: it covers nothing then."""
+        return self if problem is None else replace(self, log_end=None, problem=problem)
+
     @property
     def last_epoch(self) -> int | None:
         """The leader epoch of the last record; None if there are no records or epochs, or an epoch begins after the
@@ -61,7 +65,7 @@ class EpochEnd:
 
     `epoch` is the largest epoch known to that copy that is not above the requested one, `end_offset` is where it ends
     there; both are None if the copy knows no such epoch. `log_start` is the copy's log start offset, None if unknown.
-    `where` names the copy ("the leader, node 2"). `gaps`: as in `LogLook`; no leader tells about its own.
+    `where` names the copy ("the leader, node 2"). `gaps` and `problem`: as in `LogLook`; no leader tells about its own.
     """
 
     where: str
@@ -69,6 +73,7 @@ class EpochEnd:
     end_offset: int | None
     log_start: int | None = None
     gaps: tuple[tuple[int, int], ...] = ()
+    problem: str | None = None
 
     def lacks(self, own: LogLook) -> tuple[int, int] | None:
         """The first gap in the copy at offsets that `own` may have records for. Only compaction leaves such gaps, and
@@ -84,7 +89,8 @@ def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
     epoch, which proves nothing about earlier records if the copy has lost its older epochs.
     """
     if copy.log_end is None or copy.last_epoch is None:
-        return EpochEnd(where, None, None, copy.log_start if copy.log_end is not None else None)
+        log_start = copy.log_start if copy.log_end is not None else None
+        return EpochEnd(where, None, None, log_start, problem=copy.problem)
     if epoch == copy.last_epoch:
         return EpochEnd(where, epoch, copy.log_end, copy.log_start, copy.gaps)
     later = [start for known, start in copy.epochs if known > epoch]
@@ -92,6 +98,11 @@ def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
     if not later or not floor:
         return EpochEnd(where, None, None, copy.log_start)
     return EpochEnd(where, max(floor), min(later), copy.log_start, copy.gaps)
+
+
+def in_common(own: LogLook, copy: LogLook) -> tuple[int, int]:
+    """The offsets, from the first to before the second, that both logs may have records for, if `copy` covers `own`."""
+    return max(own.log_start or 0, copy.log_start or 0), own.log_end or 0
 
 
 def covers(other: EpochEnd, own: LogLook) -> bool:
@@ -119,6 +130,8 @@ def why_not_covered(own: LogLook, answers: tuple[EpochEnd, ...]) -> str:
 
 
 def _why_not(own: LogLook, answer: EpochEnd) -> str:
+    if answer.problem is not None:
+        return f"{answer.where} does not count ({answer.problem})"
     if answer.epoch != own.last_epoch:
         return f"{answer.where} does not know that epoch"
     said = f"{answer.where} ends it at {answer.end_offset}"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
+from logagent.host.log_dir.bounded_calls import BoundedCalls
+from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan
+from logagent.model.records import Kind
+from tests.disk.agent.daemon.test_daemon_directories import cycles
 from tests.disk.messes import Mess, Sort, Thing, make
 from tests.disk.sessions import Host
 
@@ -51,3 +58,107 @@ def test_a_copy_whose_topic_id_was_edited_since_it_was_judged_does_not_count(
         done = session.log_manager().execute(plan)
     assert [(r.name, r.guard) for r in done.refusals] == [(going.name, "assigned")]
     assert going.exists() and other.exists()
+
+
+def spoil(directory: Path) -> None:
+    """Zeros in the middle of its first segment, which neither its end nor its size shows."""
+    path = directory / f"{0:020d}.log"
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(before.st_size // 3)
+        file.write(bytes(4096))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("sort", ["stray-covered", "stray-covered-elsewhere", "double"])
+def test_a_copy_that_is_damaged_in_the_middle_does_not_count(tmp_path: Path, sort: Sort) -> None:
+    mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
+    ((going,),), other = mess.may_go, mess.stays[0]
+    spoil(other)
+    size = (other / f"{0:020d}.log").stat().st_size
+    with session_on(mess) as session:
+        plan = planned(session)
+        assert [p.dir.name for p in plan.actions] == [going.name], "a plan reads nothing"
+        done = session.log_manager().execute(plan)
+        assert [(r.name, r.guard) for r in done.refusals] == [(going.name, "assigned")]
+        assert (
+            f"{other} does not count ({0:020d}.log has no sound batch at byte {size // 4} of {size}"
+            in done.refusals[0].fact
+        )
+        # What was found is remembered.
+        assert planned(session).actions == ()
+    assert going.exists() and other.exists()
+
+
+@pytest.mark.parametrize("sort", ["stray-covered", "double"])
+def test_a_copy_is_read_as_far_as_there_is_time(tmp_path: Path, sort: Sort) -> None:
+    """The next cycle of the daemon goes on where one ended."""
+    mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
+    ((going,),), other = mess.may_go, mess.stays[0]
+    first, _ = (path.stat().st_size for path in sorted(other.glob("*.log")))
+    with session_on(mess) as session:
+        plan = planned(session)
+        refused = []
+        for left in (first - 1, first):
+            session.reads.left = left
+            refused += [r.fact for r in session.log_manager().execute(plan).refusals]
+    (fact,) = refused
+    assert fact.endswith(f"{other} does not count (not verified: {first} bytes to read)")
+    assert other.exists() and not going.exists()
+
+
+def test_reading_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("stray-covered"), Thing("assigned"), Thing("assigned")])
+    with session_on(mess) as session:
+        (stray,) = (p.dir for p in planned(session).actions)
+        facts = session.facts_to_act([stray], lambda: True)
+        assert "bytes to read" in facts.strays[stray.log_dir, stray.name].detail
+        assert session.facts_to_act([stray]).strays[stray.log_dir, stray.name].may_go
+
+
+def test_the_daemon_remembers_what_it_read(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("stray-covered"), Thing("assigned"), Thing("assigned")])
+    spoil(mess.stays[0])
+    host = Host(mess.root / "state", *mess.log_dirs)
+    shutil.copy(mess.assignments, host.assignments)
+    life = cycles(host)
+    assert life.cleanup().results == {("remove", "skipped"): 1}
+    again = life.cleanup()
+    assert (again.planned, again.results) == (0, {})
+
+
+def test_where_a_leader_covers_it_no_copy_here_is_read(tmp_path: Path) -> None:
+    class Leader:
+        def epoch_ends(self, asked: Mapping[Any, Any], *_: Any, **__: Any) -> dict[Any, EpochEnd]:
+            return {key: EpochEnd("the leader, node 4", epoch, 100, 0) for key, (_, epoch) in asked.items()}
+
+        def close(self) -> None:
+            pass
+
+    mess = make(tmp_path, [Thing("stray-covered"), Thing("assigned"), Thing("assigned")])
+    spoil(mess.stays[0])
+    with session_on(mess) as session:
+        (stray,) = session.of_kind(Kind.STRAY)
+        session.assignments.reader, session.assignments.answering = cast(Any, Leader()), cast(Any, object())
+        with session.reads.allowed(lambda: False) as has_read:
+            ruling = session.rule_on_strays([stray], session.clock.now_ms(), to_act=True)
+        assert ruling[stray.log_dir, stray.name].may_go and not has_read()
+
+
+def test_a_disk_that_hangs_while_a_copy_is_read_is_given_up(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("stray-covered-elsewhere"), Thing("assigned"), Thing("assigned")])
+    over = threading.Event()
+    with session_on(mess) as session:
+        (stray,) = session.of_kind(Kind.STRAY)
+        assert isinstance(session.calls, BoundedCalls)
+        failures = session.calls.failures
+
+        def hang() -> bool:
+            """As the prober finds it, while a read of that disk does not return."""
+            failures.mark_offline(str(mess.log_dirs[1]), "it hangs")
+            return over.wait(60)
+
+        facts = session.facts_to_act([stray], hang)
+        assert not over.is_set()
+        assert not facts.strays[stray.log_dir, stray.name].may_go
+        over.set()

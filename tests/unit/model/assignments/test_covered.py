@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, in_common, why_not_covered
 
 OWN = LogLook(0, 100, ((0, 0), (3, 40)))
 
@@ -133,6 +135,21 @@ def test_a_copy_whose_epochs_begin_after_its_end_tells_no_end() -> None:
 
 def test_the_start_of_a_copy_whose_end_is_unknown_says_nothing() -> None:
     assert end_of_epoch("copy", LogLook(100, None, ((0, 0),), "torn tail"), 0).log_start is None
+
+
+def test_a_copy_that_is_unsound_covers_nothing_and_says_why() -> None:
+    copy = LogLook(0, 200, ((0, 0), (3, 40)))
+    assert copy.unsound(None) == copy and covers(end_of_epoch("copy", copy, 3), OWN)
+    # Nor does what it would have deleted count.
+    for unsound in (copy, replace(copy, log_start=150)):
+        answer = end_of_epoch("copy", unsound.unsound("zeros at byte 7"), 3)
+        assert not covers(answer, OWN)
+        assert "copy does not count (zeros at byte 7)" in why_not_covered(OWN, (answer,))
+
+
+def test_what_two_logs_have_in_common() -> None:
+    assert in_common(LogLook(10, 50), LogLook(20, 90)) == (20, 50)
+    assert in_common(LogLook(30, 50), LogLook(20, 90)) == (30, 50)
 
 
 def test_a_log_whose_end_is_unknown_reaches_no_further_than_its_last_segment() -> None:
