@@ -36,10 +36,14 @@ PlanId = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"), AfterValidator(_is_a_time)]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 DirName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
-Count = Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
+LARGEST_COUNT = (1 << 63) - 1
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Number = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+"""A device or inode number: unsigned, 64 bits."""
 Node = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 Epoch = Annotated[int, Field(ge=1, le=9_999_999_999)]
-Words = Annotated[str, Field(max_length=2000)]
+LONGEST_WORDS = 2000
+Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
 
 Kind = Literal["topics", "directories"]
 Action = Literal["stop", "delete"]
@@ -57,8 +61,8 @@ class Identity:
 
     log_dir: Path
     name: DirName
-    inode: Count
-    device: Count
+    inode: Number
+    device: Number
     directory_id: TopicId | None = None
     boot_id: Annotated[str, Field(max_length=64)] | None = None
     bytes: Count = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from logagent.agent.clock import Clock
@@ -207,16 +208,23 @@ class HostJobs:
         box = self._box
         if box is None:
             return None
+        unsent: LogAgentError | None = None
         try:
             box.send()
+        except LogAgentError as e:
+            unsent = e
+        try:
             standing = box.receive()
-            self._metrics.orders(box.summary())
+            summary = box.summary()
         except LogAgentError as e:
             self._metrics.orders(OrdersSummary(self._clock.now_ms(), error=str(e)))
             if self._events.changed("orders", str(e)):
                 self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
             return None
         self._events.changed("orders", None)
+        self._metrics.orders(summary if unsent is None else replace(summary, error=str(unsent)))
+        if self._events.changed("answers", None if unsent is None else str(unsent)) and unsent is not None:
+            self._events.say("answers-not-sent", "warning", reason=str(unsent), hint=unsent.hint)
         if box.inbox.ignored.count and self._events.changed("orders-ignored", box.inbox.ignored.count):
             ignored = box.inbox.ignored
             self._events.say("orders-ignored", "warning", files=ignored.count, example=ignored.example)

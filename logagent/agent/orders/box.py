@@ -23,7 +23,7 @@ from logagent.agent.orders.order_execution import OrderExecution
 from logagent.agent.orders.results import key_of, refuse_all
 from logagent.agent.orders.seen import SeenOrders
 from logagent.agent.session.session import Session
-from logagent.errors import LogAgentError
+from logagent.errors import LogAgentError, UnreadableError
 from logagent.model.daemon_summary import OrdersSummary
 from logagent.model.facts import Facts
 from logagent.settings import Settings
@@ -31,7 +31,7 @@ from logagent.store.control import Control
 from logagent.store.deletion import Answer, Order, Result
 from logagent.store.orders import decode, write_answer
 from logagent.store.shared import check_store
-from logagent.store.signing import public_key
+from logagent.store.signing import NotSigned, public_key
 
 STANDS_SECONDS = 5.0
 STANDS_IN_PRESTART_SECONDS = 0.2
@@ -105,16 +105,26 @@ class OrderBox:
         return bool(self.standing)
 
     def send(self) -> None:
-        """Publish the answers that are not in the store yet. Raises ServiceUnreachable."""
+        """Publish the answers that are not in the store yet. Raises ServiceUnreachable; once the others are sent,
+        UnreadableError for one that nobody could read."""
         try:
             memory = OrderMemory.load(self.state_dir, self.clock.now_ms())
         except LogAgentError:
             return  # `obey` reports it
         self._known_epoch = max(self._known_epoch, memory.highest_epoch)
+        bad: UnreadableError | None = None
         for order_id, raw in sorted(memory.answers.items()):
-            if (order_id, raw["seq"]) not in self._sent:
-                write_answer(self.inbox.control, decode(Answer, json.dumps(raw).encode()))
-                self._sent.add((order_id, raw["seq"]))
+            if (order_id, raw["seq"]) in self._sent:
+                continue
+            try:
+                answer = decode(Answer, json.dumps(raw).encode())
+            except NotSigned as error:
+                bad = bad or UnreadableError(f"the answer to order {order_id} cannot be sent: {error}")
+                continue
+            write_answer(self.inbox.control, answer)
+            self._sent.add((order_id, raw["seq"]))
+        if bad is not None:
+            raise bad
 
     def obey(
         self, session: Session, facts: Facts, stop: Callable[[], bool], *, renames_only: bool = False

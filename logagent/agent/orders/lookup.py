@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from logagent.agent.orders.results import IDENTITY, RESTORED, refused, result_of
+from logagent.agent.orders.results import IDENTITY, RESTORED, in_utf8, refused, result_of
 from logagent.agent.session.clock_watch import clocks_now
 from logagent.agent.session.session import Session
 from logagent.broker.files.log_look import look_at_log
@@ -18,7 +18,7 @@ from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import ActionKind, Kind, PartitionDir
 from logagent.model.times import rfc3339
-from logagent.store.deletion import Identity, Order, OrderedPartition, Result
+from logagent.store.deletion import LARGEST_COUNT, Identity, Order, OrderedPartition, Result
 from logagent.store.orders import moment
 
 LIVE = (Kind.CURRENT, Kind.FUTURE)
@@ -74,9 +74,12 @@ class Lookup:
         return named or [d for d in here if d.kind is kind and kind in LIVE]
 
     def _seen(self, p: OrderedPartition, d: PartitionDir, identity: Identity | LogAgentError | None) -> Result:
+        path = f"{d.log_dir}/{d.name}"
         if d.topic_id is None:
             hint = "look at it by hand; logagent deletes by topic id only"
-            return refused(p, IDENTITY, f"{d.log_dir}/{d.name} has no topic id to identify it", hint)
+            return refused(p, IDENTITY, f"{path} has no topic id to identify it", hint)
+        if in_utf8(path) != path:
+            return refused(p, IDENTITY, f"{path} is not UTF-8, so no order can name it", "look at it by hand")
         restored = self.restored(p, d)
         if restored is not None:
             return restored
@@ -121,8 +124,8 @@ class Lookup:
                     found[path, d.name] = ends
                     continue
                 found[path, d.name] = Identity(
-                    path, d.name, d.inode, d.device, where.directory_id if where is not None else None, boot, d.bytes,
-                    ends.get(d.name),
+                    path, d.name, d.inode, d.device, where.directory_id if where is not None else None, boot,
+                    min(d.bytes, LARGEST_COUNT), ends.get(d.name),
                 )  # fmt: skip
         return found
 
@@ -133,7 +136,8 @@ def _ends(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[str, int | 
         with log_dir.acting("reading", d.name):
             fd = log_dir.open_child(d.name, d.identity)
             try:
-                ends[d.name] = look_at_log(fd).log_end
+                end = look_at_log(fd).log_end
+                ends[d.name] = None if end is None or end > LARGEST_COUNT else end
             finally:
                 os.close(fd)
     return ends

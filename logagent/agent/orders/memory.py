@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent import __version__
-from logagent.agent.orders.results import FINAL_GUARDS, key_of
+from logagent.agent.orders.results import FINAL_GUARDS, as_words, key_of
 from logagent.errors import JournalError, LogAgentError
 from logagent.files.foreign_json import parse_json
 from logagent.files.limits import MIB, FileLimit
@@ -112,7 +112,7 @@ class OrderMemory:
         epoch = int(order_id.partition("-")[0])
         self._keep(
             Answer(order_id, epoch, self.highest_epoch, *node, self.agent, 0, "stop", instant(now),
-                   __version__, (), why)
+                   __version__, (), as_words(why))
         )  # fmt: skip
 
     def _keep(self, answer: Answer) -> None:

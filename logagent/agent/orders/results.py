@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from logagent.store.deletion import Identity, Order, OrderedPartition, Result, ResultName
+from logagent.store.deletion import LONGEST_WORDS, Identity, Order, OrderedPartition, Result, ResultName
 
 IDENTITY, RESTORED, RETENTION = "identity", "restored", "retention"
 FINAL_GUARDS = (IDENTITY, RESTORED)
 """Refusals that this very order never gets over."""
+_END = 500
+
+
+def in_utf8(text: str) -> str:
+    """`text` with bytes of a name that are not UTF-8 as `\\udcXX`."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def as_words(text: str) -> str:
+    """`text` as an answer can carry it: in UTF-8, and a long path, such as that of a file deep in a stray, without its
+    middle."""
+    said = in_utf8(text)
+    if len(said) <= LONGEST_WORDS:
+        return said
+    return f"{said[: LONGEST_WORDS - _END - 3]} … {said[-_END:]}"
+
+
+def _as_words(text: str | None) -> str | None:
+    return None if text is None else as_words(text)
 
 
 def result_of(
@@ -14,8 +33,8 @@ def result_of(
     fact: str | None = None, hint: str | None = None, new_name: str | None = None,
 ) -> Result:  # fmt: skip
     return Result(
-        p.request_id, p.topic_id, p.partition, result, guard, fact, hint, p.asked_log_dir, p.asked_name, directory,
-        new_name,
+        p.request_id, p.topic_id, p.partition, result, guard, _as_words(fact), _as_words(hint), p.asked_log_dir,
+        p.asked_name, directory, new_name,
     )  # fmt: skip
 
 

@@ -653,3 +653,46 @@ def test_while_it_is_uncertain_which_epoch_is_the_highest_no_order_counts(host: 
     host.obey()
     assert host.answer(order) is None or host.results(order) == [("refused", "order")]
     assert host.host.find("returns-2") == ["returns-2"]
+
+
+def test_a_directory_whose_name_is_not_utf8_is_refused_and_stops_no_other_order(host: OrderedHost) -> None:
+    (path,) = [d / "returns-2" for d in (host.host.d1, host.host.d2) if (d / "returns-2").is_dir()]
+    os.rename(path, os.fsencode(path.parent) + b"/\xff-2")
+    order = host.order("stop", part(ORPHAN))
+    other = host.order("stop", part(ASSIGNED))
+    host.obey()
+    answer = host.answer(order)
+    assert answer is not None and host.results(order) == [("refused", "identity")], answer
+    assert "\\udcff-2 is not UTF-8" in (answer.results[0].fact or "")
+    assert host.results(other) == [("waiting", None)]
+
+
+def test_an_end_that_is_no_offset_of_kafkas_is_unknown(host: OrderedHost) -> None:
+    """A segment's name has room for larger numbers than an offset, and an answer, has."""
+    (path,) = [d / "returns-2" for d in (host.host.d1, host.host.d2) if (d / "returns-2").is_dir()]
+    (path / f"{'9' * 20}.log").touch()
+    ordered = host.identity(ORPHAN)
+    assert ordered.directory is not None and ordered.directory.end_offset is None
+
+
+def test_an_answer_that_cannot_be_sent_holds_up_neither_other_answers_nor_orders(host: OrderedHost) -> None:
+    host.configure(**{"metrics.listen": ""})
+    first = host.order("stop", part(ORPHAN))
+    settings, clock = load(str(host.host.toml)).settings, SystemClock()
+    target = resolve_target(settings, ())
+    with open_session(target, settings, clock, state_dir=str(host.host.state), act=True, actor="daemon") as session:
+        session.read_assignments()
+        session.take_inventory()
+        assert host.box is not None
+        host.box.receive()
+        host.box.obey(session, session.facts(), lambda: False)
+    memory = json.loads((host.host.state / NAME).read_text())
+    bad = f"{host.epoch:010d}-0000000000"
+    results = [{**memory["answers"][first.order_id]["results"][0], "fact": "x" * 2001}]
+    memory["answers"][bad] = {**memory["answers"][first.order_id], "order_id": bad, "results": results}
+    (host.host.state / NAME).write_text(json.dumps(memory))
+    second = host.order("stop", part(ASSIGNED))
+    ran = host.host.run("run", "--once")
+    assert host.results(first) == [("waiting", None)] == host.results(second), ran.out + ran.err
+    said = [line for line in (ran.out + ran.err).splitlines() if "answers-not-sent" in line]
+    assert len(said) == 1 and bad in said[0], ran.out + ran.err
