@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +17,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
-from logagent.model.records import ActionKind, Kind, PartitionDir
+from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
 from logagent.store.deletion import LARGEST_COUNT, Identity, Order, OrderedPartition, Result
 from logagent.store.orders import moment
@@ -64,14 +65,15 @@ class Lookup:
         and marked ones are already on their way out). For a row of a report: that directory, or what a broker's start
         renamed it to. One without a topic id is counted by its name: it cannot be identified, and is not absent."""
         mine, without_id = self.of(p.topic_id, p.partition), self.of(None, p.partition)
-        if p.asked_name is None:
+        if p.asked_name is None or p.asked_log_dir is None:
             return [d for d in mine if d.kind in LIVE] + [
                 d for d in without_id if d.kind in LIVE and d.topic == p.topic
             ]
-        here = [d for d in mine if d.log_dir == p.asked_log_dir]
+        asked = posixpath.normpath(p.asked_log_dir)
+        here = [d for d in [*mine, *without_id] if posixpath.normpath(d.log_dir) == asked]
         kind = classify(p.asked_name).kind
-        named = [d for d in [*mine, *without_id] if (d.log_dir, d.name) == (p.asked_log_dir, p.asked_name)]
-        return named or [d for d in here if d.kind is kind and kind in LIVE]
+        named = [d for d in here if d.name == p.asked_name]
+        return named or [d for d in here if d.topic_id is not None and d.kind is kind and kind in LIVE]
 
     def _seen(self, p: OrderedPartition, d: PartitionDir, identity: Identity | LogAgentError | None) -> Result:
         path = f"{d.log_dir}/{d.name}"
@@ -89,12 +91,32 @@ class Lookup:
 
     def not_there(self, p: OrderedPartition) -> Result:
         """The result for a partition that was not found: absent, if everything that could hold it was looked at."""
+        moved = self._moved(p)
+        if moved is not None:
+            return moved
         hidden = self.facts.not_seen()
         if hidden is not None:
             return result_of(p, "offline", fact=hidden.fact)
         if not self.session.whole:
             return result_of(p, "offline", fact="not every directory was looked at")
         return result_of(p, "absent")
+
+    def _moved(self, p: OrderedPartition) -> Result | None:
+        """The refusal of a row of a report if its disk has another path now, or none. What is assigned under another
+        path is not what the row was about."""
+        if p.asked_name is None or p.asked_log_dir is None:
+            return None
+        current = classify(p.asked_name).kind in LIVE
+        for d in [*self.of(p.topic_id, p.partition), *self.of(None, p.partition)]:
+            same = d.name == p.asked_name or (current and d.kind in LIVE and d.topic_id is not None)
+            if same and self.facts.ruling(d).verdict is not Verdict.ASSIGNED:
+                hint = "cancel the request; to delete it after all, request it again from a report of today"
+                return refused(p, IDENTITY, f"it is {d.log_dir}/{d.name} now", hint)
+        ours = {posixpath.normpath(path) for path in (*self.facts.log_dirs, *self.facts.left_out)}
+        if posixpath.normpath(p.asked_log_dir) in ours:
+            return None
+        hint = "cancel the request, unless the log dir comes back"
+        return refused(p, IDENTITY, f"this host has no log dir {p.asked_log_dir}", hint)
 
     def restored(self, p: OrderedPartition, d: PartitionDir) -> Result | None:
         """A restore on this host voids every order for that directory, unless the order was certainly requested

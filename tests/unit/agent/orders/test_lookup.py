@@ -11,8 +11,8 @@ import pytest
 
 from logagent.agent.orders.lookup import Lookup
 from logagent.agent.session.session import Session
-from logagent.model.facts import Facts
-from logagent.model.records import ActionKind, Health, Identity, PartitionDir
+from logagent.model.facts import Facts, Ruling
+from logagent.model.records import ActionKind, Health, Identity, PartitionDir, Verdict
 from logagent.store.deletion import OrderedPartition
 from logagent.store.orders import instant
 from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
@@ -22,10 +22,12 @@ ORDERED = OrderedPartition("request-1", "orders", TOPIC_ID, 0)
 SEEN = replace(facts(), log_dirs={LOG_DIR: replace(log_dir(), directory_id=HERE)})
 
 
-def answer(known: Facts, *registered: str, whole: bool = True, **more: Any) -> tuple[str, str]:
-    session = SimpleNamespace(dirs=[], whole=whole, **more)
+def answer(
+    known: Facts, *registered: str, whole: bool = True, ordered: OrderedPartition = ORDERED, **more: Any
+) -> tuple[str, str]:
+    session = SimpleNamespace(dirs=more.pop("dirs", []), whole=whole, **more)
     known = replace(known, directory_ids=lambda: frozenset(registered))
-    result = Lookup(cast(Session, session), known).not_there(ORDERED)
+    result = Lookup(cast(Session, session), known).not_there(ordered)
     return result.result, result.fact or ""
 
 
@@ -48,6 +50,44 @@ def test_while_one_was_not_looked_at_it_is_not(
 ) -> None:
     result, fact = answer(known, *registered, whole=whole)
     assert result == "offline" and why in fact
+
+
+ROW = replace(ORDERED, asked_log_dir="/data/d2", asked_name="orders-0")
+STRAY = f"orders-0.{HEX}-stray"
+TWO = replace(SEEN, log_dirs={**SEEN.log_dirs, "/data/d2": log_dir("/data/d2")})
+
+
+def test_a_row_is_absent_from_a_log_dir_of_this_host_only() -> None:
+    assert answer(SEEN, ordered=ROW) == ("refused", "this host has no log dir /data/d2")
+    assert answer(TWO, ordered=ROW)[0] == answer(TWO, ordered=replace(ROW, asked_log_dir="/data//d2/"))[0] == "absent"
+    left_out = replace(SEEN, left_out=("/data/d2",))
+    assert answer(left_out, ordered=ROW) == ("offline", "not every log dir was looked at")
+
+
+@pytest.mark.parametrize("known", [SEEN, TWO])
+@pytest.mark.parametrize(
+    ("asked", "there", "is_it"),
+    [
+        ("orders-0", directory("orders-0"), True),
+        ("orders-0", directory(f"orders-0.{HEX}-future"), True),
+        ("orders-0", directory("orders-0", topic_id=None), True),
+        (STRAY, directory(STRAY), True),
+        ("orders-0", directory(STRAY), False),
+        (STRAY, directory("orders-0"), False),
+        ("orders-0", directory("payments-0", topic_id="E" * 22), False),
+    ],
+)
+def test_a_row_whose_disk_has_another_path_now_is_not_absent(
+    known: Facts, asked: str, there: PartitionDir, is_it: bool
+) -> None:
+    result, fact = answer(known, ordered=replace(ROW, asked_name=asked), dirs=[there])
+    gone = ("absent", "") if known is TWO else ("refused", "this host has no log dir /data/d2")
+    assert (result, fact) == (("refused", f"it is {LOG_DIR}/{there.name} now") if is_it else gone)
+
+
+def test_what_is_assigned_elsewhere_is_not_the_orphan_of_the_row() -> None:
+    known = replace(TWO, rulings={(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
+    assert answer(known, ordered=ROW, dirs=[directory("orders-0")]) == ("absent", "")
 
 
 # What an order is about
@@ -97,6 +137,7 @@ def test_a_row_without_a_topic_id_is_found_by_its_name() -> None:
 def test_what_was_renamed_since_is_what_has_its_place_now_in_that_log_dir_only() -> None:
     gone = f"orders-0.{'e' * 32}-future"
     assert sought(replace(ORDERED, asked_log_dir=LOG_DIR, asked_name=gone)) == keys(WITH_ID["future"])
+    assert sought(replace(ORDERED, asked_log_dir=f"{LOG_DIR}/", asked_name=gone)) == keys(WITH_ID["future"])
     assert sought(replace(ORDERED, asked_log_dir="/data/d3", asked_name=gone)) == set()
     # Another stray is not the stray of the row.
     assert sought(replace(ORDERED, asked_log_dir=LOG_DIR, asked_name=f"orders-0.{'e' * 32}-stray")) == set()
