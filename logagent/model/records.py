@@ -69,6 +69,12 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+def in_64_bits(number: int) -> int:
+    """A size or a time (ns) as the journal can hold it: some file systems have times after the year 2262, and the sizes
+    of sparse files add up to more."""
+    return max(-(1 << 63), min(number, (1 << 63) - 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Identifies a directory across renames: (st_dev, st_ino)."""

@@ -30,7 +30,7 @@ from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION, as_jou
 from logagent.host.state.journal_store import JournalStore
 from logagent.model.facts import RecentAction
 from logagent.model.planning.retention import SettledAction
-from logagent.model.records import ActionKind, Identity, Outcome
+from logagent.model.records import ActionKind, Identity, Outcome, in_64_bits
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "CheckpointEntry", "Entry", "Failure", "Intent", "Journal"]
 
@@ -55,7 +55,7 @@ class Journal(JournalStore):
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
-                        i.bytes, i.plan_id, i.actor, int(i.approved),
+                        in_64_bits(i.bytes), i.plan_id, i.actor, int(i.approved),
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
                         None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason,
                     ),

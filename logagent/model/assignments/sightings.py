@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from logagent.model.facts import Facts
-from logagent.model.records import Identity, PartitionDir, Verdict
+from logagent.model.records import Identity, PartitionDir, Verdict, in_64_bits
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One orphan as recorded in the journal. Times in ms."""
+    """One orphan as recorded in the journal. Times in ms; `newest_mtime_ns` within 64 bits."""
 
     log_dir: str
     name: str
@@ -45,7 +45,7 @@ def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: i
     if known is None or not known.first_ms <= known.last_ms <= now_ms:
         return None
     seen = (known.identity, known.topic_id, known.newest_mtime_ns, known.reason)
-    return known if seen == (d.identity, d.topic_id, d.newest_mtime_ns, reason) else None
+    return known if seen == (d.identity, d.topic_id, in_64_bits(d.newest_mtime_ns), reason) else None
 
 
 def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
@@ -56,7 +56,7 @@ def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
             d.name,
             d.identity,
             d.topic_id,
-            d.newest_mtime_ns,
+            in_64_bits(d.newest_mtime_ns),
             ruling.reason or "",
             0,
             facts.now_ms,

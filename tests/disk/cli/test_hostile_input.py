@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logagent.cli.main import COMMANDS
 from logagent.errors import Exit
-from tests.cli_host import FREELY, CliHost, Ran, run_here
+from tests.cli_host import FREELY, NO_LIMITS, CliHost, Ran, run_here
 
 HOSTILE = [
     b"caf\xe9-0",
@@ -123,3 +123,15 @@ def test_a_fleet_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     ran = run_here("fleet", "init", "--store", str(tmp_path / "absent"))
     assert ran.status == Exit.FAILED and "hint: mount or create the directory first" in ran.err
     assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize("seconds", [10_000_000_000, 1 << 62, -(1 << 62)])
+def test_a_file_from_the_far_future_or_past_stops_no_cleanup(tmp_path: Path, seconds: int) -> None:
+    """Beyond the year 2262 its nanoseconds are no number of SQLite's. (A file system may store its latest time.)"""
+    host = CliHost(tmp_path)
+    host.with_assignments(**NO_LIMITS)
+    for segment in host.d2.glob("returns-2/*.log"):
+        os.utime(segment, (0, seconds))
+    for _ in range(2):
+        ran = host.run("cleanup", "--execute", "--json")
+        assert ran.status == 0 and ran.err == "", ran.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from logagent.model.assignments.sightings import (
     Sighting,
     count_sightings,
+    of_directory,
     orphans_seen,
 )
 from logagent.model.facts import Facts, Ruling
@@ -95,3 +97,15 @@ def test_only_proven_orphans_that_could_be_read_are_sightings() -> None:
     assert [(s.name, s.reason, s.count, s.first_ms) for s in orphans_seen(dirs, seen_now)] == [
         ("orders-0", "topic-absent", 0, NOW)
     ]
+
+
+@pytest.mark.parametrize("newest", [-(2**70), -1, NOW * 1_000_000, 2**63, 2**70])
+def test_an_orphan_is_seen_again_whatever_the_time_of_its_newest_segment(newest: int) -> None:
+    """The journal has 64 bits for it, some file systems have more."""
+    d = directory("orders-0", newest_mtime_ns=newest)
+    (first,) = orphans_seen([d], facts(orphans=[(LOG_DIR, "orders-0")]))
+    assert -(2**63) <= first.newest_mtime_ns < 2**63
+    known = count_sightings({}, [first], frozenset({LOG_DIR}), NOW)
+    known = count_sightings(known, [first], frozenset({LOG_DIR}), NOW + 1)
+    assert known[LOG_DIR, "orders-0"].count == 2
+    assert of_directory(known[LOG_DIR, "orders-0"], d, first.reason, NOW + 1) is not None
