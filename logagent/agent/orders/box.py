@@ -93,7 +93,7 @@ class OrderBox:
         if memory.born_above is None:
             return True
         with self._mutex:
-            unknown = any(u.order_id not in memory.answers for u in self.unreadable)
+            unknown = any(not memory.has_answered(u.order_id) for u in self.unreadable)
             return unknown or any(not memory.is_settled(s.order, refused=s.refused is not None) for s in self.standing)
 
     def recall(self) -> bool:
@@ -139,9 +139,10 @@ class OrderBox:
         memory.highest_epoch = max(memory.highest_epoch, self.inbox.highest_epoch, self._known_epoch)
         if memory.born_above is None:
             memory.born_above = self._stood_first
+        memory.settle_sent(self._sent)
         memory.save(self.state_dir)
         for unknown in unreadable:
-            if unknown.order_id not in memory.answers:
+            if not memory.has_answered(unknown.order_id):
                 memory.remember_unreadable(unknown.order_id, self._node, unknown.why, self._now())
                 memory.save(self.state_dir)
         obeyed: list[OrderExecution] = []
