@@ -6,7 +6,6 @@ import os
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 
 from logagent.agent.orders.results import IDENTITY, RESTORED, in_utf8, refused, result_of
@@ -23,7 +22,7 @@ from logagent.store.deletion import LARGEST_COUNT, Identity, Order, OrderedParti
 from logagent.store.orders import moment
 
 LIVE = (Kind.CURRENT, Kind.FUTURE)
-CLOCKS_APART = timedelta(minutes=5)
+CLOCKS_APART_MS = 5 * 60_000
 """A request is stamped by the operator's clock, a restore by this host's: so far apart they may be."""
 
 
@@ -57,7 +56,7 @@ class Lookup:
             if not found[i]:
                 results.append(self.not_there(p))
             for d in found[i]:
-                results.append(self._seen(p, d, identities.get((d.log_dir, d.name))))
+                results.append(self._seen(order, p, d, identities.get((d.log_dir, d.name))))
         return results
 
     def sought(self, p: OrderedPartition) -> list[PartitionDir]:
@@ -75,14 +74,16 @@ class Lookup:
         named = [d for d in here if d.name == p.asked_name]
         return named or [d for d in here if d.topic_id is not None and d.kind is kind and kind in LIVE]
 
-    def _seen(self, p: OrderedPartition, d: PartitionDir, identity: Identity | LogAgentError | None) -> Result:
+    def _seen(
+        self, order: Order, p: OrderedPartition, d: PartitionDir, identity: Identity | LogAgentError | None
+    ) -> Result:
         path = f"{d.log_dir}/{d.name}"
         if d.topic_id is None:
             hint = "look at it by hand; logagent deletes by topic id only"
             return refused(p, IDENTITY, f"{path} has no topic id to identify it", hint)
         if in_utf8(path) != path:
             return refused(p, IDENTITY, f"{path} is not UTF-8, so no order can name it", "look at it by hand")
-        restored = self.restored(p, d)
+        restored = self.restored(order, p, d)
         if restored is not None:
             return restored
         if not isinstance(identity, Identity):
@@ -118,17 +119,22 @@ class Lookup:
         hint = "cancel the request, unless the log dir comes back"
         return refused(p, IDENTITY, f"this host has no log dir {p.asked_log_dir}", hint)
 
-    def restored(self, p: OrderedPartition, d: PartitionDir) -> Result | None:
+    def restored(self, order: Order, p: OrderedPartition, d: PartitionDir) -> Result | None:
         """A restore on this host voids every order for that directory, unless the order was certainly requested
-        afterwards."""
+        afterwards. A request that claims to be made after its order was issued comes from a wrong clock, which proves
+        nothing."""
         entry = self.session.journal.renames().get((d.name, d.inode))
         if entry is None or entry.intent.action is not ActionKind.RESTORE:
             return None
-        asked_ms = (moment(p.requested_at) - CLOCKS_APART).timestamp() * 1000 if p.requested_at is not None else 0
-        if entry.at_ms < asked_ms:
+        issued_ms = moment(order.issued_at).timestamp() * 1000
+        asked_ms = moment(p.requested_at).timestamp() * 1000 if p.requested_at is not None else None
+        at, hint = rfc3339(entry.at_ms), "cancel the request; to delete it after all, request it again "
+        if asked_ms is not None and asked_ms > issued_ms + CLOCKS_APART_MS:
+            fact = f"restored at {at}; the request says {p.requested_at}, its order was issued at {order.issued_at}"
+            return refused(p, RESTORED, fact, hint + "once the clock that it was made by is right")
+        if asked_ms is not None and entry.at_ms < min(asked_ms, issued_ms) - CLOCKS_APART_MS:
             return None
-        hint = "cancel the request; to delete it after all, request it again 5 minutes after the restore"
-        return refused(p, RESTORED, f"restored at {rfc3339(entry.at_ms)}", hint)
+        return refused(p, RESTORED, f"restored at {at}", hint + "5 minutes after the restore")
 
     def identities(self, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Identity | LogAgentError]:
         """The identity of each directory, with its log end offset where it can be read."""

@@ -87,7 +87,7 @@ class OrderExecution:
                 return refused(p, IDENTITY, fact)
             if d not in self.lookup.sought(p):  # the order repeats an answer, which nobody signed
                 return refused(p, IDENTITY, f"the request is not about {d.log_dir}/{d.name}")
-            return self.lookup.restored(p, d) or d
+            return self.lookup.restored(self.order, p, d) or d
         elsewhere = self.lookup.sought(p)
         if elsewhere:
             fact = f"it is {elsewhere[0].log_dir}/{elsewhere[0].name} now"

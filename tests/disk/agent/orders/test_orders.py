@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -534,11 +535,25 @@ def test_a_restore_is_believed_though_the_operators_clock_is_ahead(host: Ordered
     host.order("delete", ordered)
     host.obey()
     host.restore()
-    for minutes, results in ((4, [("refused", "restored")]), (6, [("renamed", None)])):
+    for minutes in (4, 6, 180):
         asked = instant(datetime.now(UTC) + timedelta(minutes=minutes))
         again = host.order("delete", replace(ordered, requested_at=asked))
         host.obey(restart=True)
-        assert host.results(again) == results, minutes
+        assert host.results(again) == [("refused", "restored")], minutes
+    assert host.host.find("returns-2") == ["returns-2"]
+
+
+def test_a_request_of_after_the_restore_counts(host: OrderedHost) -> None:
+    ordered = host.identity(ORPHAN)
+    host.order("delete", ordered)
+    host.obey()
+    host.restore()
+    with sqlite3.connect(host.host.state / "journal.db") as journal:
+        journal.execute("UPDATE actions SET at_ms = at_ms - 360000, finished_at_ms = finished_at_ms - 360000")
+    journal.close()
+    again = host.order("delete", replace(ordered, requested_at=instant(datetime.now(UTC))))
+    host.obey(restart=True)
+    assert host.results(again) == [("renamed", None)]
 
 
 def test_a_lost_memory_obeys_no_older_order_though_the_controllers_clock_is_ahead(host: OrderedHost) -> None:

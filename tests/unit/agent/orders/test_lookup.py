@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from logagent.agent.orders.lookup import Lookup
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts, Ruling
 from logagent.model.records import ActionKind, Health, Identity, PartitionDir, Verdict
-from logagent.store.deletion import OrderedPartition
+from logagent.store.deletion import Order, OrderedPartition
 from logagent.store.orders import instant
 from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
@@ -145,19 +145,42 @@ def test_what_was_renamed_since_is_what_has_its_place_now_in_that_log_dir_only()
 
 # What a restore voids
 
+AT = datetime.fromtimestamp(NOW / 1000, UTC)
 
-def voided(*, action: ActionKind = ActionKind.RESTORE, inode: int = 100, minutes: float, asked: bool = True) -> bool:
-    """Whether a request of NOW is voided by a rename of the directory so many minutes later."""
+
+def voided(
+    *, action: ActionKind = ActionKind.RESTORE, inode: int = 100, minutes: float, asked: str | None = instant(AT),
+    issued: datetime = AT,
+) -> bool:  # fmt: skip
+    """Whether a request and an order of NOW are voided by a rename of the directory so many minutes later."""
     intent = SimpleNamespace(action=action, identity=Identity(DEVICE, inode))
     entry = SimpleNamespace(intent=intent, at_ms=NOW + round(minutes * 60_000))
     journal = SimpleNamespace(renames=lambda: {("orders-0", inode): entry})
     lookup = Lookup(cast(Session, SimpleNamespace(dirs=[], journal=journal)), SEEN)
-    at = instant(datetime.fromtimestamp(NOW / 1000, UTC))
-    return lookup.restored(replace(ORDERED, requested_at=at if asked else None), directory("orders-0")) is not None
+    until = instant(issued + timedelta(days=1))
+    p = replace(ORDERED, requested_at=asked)
+    order = Order("0000000001-0000000001", 1, "c", 1, "delete", instant(issued), until, (p,))
+    return lookup.restored(order, p, directory("orders-0")) is not None
 
 
 def test_a_restore_voids_what_was_not_certainly_requested_after_it() -> None:
     assert voided(minutes=1) and voided(minutes=-4) and not voided(minutes=-6)
-    assert voided(minutes=-6, asked=False)
+    assert voided(minutes=-6, asked=None)
     assert not voided(minutes=1, action=ActionKind.QUARANTINE)
     assert not voided(minutes=1, inode=101)
+
+
+def test_a_request_is_no_later_than_its_order() -> None:
+    day = timedelta(days=1)
+    # Ahead by less than clocks may be apart: the order's time counts.
+    ahead = instant(AT + timedelta(minutes=4))
+    assert voided(minutes=-4, asked=ahead) and not voided(minutes=-6, asked=ahead)
+    # By more: the clock was wrong, and when the request was made is not known.
+    assert voided(minutes=1, asked=instant(AT + day)) and voided(minutes=-6, asked=instant(AT + day))
+    # It is asked again and again.
+    assert voided(minutes=60, issued=AT + day) and not voided(minutes=-6, issued=AT + day)
+
+
+@pytest.mark.parametrize("asked", ["0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"])
+def test_a_request_of_the_first_or_last_year_is_voided_as_any_other(asked: str) -> None:
+    assert voided(minutes=1, asked=asked)
