@@ -29,6 +29,7 @@ from logagent.agent.doctor.host_looks import (
     look_at_service,
     mounts_or_none,
 )
+from logagent.agent.evidence.own_log import METADATA_DIR
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.setup.look import look_at_setup
 from logagent.agent.target import Target, resolve_target
@@ -46,7 +47,6 @@ from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
 METADATA_LOG = "the metadata log of the cluster"
-METADATA_DIR = "__cluster_metadata-0"
 # Directories per log dir whose permissions are checked; a few microseconds each.
 _MOST_DIRS = 200_000
 

@@ -6,18 +6,15 @@ usable source every verdict is `unknown`. No error is ever turned into an empty 
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.answering import Answering
+from logagent.agent.evidence.own_log import read_own_log
 from logagent.agent.target import Target
-from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
-from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.files.dir_walk import opened_directory
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.known_until import why_not_our_log
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
     from logagent.documents.inventory import AssignmentsUsed
 
-METADATA_DIR = "__cluster_metadata-0"
 ADMIN_NOT_CONFIGURED = "admin: kafka.bootstrap_servers is not set"
 
 
@@ -154,7 +150,7 @@ def load_assignments(
     if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
         # It is no source, so what it lacks is no problem of the sources.
         with suppress(LogAgentError, OSError):
-            found.own_log = read_kraft_log(target, host, Assignments(), now_ms)
+            found.own_log = _kraft_log(target, host, Assignments(), now_ms)
     file, own = found.of(Source.FILE), found.own_log
     if file is not None and own is not None and own not in found.usable and own.cluster_id == file.cluster_id:
         if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
@@ -175,7 +171,7 @@ def _read(
     connect: Callable[[Settings], AdminReader],
 ) -> AssignmentImage | None:
     if source == "kraft-log":
-        return read_kraft_log(target, host, found, now_ms)
+        return _kraft_log(target, host, found, now_ms)
     if source == "file":
         from logagent.broker.exported.file import read_assignments
 
@@ -203,30 +199,11 @@ def open_reader(settings: Settings) -> AdminReader:
     return AdminReader(settings.kafka.bootstrap_servers, client)
 
 
-def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> AssignmentImage | None:
-    """The metadata log on this host's own disk; None (with the reason noted) if there is none, as in ZooKeeper mode.
-
-    Its cluster id comes from the `meta.properties` beside it: the log itself has none. Raises UnreadableError.
-    """
-    if target.config is None:
-        directory = next((d for d in target.log_dirs if os.path.isdir(os.path.join(d, METADATA_DIR))), None)
-    else:
-        directory = target.server.metadata_log_dir
-    if directory is None or not os.path.isdir(os.path.join(directory, METADATA_DIR)):
+def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> AssignmentImage | None:
+    metadata = read_own_log(target, host, now_ms)
+    if metadata is None:
         found.problems.append("kraft-log: there is no metadata log on this host (ZooKeeper mode, or stored elsewhere)")
         return None
-    from logagent.broker.metadata_log.log import read_metadata_log
-
-    voters = len(target.server.quorum_voters) or None
-    metadata = read_metadata_log(
-        os.path.join(directory, METADATA_DIR),
-        node_id=host.node_id,
-        cluster_id=_cluster_id_beside(directory),
-        now_ms=now_ms,
-        configured_voters=voters,
-        fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
-        booted_ms=now_ms - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
-    )
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
         found.policies = CleanupPolicies(
@@ -234,17 +211,6 @@ def read_kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) 
             metadata.default_policy(host.node_id) or target.server.cleanup_policy if target.config else None,
         )
     return metadata.assignments
-
-
-def _cluster_id_beside(directory: str) -> str | None:
-    try:
-        with opened_directory(directory, follow=True) as dir_fd:
-            meta = read_meta_properties(dir_fd)
-    except OSError as e:
-        raise UnreadableError(f"{os.path.join(directory, META_PROPERTIES)}: {e.strerror}") from e
-    if meta is None:
-        raise UnreadableError(f"there is no {META_PROPERTIES} in {directory}")
-    return meta.cluster_id
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:
