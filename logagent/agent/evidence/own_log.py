@@ -1,4 +1,4 @@
-"""The metadata log on this host's own disk: a source of assignments, and evidence of which cluster the others are about."""
+"""The metadata log on this host's own disk: a source of assignments, and evidence of which cluster others are about."""
 
 from __future__ import annotations
 
