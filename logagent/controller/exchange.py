@@ -117,9 +117,9 @@ class Exchange:
         self.answered_epochs.setdefault(answer.highest_epoch, node)
         agents = self.agents.setdefault(node, {})
         agents[answer.agent] = max(at, agents.get(answer.agent, at))
-        self._deliver(answer, at)
+        self._deliver(answer, at, now)
 
-    def _deliver(self, answer: Answer, at: datetime) -> None:
+    def _deliver(self, answer: Answer, at: datetime, now: datetime) -> None:
         grouped: dict[Replica, list[Result]] = {}
         for result in answer.results:
             topic = Topic(result.request_id, result.topic_id)
@@ -133,16 +133,27 @@ class Exchange:
             if failure and answer.order_id < (last or ""):
                 self._failing_since.setdefault(replica, at)
                 continue
-            self.manager.receive_answer(replica, answer.action, results, at)
+            since = self._pauses_since(replica, at, now)
+            self.manager.receive_answer(replica, answer.action, results, since)
             if failure:
-                self.manager.pause_for(replica, at - self._failing_since.get(replica, at), at)
+                self.manager.pause_for(replica, at - self._failing_since.get(replica, at), since)
         if answer.refused is not None:
             asked = (ReplicaState.OFFLINE, ReplicaState.STARTED)
             known = {r: self.context.replicas[r] for r in self.context.replicas_on_node(answer.node_id)}
             # What this controller has not asked about was refused to one before it: the agent may be a newer one now.
             failed = [r for r, k in known.items() if k.state in asked and k.asked_at is not None]
             failed = [r for r in failed if self.stands_for.get(r, "") <= answer.order_id]
-            self.manager.fail_replica_deletion(dict.fromkeys(failed, Reason(answer.refused, "order")), at)
+            for r in failed:
+                since = self._pauses_since(r, at, now)
+                self.manager.fail_replica_deletion({r: Reason(answer.refused, "order")}, since)
+
+    def _pauses_since(self, replica: Replica, at: datetime, now: datetime) -> datetime:
+        """When the pause after an answer of `at` begins: now, as a host's clock may be behind; for a read-only look, at
+        the earliest when the order was issued."""
+        if replica not in self.stands_for:
+            return now
+        asked_at = self.context.replicas[replica].asked_at
+        return at if asked_at is None else max(at, asked_at)
 
     def _is_about_this_copy(self, answer: Answer, replica: Replica, at: datetime) -> bool:
         """Whether an answer about a reopened request is not about a directory that is gone."""

@@ -90,6 +90,8 @@ class SmallFleet:
         self.highest = 0
         self.needs: dict[int, timedelta] = {}
         """How long a host's agent is at an order before it acts, if the order still stands then."""
+        self.behind: dict[int, timedelta] = {}
+        """How far a host's clock is behind."""
         self.begun: dict[tuple[int, str], datetime] = {}
         self.snapshots = 0
         self.warnings: list[str] = []
@@ -172,7 +174,7 @@ class SmallFleet:
             if results:
                 write_answer(self.control, Answer(
                     order.order_id, order.epoch, self.highest, CLUSTER, node, f"{node:032x}", len(self.seen[node]),
-                    order.action, instant(self.now), "1", results))  # fmt: skip
+                    order.action, instant(self.now - self.behind.get(node, timedelta(0))), "1", results))  # fmt: skip
 
     def rounds(self, controller: DeletionRounds, times: int = 6) -> None:
         for _ in range(times):

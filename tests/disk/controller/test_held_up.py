@@ -81,3 +81,11 @@ def test_a_host_that_never_returns_is_waited_for_until_the_request_is_cancelled(
     fleet.publish(3)
     fleet.rounds(controller, 3)
     assert controller.states.of("request-1") == "cancelled" and fleet.hosts[3].disk
+
+
+def test_a_host_whose_clock_is_behind_is_asked_again_after_the_same_pauses(fleet: SmallFleet) -> None:
+    fleet.hosts[2].refuses = fleet.hosts[3].refuses = True
+    fleet.behind = {3: timedelta(days=1)}
+    controller = started(fleet)
+    fleet.rounds(controller, 20)
+    assert len(fleet.orders(3)) == len(fleet.orders(2)) < 10

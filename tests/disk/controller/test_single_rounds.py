@@ -91,6 +91,14 @@ def test_a_host_that_refuses_is_asked_again_after_growing_pauses(fleet: SmallFle
     assert state(fleet) == "done"
 
 
+def test_a_host_whose_clock_is_behind_is_asked_again_after_growing_pauses(fleet: SmallFleet) -> None:
+    ask(fleet)
+    fleet.hosts[2].refuses = True
+    fleet.behind = {2: timedelta(minutes=30)}
+    acted = timer(fleet, 60)
+    assert len(acted) < 12 and state(fleet) == "open", acted
+
+
 def test_a_dead_agent_is_asked_again_and_the_others_finish(fleet: SmallFleet) -> None:
     ask(fleet)
     fleet.hosts[2].dumb = True
