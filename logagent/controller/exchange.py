@@ -13,17 +13,17 @@ from logagent.controller.controller_context import ControllerContext, Reason, Re
 from logagent.controller.replica_deletions import is_failure
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import UnreadableError
-from logagent.store.control import Control, FolderUnreadable
+from logagent.store.control import Control, FolderUnreadable, TooLarge
 from logagent.store.deletion import Action, Answer, Closed, Order, OrderedPartition, Request, Result
 from logagent.store.orders import (
     ORDER_NAME,
-    PARTITIONS_PER_ORDER,
     answer_names,
     answers_folder,
     instant,
     moment,
     order_id,
     orders_folder,
+    portions,
     read_answer,
     write_order,
 )
@@ -186,9 +186,8 @@ class Exchange:
         batches: tuple[tuple[Action, dict[int, list[Replica]]], ...] = (("delete", batch.delete), ("stop", batch.stop))
         for action, nodes in batches:
             for node, replicas in nodes.items():
-                for start in range(0, len(replicas), PARTITIONS_PER_ORDER):
-                    part = replicas[start : start + PARTITIONS_PER_ORDER]
-                    until = min(valid_until(requests[i]) for i in {r.topic.request_id for r in part})
+                for part in portions(self._ordered(replica, action, requests) for replica in replicas):
+                    until = min(valid_until(requests[i]) for i in {p.request_id for p in part})
                     self._seq += 1
                     order = Order(
                         order_id(epoch, self._seq),
@@ -198,7 +197,7 @@ class Exchange:
                         action,
                         instant(now),
                         instant(min(until, now + LIFETIME - timedelta(minutes=1))),
-                        tuple(p for replica in part for p in self._ordered(replica, action, requests)),
+                        tuple(part),
                     )
                     # Only spares useless writes: no agent obeys an order of an old epoch, and nothing is ever replaced.
                     if self._seq % ORDERS_PER_CHECK == 1:
@@ -210,9 +209,14 @@ class Exchange:
 
     def _write(self, order: Order, key: PrivateKey) -> str | None:
         """Write an order; returns None, or the id that an order signed by another controller has already. Names that
-        are taken by unsigned files are skipped."""
+        are taken by unsigned files are skipped. What a node cannot be told it does not answer (`Pauses.answer_within`).
+        """
         for _ in range(MAX_PASSED_OVER):
-            if write_order(self.control, order, key):
+            try:
+                if write_order(self.control, order, key):
+                    return None
+            except TooLarge as error:
+                self.warn(f"node {order.node_id} cannot be told: {error}")
                 return None
             if self._is_signed(order):
                 break

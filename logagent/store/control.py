@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.limits import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
@@ -23,6 +23,12 @@ _CANNOT_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 class FolderUnreadable(ServiceUnreachable):
     """A folder of the store is not a directory, or we have no permission to read it."""
+
+
+class TooLarge(LogAgentError):
+    """A file would be larger than what readers accept. Nothing was written."""
+
+    slug = "too-large"
 
 
 class Control:
@@ -56,7 +62,10 @@ class Control:
             return store.exists([*self._path(folder), name])
 
     def create(self, folder: str, name: str, content: bytes) -> bool:
-        """Create a file durably; False if the name is taken. Readers never see it half written."""
+        """Create a file durably; False if the name is taken. Readers never see it half written. Raises TooLarge."""
+        if len(content) > CONTROL_FILE.max_bytes:
+            most = CONTROL_FILE.max_bytes // MIB
+            raise TooLarge(f"{folder}/{name} would have {len(content)} bytes, and no more than {most} MiB are read")
         with self._opened(folder) as store:
             try:
                 return store.create_new([*self._path(folder), name], content)

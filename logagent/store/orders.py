@@ -7,14 +7,16 @@ another name, node or cluster is ignored. Files are written once, so no name is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
-from logagent.store.control import Control
+from logagent.files.limits import KIB, MIB
+from logagent.store.control import CONTROL_FILE, Control
 from logagent.store.deletion import (
     ANSWER_SCHEMA,
     CLOSED_SCHEMA,
@@ -24,6 +26,7 @@ from logagent.store.deletion import (
     Answer,
     Closed,
     Order,
+    OrderedPartition,
     Request,
     Waits,
 )
@@ -38,6 +41,13 @@ ANSWER_NAME = re.compile(r"([0-9]{10}-[0-9]{10})\.([0-9a-f]{32})\.([0-9]{1,10})\
 CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed)\.json")
 WAITS_NAME = re.compile(r"([0-9]{10})-([0-9]{10})-waits\.json")
 PARTITIONS_PER_ORDER = 20_000
+BYTES_PER_ORDER = 11 * MIB
+"""The most bytes of an order's partitions, with `ADDED_BY_ANSWER` for each: the order in base64 stays below the limit
+of a file, and so does its answer."""
+ADDED_BY_ANSWER = KIB
+"""Room for what an answer adds to a partition: new name, guard, fact and hint, or the identity of a directory."""
+CLIPPED = 100
+"""Characters of a fact in an answer that would be too large."""
 
 
 class UnknownSchema(LogAgentError):
@@ -231,6 +241,21 @@ def answers_folder(node_id: int) -> str:
     return f"answers/{node_id}"
 
 
+def portions(groups: Iterable[list[OrderedPartition]]) -> Iterator[list[OrderedPartition]]:
+    """Divide partitions into orders that, like the answers to them, fit into a file; a group stays together."""
+    portion: list[OrderedPartition] = []
+    size = 0
+    for group in groups:
+        more = sum(len(encode(p)) + ADDED_BY_ANSWER for p in group)
+        if portion and (size + more > BYTES_PER_ORDER or len(portion) + len(group) > PARTITIONS_PER_ORDER):
+            yield portion
+            portion, size = [], 0
+        portion += group
+        size += more
+    if portion:
+        yield portion
+
+
 def write_order(control: Control, order: Order, key: PrivateKey) -> bool:
     """Sign and write an order; False if its name is taken."""
     content = key.sign(ORDER_SCHEMA, encode(order))
@@ -250,10 +275,18 @@ def read_order(content: bytes, name: str, node_id: int, keys: tuple[PublicKey, .
 
 
 def write_answer(control: Control, answer: Answer) -> bool:
-    """Publish an answer (unsigned: agents have no key); False if a file of this order, agent and `seq` exists."""
+    """Publish an answer (unsigned: agents have no key); False if a file of this order, agent and `seq` exists. One that
+    would be too large loses its hints, and the ends of its facts."""
     name = f"{answer.order_id}.{answer.agent}.{answer.seq}.json"
-    content = b'{"schema":"%s",' % ANSWER_SCHEMA.encode() + encode(answer)[1:]
+    content = _answer_content(answer)
+    if len(content) > CONTROL_FILE.max_bytes:
+        clipped = tuple(replace(r, fact=r.fact and r.fact[:CLIPPED], hint=None) for r in answer.results)
+        content = _answer_content(replace(answer, results=clipped))
     return control.create(answers_folder(answer.node_id), name, content)
+
+
+def _answer_content(answer: Answer) -> bytes:
+    return b'{"schema":"%s",' % ANSWER_SCHEMA.encode() + encode(answer)[1:]
 
 
 def read_answer(content: bytes, name: str, node_id: int, cluster_id: str) -> Answer:

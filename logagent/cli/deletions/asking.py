@@ -20,11 +20,13 @@ from logagent.controller.rounds import DeletionRounds
 from logagent.controller.store_client import Outcome
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, UsageError
+from logagent.store.control import TooLarge
 from logagent.store.deletion import Request
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import decode, encode, instant, write_request
 
 ROUND_SECONDS = 2.0
+FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"
 
 
 def open_requests(rounds: DeletionRounds) -> list[Request]:
@@ -120,8 +122,11 @@ def _make_request(place: Place, plan: DeletionPlan, plan_id: str, at: datetime, 
     )
     # Validate first what every reader will validate: a report can contain anything.
     decode(Request, encode(request))
-    if not write_request(rounds.setting.control, request, rounds.setting.key):
-        raise LogAgentError(f"request {request.request_id} exists already", hint="try again")
+    try:
+        if not write_request(rounds.setting.control, request, rounds.setting.key):
+            raise LogAgentError(f"request {request.request_id} exists already", hint="try again")
+    except TooLarge as error:
+        raise UsageError(f"this is too much for one request, nothing was requested: {error}", hint=FEWER) from error
     return request
 
 

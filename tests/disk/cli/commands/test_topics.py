@@ -182,3 +182,23 @@ def test_a_single_round_without_anything_to_do_leaves_the_orders_that_stand(comm
         commands.run("run", "--once", status=3)
         assert "nothing can be done now" in commands.said
     assert (control.names(FOLDER), control.names(orders_folder(1))) == (epochs, orders) and orders
+
+
+def test_a_request_that_nobody_could_read_is_refused(commands: Commands) -> None:
+    commands.write_report(())
+    names = [f"{'clicks' * 40}-{n}" for n in range(30_000)]
+    rows = [[CLUSTER, 1, "kafka-1", "/d1", name, "clicks" * 40, TOPIC_ID, n, "not-a-replica", 1]
+            for n, name in enumerate(names)]  # fmt: skip
+    with (commands.report / "orphans.csv").open("a", newline="") as file:
+        csv.writer(file).writerows(rows)
+    plan = commands.purge(status=4)
+    report = ("--report", str(commands.report))
+    commands.run("purge", *report, "--execute", "--approve", plan["plan_id"], status=2)
+    assert "too much for one request" in commands.said and "hint: ask for fewer at a time" in commands.said
+    assert commands.fleet.control.names(REQUESTS) == []
+
+
+def test_files_that_count_for_nothing_are_said_in_words_too(commands: Commands) -> None:
+    commands.fleet.request(topics=(commands.fleet.topic(),))
+    commands.run("status")
+    assert "topics: files that count for nothing: 1, such as requests/request-1.json: " in commands.said
