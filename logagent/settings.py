@@ -59,11 +59,12 @@ def parse_words(text: object) -> list[str]:
 
 
 def parse_keys(text: object) -> list[str]:
-    """Public keys as `KEY_ID:BASE64` or `KEY_ID:BASE64@CLUSTER_ID`; as `parse_words`."""
+    """Public keys as `KEY_ID:BASE64[@CLUSTER_ID][:retired]`; as `parse_words`."""
     words = parse_words(text)
+    form = r"[A-Za-z0-9_-]{1,32}:[A-Za-z0-9+/]{43}=(@[A-Za-z0-9_-][A-Za-z0-9._-]{0,63})?(:retired)?"
     for number, word in enumerate(words, 1):
-        if re.fullmatch(r"[A-Za-z0-9_-]{1,32}:[A-Za-z0-9+/]{43}=(@[A-Za-z0-9_-][A-Za-z0-9._-]{0,63})?", word) is None:
-            raise ValueError(f"key {number} is not KEY_ID:BASE64 or KEY_ID:BASE64@CLUSTER_ID (logagent topics keygen)")
+        if re.fullmatch(form, word) is None:
+            raise ValueError(f"key {number} is not KEY_ID:BASE64[@CLUSTER_ID][:retired] (logagent topics keygen)")
     return words
 
 

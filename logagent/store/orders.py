@@ -88,10 +88,12 @@ def instant(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
-def verified(content: bytes, kind: type[T], schema: str, keys: tuple[PublicKey, ...], cluster_id: str) -> T:
+def verified(
+    content: bytes, kind: type[T], schema: str, keys: tuple[PublicKey, ...], cluster_id: str, *, retired: bool = False
+) -> T:
     """Verify and parse a signed record. Raises NotSigned, and UnknownSchema for another version of `schema` that a
-    trusted key signed."""
-    found, payload = verify(content, keys, cluster_id)
+    trusted key signed. `retired`: as for `verify`."""
+    found, payload = verify(content, keys, cluster_id, retired=retired)
     if found != schema:
         if found.partition("/")[0] == schema.partition("/")[0]:
             raise UnknownSchema(f"its schema is {found}, this version knows {schema}")
@@ -110,9 +112,9 @@ class Ignored:
     count: int = 0
     example: str | None = None
 
-    def add(self, name: str, why: str) -> None:
+    def add(self, name: str, why: str, *, foremost: bool = False) -> None:
         self.count += 1
-        self.example = self.example or f"{name}: {why}"
+        self.example = f"{name}: {why}" if foremost else self.example or f"{name}: {why}"
 
 
 @dataclass(slots=True)
@@ -164,7 +166,7 @@ class Requests:
             if match is None:
                 continue
             self._seen.add(f"{folder}/{name}")
-            closed = self._read_signed(folder, name, Closed, CLOSED_SCHEMA)
+            closed = self._read_signed(folder, name, Closed, CLOSED_SCHEMA, retired=match[2] != "resumed")
             if closed is None or (closed.request_id, closed.outcome) != (request_id, match[2]):
                 continue
             before = self.closed.setdefault(request_id, {}).get(closed.outcome)
@@ -181,18 +183,19 @@ class Requests:
         if before is None or (before.epoch, before.seq) < (waits.epoch, waits.seq):
             self.waits[request_id] = waits
 
-    def _read_signed(self, folder: str, name: str, kind: type[T], schema: str) -> T | None:
+    def _read_signed(self, folder: str, name: str, kind: type[T], schema: str, *, retired: bool = False) -> T | None:
         try:
             content = self.control.read(folder, name)
             if content is None:
                 return None
-            read = verified(content, kind, schema, self.keys, self.control.cluster_id)
+            read = verified(content, kind, schema, self.keys, self.control.cluster_id, retired=retired)
             if getattr(read, "cluster_id", None) != self.control.cluster_id:
                 raise NotSigned("it belongs to another cluster")
         except LogAgentError as error:
             if error.slug == "unreachable":
                 raise
-            self.ignored.add(f"{folder}/{name}", str(error))
+            # An operator's cancellation that is not believed would be the worst to miss.
+            self.ignored.add(f"{folder}/{name}", str(error), foremost=name.endswith("-cancelled.json"))
             return None
         return read
 
@@ -207,9 +210,10 @@ def closings_folder(request_id: str) -> str:
 
 
 def believed_closed(content: bytes, request_id: str, keys: tuple[PublicKey, ...], cluster_id: str) -> Closed:
-    """Verify and parse a closing entry of this request. Raises NotSigned for anything else."""
+    """Verify and parse an entry that cancels this request or says that it is done, also with a retired key. Raises
+    NotSigned for anything else."""
     try:
-        closed = verified(content, Closed, CLOSED_SCHEMA, keys, cluster_id)
+        closed = verified(content, Closed, CLOSED_SCHEMA, keys, cluster_id, retired=True)
     except UnknownSchema as error:
         raise NotSigned(str(error)) from error
     if (closed.request_id, closed.cluster_id) != (request_id, cluster_id):

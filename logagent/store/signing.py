@@ -23,7 +23,9 @@ from logagent.files.safe_open import open_regular, read_open
 
 KEY_FILE = FileLimit("a private key", 4096)
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
-_PUBLIC_KEY = re.compile(r"([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/]{43}=)(?:@([A-Za-z0-9_-][A-Za-z0-9._-]{0,63}))?")
+_PUBLIC_KEY = re.compile(
+    r"([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/]{43}=)(?:@([A-Za-z0-9_-][A-Za-z0-9._-]{0,63}))?(:retired)?"
+)
 _SCHEMA = re.compile(r"logagent\.[a-z-]+/[0-9]{1,4}")
 
 
@@ -35,11 +37,13 @@ class NotSigned(LogAgentError):
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An entry of `orders.keys`; with `cluster_id`, trusted only for that cluster."""
+    """An entry of `orders.keys`; with `cluster_id`, trusted only for that cluster. A `retired` key asks for nothing any
+    more, but what was cancelled or done with it stays so: else a rotation would revive cancelled requests."""
 
     key_id: str
     raw: bytes = field(repr=False)
     cluster_id: str | None = None
+    retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,13 @@ def public_key(text: str) -> PublicKey:
     """Parse an entry of `orders.keys`; the ValueError says what is expected and never quotes the text."""
     match = _PUBLIC_KEY.fullmatch(text)
     if match is None:
-        raise ValueError("a key is written KEY_ID:BASE64 or KEY_ID:BASE64@CLUSTER_ID, of 32 bytes in base64")
-    return PublicKey(match[1], base64.b64decode(match[2], validate=True), match[3])
+        raise ValueError("a key is written KEY_ID:BASE64[@CLUSTER_ID][:retired], of 32 bytes in base64")
+    return PublicKey(match[1], base64.b64decode(match[2], validate=True), match[3], match[4] is not None)
 
 
-def verify(content: bytes, keys: Iterable[PublicKey], cluster_id: str) -> tuple[str, bytes]:
-    """The schema and payload of a file that one of `keys` signed for this cluster. Raises NotSigned otherwise."""
+def verify(content: bytes, keys: Iterable[PublicKey], cluster_id: str, *, retired: bool = False) -> tuple[str, bytes]:
+    """The schema and payload of a file that one of `keys` (with `retired`, also of those) signed for this cluster.
+    Raises NotSigned otherwise."""
     try:
         read = parse_json(content)
         schema, key_id = read["schema"], read["key_id"]
@@ -82,9 +87,12 @@ def verify(content: bytes, keys: Iterable[PublicKey], cluster_id: str) -> tuple[
         raise NotSigned("it is not a signed file") from error
     if not (isinstance(schema, str) and _SCHEMA.fullmatch(schema) and isinstance(key_id, str)):
         raise NotSigned("it is not a signed file")
-    for key in keys:
-        if key.key_id == key_id and key.cluster_id in (None, cluster_id) and _holds(key, schema, payload, signature):
+    trusted = [key for key in keys if key.cluster_id in (None, cluster_id) and (retired or not key.retired)]
+    for key in trusted:
+        if key.key_id == key_id and _holds(key, schema, payload, signature):
             return schema, payload
+    if _KEY_ID.fullmatch(key_id) and key_id not in {key.key_id for key in trusted}:
+        raise NotSigned(f"it is signed with key {key_id}, which is not in orders.keys, or retired")
     raise NotSigned("it is not signed by any key in orders.keys")
 
 

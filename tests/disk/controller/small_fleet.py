@@ -83,6 +83,7 @@ class SmallFleet:
     def __init__(self, store: Path) -> None:
         self.store = store
         self.control = Control(store, CLUSTER)
+        self.keys: tuple[PublicKey, ...] = (public_key(KEY.public()),)
         self.now = datetime.now(UTC)
         self.admin = Admin()
         self.hosts = {node: Host(node) for node in (1, 2, 3)}
@@ -95,10 +96,6 @@ class SmallFleet:
         self.begun: dict[tuple[int, str], datetime] = {}
         self.snapshots = 0
         self.warnings: list[str] = []
-
-    @property
-    def keys(self) -> tuple[PublicKey, ...]:
-        return (public_key(KEY.public()),)
 
     def controller(self, key: PrivateKey = KEY) -> DeletionRounds:
         return DeletionRounds(
@@ -128,12 +125,12 @@ class SmallFleet:
             self.publish(node, log_dirs=log_dirs)
         return self
 
-    def request(self, kind: Kind = "topics", number: int = 1, **more: Any) -> Request:
+    def request(self, kind: Kind = "topics", number: int = 1, key: PrivateKey = KEY, **more: Any) -> Request:
         request = Request(
             f"request-{number}", CLUSTER, kind, "a" * 16, "ops", instant(self.now),
             instant(self.now + timedelta(days=7)), 0, **more,
         )  # fmt: skip
-        assert write_request(self.control, request, KEY)
+        assert write_request(self.control, request, key)
         return request
 
     def topic(self, nodes: tuple[int, ...] = (1, 2, 3), topic_id: str = TOPIC_ID) -> RequestedTopic:

@@ -12,10 +12,11 @@ import pytest
 from logagent.store.deletion import CLOSED_SCHEMA, EPOCH_SCHEMA, Closed
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import REQUESTS, closings_folder, encode, instant, orders_folder, write_closed
-from logagent.store.signing import PrivateKey
+from logagent.store.signing import PrivateKey, public_key
 from tests.disk.controller.small_fleet import CLUSTER, KEY, TOPIC_ID, SmallFleet
 
 STRANGER = PrivateKey("ops", b"\x02" * 32)
+OLD = PrivateKey("old", b"\x03" * 32)
 
 
 @pytest.fixture
@@ -131,3 +132,36 @@ def test_a_signed_file_of_another_cluster_is_nobodys(fleet: SmallFleet) -> None:
     controller.start()
     fleet.rounds(controller)
     assert controller.states.of("request-1") == "done"
+
+
+def retire(fleet: SmallFleet, key: PrivateKey) -> None:
+    fleet.keys = (*fleet.keys, public_key(key.public() + ":retired"))
+
+
+def test_what_was_cancelled_with_a_retired_key_stays_cancelled(fleet: SmallFleet) -> None:
+    plant(fleet, OLD.sign(CLOSED_SCHEMA, encode(cancelled(fleet))))
+    retire(fleet, OLD)
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.states.of("request-1") == "cancelled" and fleet.admin.asked == []
+
+
+def test_nothing_is_asked_for_or_resumed_with_a_retired_key(fleet: SmallFleet) -> None:
+    fleet.request(number=2, topics=(fleet.topic(),), key=OLD)
+    resumed = Closed("request-1", CLUSTER, 1, "resumed", "ops", instant(fleet.now))
+    plant(fleet, OLD.sign(CLOSED_SCHEMA, encode(resumed)), "0000000001-resumed.json")
+    retire(fleet, OLD)
+    look = fleet.controller()
+    look.look()
+    assert set(look.requests.requests) == {"request-1"} and look.requests.closed == {}
+    assert "signed with key old, which is not in orders.keys, or retired" in (look.requests.ignored.example or "")
+
+
+def test_a_cancellation_with_an_unknown_key_is_named_before_other_junk(fleet: SmallFleet) -> None:
+    fleet.control.create(REQUESTS, "request-0.json", b"junk")
+    plant(fleet, OLD.sign(CLOSED_SCHEMA, encode(cancelled(fleet))))
+    look = fleet.controller()
+    look.look()
+    name, _, why = (look.requests.ignored.example or "").partition(": ")
+    assert name == "requests/request-1/0000000001-cancelled.json" and "key old" in why

@@ -86,6 +86,10 @@ def test_a_signature_holds_for_its_schema_payload_key_and_cluster_only() -> None
     with pytest.raises(NotSigned):
         verify(signed, (public_key(KEY.public() + "@another"),), CLUSTER)
     assert verify(signed, (public_key(f"{KEY.public()}@{CLUSTER}"),), CLUSTER)
+    retired = (public_key(f"{KEY.public()}:retired"),)
+    assert verify(signed, retired, CLUSTER, retired=True)
+    with pytest.raises(NotSigned, match="retired"):
+        verify(signed, retired, CLUSTER)
     for junk in (b"", b"[]", b"null", b"[" * 100_000, b'{"schema": 1, "key_id": 2, "payload": "", "signature": ""}'):
         with pytest.raises(NotSigned):
             verify(junk, KEYS, CLUSTER)

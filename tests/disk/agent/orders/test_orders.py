@@ -418,6 +418,15 @@ def test_only_a_signed_cancellation_cancels(host: OrderedHost, how: str) -> None
     assert host.results(order) == [("renamed", None)]
 
 
+def test_what_was_cancelled_with_a_retired_key_stays_cancelled(host: OrderedHost) -> None:
+    host.configure(**{"orders.keys": [KEY.public(), STRANGER.public() + ":retired"]})
+    order = host.order("delete", host.identity(ORPHAN))
+    closed = Closed("request-1", host.cluster, host.epoch, "cancelled", "ops", instant(datetime.now(UTC)))
+    write_closed(host.control, closed, STRANGER)
+    host.obey()
+    assert host.results(order) == [("waiting", None)] and host.host.find("returns-2") == ["returns-2"]
+
+
 def test_junk_in_thousands_does_not_slow_an_agent(host: OrderedHost) -> None:
     ordered = host.identity(ORPHAN)
     folder = host.store / "control" / host.cluster / "orders" / str(host.node)
