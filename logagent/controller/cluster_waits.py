@@ -11,6 +11,7 @@ from datetime import datetime
 from logagent.controller.controller_context import ControllerContext
 from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.setting import Setting
+from logagent.store.control import FolderUnreadable
 from logagent.store.deletion import Waits
 from logagent.store.orders import Requests, instant, write_waits
 
@@ -47,7 +48,11 @@ def write_cluster_waits(
         first = before.seq + 1 if before is not None and before.epoch == epoch else 1
         for seq in range(first, first + MAX_TAKEN):  # a name may be taken by junk
             waits = Waits(request_id, setting.control.cluster_id, epoch, seq, instant(now), topics)
-            if write_waits(setting.control, waits, setting.key):
+            try:
+                written = write_waits(setting.control, waits, setting.key)
+            except FolderUnreadable:
+                break  # the next round holds the request, and says so
+            if written:
                 requests.waits[request_id] = waits
                 break
 

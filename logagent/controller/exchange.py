@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from logagent.controller.controller_context import ControllerContext, Reason, Replica, ReplicaState, Topic
 from logagent.controller.replica_deletions import is_failure
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
-from logagent.errors import UnreadableError
-from logagent.store.control import Control, FolderUnreadable, TooLarge
+from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.store.control import UNREADABLE, Control, FolderUnreadable, TooLarge
 from logagent.store.deletion import Action, Answer, Closed, Order, OrderedPartition, Request, Result
 from logagent.store.orders import (
     ORDER_NAME,
@@ -100,7 +100,7 @@ class Exchange:
         others."""
         try:
             return answer_names(self.control, node)
-        except (FolderUnreadable, UnreadableError) as error:
+        except UNREADABLE as error:
             self.warn(f"the answers of node {node} cannot be read: {error}")
             return {}
 
@@ -111,7 +111,7 @@ class Exchange:
                 return
             answer = read_answer(content, name, node, self.control.cluster_id)
             at = min(now, moment(answer.at))
-        except (NotSigned, UnreadableError, ValueError) as error:
+        except (NotSigned, *UNREADABLE, ValueError) as error:
             self.warn(f"the answer {name} of node {node} is rejected: {error}")
             return
         self.answered_epochs.setdefault(answer.highest_epoch, node)
@@ -215,7 +215,7 @@ class Exchange:
             try:
                 if write_order(self.control, order, key):
                     return None
-            except TooLarge as error:
+            except (FolderUnreadable, TooLarge) as error:
                 self.warn(f"node {order.node_id} cannot be told: {error}")
                 return None
             if self._is_signed(order):
@@ -228,7 +228,7 @@ class Exchange:
         try:
             content = self.control.read(orders_folder(order.node_id), f"{order.order_id}.json")
             return content is not None and bool(verify(content, self.keys, self.control.cluster_id))
-        except (NotSigned, UnreadableError):
+        except (NotSigned, *UNREADABLE):
             return False
 
     def _ordered(self, replica: Replica, action: Action, requests: Mapping[str, Request]) -> list[OrderedPartition]:
@@ -256,21 +256,27 @@ class Exchange:
         """Remove the orders of lower epochs, which no agent obeys, and the answers to them that concern none of
         `requests` (None: keep all answers). Only the controller with the highest epoch may call this."""
         for node in nodes:
-            for name in self.control.names(orders_folder(node)):
-                match = ORDER_NAME.fullmatch(name)
-                if match is not None and int(match[2]) < epoch:
-                    self.control.remove(orders_folder(node), name)
-            if requests is None:
-                continue
-            for (order, _), (_, name) in self._answer_names(node).items():
-                if _epoch_of(order) < epoch and self._concerns_nothing(node, name, requests):
-                    self.control.remove(answers_folder(node), name)
+            try:
+                self._collect_garbage(node, epoch, requests)
+            except (UnreadableError, ServiceUnreachable) as error:
+                self.warn(f"not all old orders and answers of node {node} can be removed: {error}")
+
+    def _collect_garbage(self, node: int, epoch: int, requests: Collection[str] | None) -> None:
+        for name in self.control.names(orders_folder(node)):
+            match = ORDER_NAME.fullmatch(name)
+            if match is not None and int(match[2]) < epoch:
+                self.control.remove(orders_folder(node), name)
+        if requests is None:
+            return
+        for (order, _), (_, name) in self._answer_names(node).items():
+            if _epoch_of(order) < epoch and self._concerns_nothing(node, name, requests):
+                self.control.remove(answers_folder(node), name)
 
     def _concerns_nothing(self, node: int, name: str, requests: Collection[str]) -> bool:
         try:
             content = self.control.read(answers_folder(node), name)
             answer = read_answer(content or b"", name, node, self.control.cluster_id)
-        except (NotSigned, UnreadableError, ValueError):
+        except (NotSigned, *UNREADABLE, ValueError):
             return False
         return not any(result.request_id in requests for result in answer.results)
 

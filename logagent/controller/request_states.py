@@ -31,7 +31,7 @@ class RequestStates:
     def judge(self, request: Request, now: datetime, ours: ControllerEpoch | None) -> State:
         """The state of a request now. `ours`: the epoch of this controller, if it has one."""
         self.on_hold.pop(request.request_id, None)
-        if self.of(request.request_id) == "open":
+        if self.of(request.request_id) in ("open", "on-hold"):
             hold = self._hold(request, now, ours)
             if hold is not None:
                 self.on_hold[request.request_id] = hold
@@ -44,10 +44,12 @@ class RequestStates:
             return "cancelled"
         if "done" in closed and request_id not in self._exchange.reopened:
             return "done"
-        return "on-hold" if request_id in self.on_hold else "open"
+        return "on-hold" if request_id in self.on_hold or request_id in self._requests.unreadable else "open"
 
     def _hold(self, request: Request, now: datetime, ours: ControllerEpoch | None) -> str | None:
-        """Why a request is on hold until `topics resume`; None if it is not."""
+        """Why a request is on hold, mostly until `topics resume`; None if it is not."""
+        if request.request_id in self._requests.unreadable:
+            return self._requests.unreadable[request.request_id]
         if now > self.valid_until(request):
             return f"it expired at {instant(self.valid_until(request))}"
         resumed = self._requests.closed.get(request.request_id, {}).get("resumed")

@@ -7,6 +7,7 @@ the files in the store.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
@@ -19,7 +20,7 @@ from logagent.controller.request_states import MAX_EPOCHS_FORGOTTEN, RequestStat
 from logagent.controller.setting import Setting
 from logagent.controller.store_client import Outcome, StoreDeletionClient
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
-from logagent.errors import ServiceUnreachable
+from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.store import epochs as epoch_store
 from logagent.store.deletion import Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
@@ -65,7 +66,10 @@ class DeletionRounds:
         they concern no remaining request: without its answers, an open request would be executed again."""
         nodes, finished = self.states.nodes(), self.states.closed_long_ago()
         for request_id in finished:
-            self.requests.collect(request_id)
+            try:
+                self.requests.collect(request_id)
+            except (UnreadableError, ServiceUnreachable) as error:
+                self.setting.warn(f"not everything of request {request_id} can be removed: {error}")
         self.exchange.collect_garbage(nodes, epoch, self.requests.requests if finished else None)
 
     def highest_epoch(self) -> ControllerEpoch | None:
@@ -231,10 +235,7 @@ class DeletionRounds:
         closed = Closed(request_id, self.setting.control.cluster_id, self.epoch, outcome, self.setting.by, at)
         if not write_closed(self.setting.control, closed, self.setting.key):
             self.requests.refresh()
-            if self.requests.closed.get(request_id, {}).get(outcome) is None:
-                raise EpochLost(
-                    f"request {request_id} cannot be called {outcome}: that name is taken by a file that nobody signed",
-                    hint="somebody else writes to control/ of the store; ask again, with the next epoch",
-                )
+            if self.requests.closed.get(request_id, {}).get(outcome) is None:  # somebody without a key has the name
+                write_closed(self.setting.control, closed, self.setting.key, secrets.token_hex(8))
         if outcome == "done":
             self.exchange.reopened.pop(request_id, None)

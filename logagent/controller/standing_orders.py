@@ -13,7 +13,7 @@ from datetime import datetime
 from logagent.controller.controller_context import ControllerContext, Replica, ReplicaState, Topic
 from logagent.controller.exchange import Exchange
 from logagent.controller.replica_deletions import Pauses
-from logagent.errors import UnreadableError
+from logagent.store.control import UNREADABLE
 from logagent.store.deletion import ControllerEpoch, Order
 from logagent.store.orders import ORDER_NAME, Requests, UnknownSchema, moment, orders_folder, read_order
 from logagent.store.signing import NotSigned
@@ -47,13 +47,18 @@ def _orders(exchange: Exchange, nodes: Collection[int]) -> Iterator[Order]:
     """The signed orders to these nodes, each node's in order."""
     control = exchange.control
     for node in nodes:
-        for name in sorted(control.names(orders_folder(node))):
+        try:
+            names = sorted(control.names(orders_folder(node)))
+        except UNREADABLE as error:
+            exchange.warn(f"the orders of node {node} cannot be read: {error}")
+            continue
+        for name in names:
             try:
                 content = control.read(orders_folder(node), name) if ORDER_NAME.fullmatch(name) else None
                 if content is None:
                     continue
                 order = read_order(content, name, node, exchange.keys, control.cluster_id)
-            except (UnreadableError, NotSigned, UnknownSchema):
+            except (*UNREADABLE, NotSigned, UnknownSchema):
                 continue
             if order.node_id == node:
                 yield order

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
+from logagent.errors import LogAgentError
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
 from logagent.fleet.report.changes import MOST_LOST, changes
 from logagent.fleet.report.leftovers import leftovers, undecided
@@ -94,7 +95,10 @@ def _deletions(job: Job) -> list[Row]:
     keys = tuple(public_key(text) for text in job.order_keys)
     rows: list[Row] = []
     for cluster_id in clusters(str(folder)):
-        rows += deletion_progress(str(folder), cluster_id, keys, job.now)
+        try:
+            rows += deletion_progress(str(folder), cluster_id, keys, job.now)
+        except LogAgentError as error:
+            job.say(f"the deletions of cluster {cluster_id} cannot be reported: {error}")
     return rows
 
 

@@ -15,6 +15,8 @@ from logagent.files.limits import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
 
+ANSWERS, SHARED = "answers", 2
+"""Agents write to `answers` too, and so to these many folders above it: `control/<cluster>`."""
 CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
 MAX_NAMES = 1_000_000
 _FOLDER_UNREADABLE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES)
@@ -23,6 +25,10 @@ _CANNOT_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 class FolderUnreadable(ServiceUnreachable):
     """A folder of the store is not a directory, or we have no permission to read it."""
+
+
+UNREADABLE = (UnreadableError, FolderUnreadable)
+"""What concerns one file or folder, and not the store."""
 
 
 class TooLarge(LogAgentError):
@@ -68,7 +74,8 @@ class Control:
             raise TooLarge(f"{folder}/{name} would have {len(content)} bytes, and no more than {most} MiB are read")
         with self._opened(folder) as store:
             try:
-                return store.create_new([*self._path(folder), name], content)
+                shared = None if folder.split("/")[0] == ANSWERS else SHARED
+                return store.create_new([*self._path(folder), name], content, shared=shared)
             except OSError as error:
                 if error.errno in _CANNOT_LINK:
                     raise ConfigError(

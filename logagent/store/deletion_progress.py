@@ -7,12 +7,13 @@ order set aside counts as done; its bytes count as freed once a later snapshot o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from logagent.errors import LogAgentError, UnreadableError
-from logagent.store.control import Control, FolderUnreadable
+from logagent.errors import LogAgentError
+from logagent.store.control import ANSWERS, UNREADABLE, Control
 from logagent.store.deletion import SUCCESSES, Answer, Request, Result
 from logagent.store.names import is_plain
 from logagent.store.orders import Requests, answer_names, answers_folder, moment, read_answer
@@ -90,7 +91,11 @@ def _requested_copies(request: Request) -> Iterator[tuple[RequestedCopy, _Copy]]
 
 
 def _nodes(control: Control, copies: dict[RequestedCopy, _Copy]) -> list[int]:
-    answered = {int(name) for name in control.names("answers") if name.isascii() and name.isdigit() and len(name) < 11}
+    answered: set[int] = set()
+    with suppress(*UNREADABLE):
+        answered = {
+            int(name) for name in control.names(ANSWERS) if name.isascii() and name.isdigit() and len(name) < 11
+        }
     return sorted(answered | {asked.node_id for asked in copies}) if copies else []
 
 
@@ -98,14 +103,14 @@ def _answers(control: Control, node: int) -> Iterator[Answer]:
     """The answers of a node's agents, oldest order first; none if their folder is not a readable directory."""
     try:
         names = sorted(answer_names(control, node).items())
-    except (FolderUnreadable, UnreadableError):
+    except UNREADABLE:
         return
     for _, (_, name) in names:
         try:
             content = control.read(answers_folder(node), name)
             if content is not None:
                 yield read_answer(content, name, node, control.cluster_id)
-        except (NotSigned, UnreadableError, ValueError):
+        except (NotSigned, *UNREADABLE, ValueError):
             continue
 
 

@@ -125,7 +125,7 @@ class ObjectTree:
             self._obstore.put(self._store, "/".join(names), source)
         beat()
 
-    def create_new(self, names: Sequence[str], content: bytes) -> bool:
+    def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
         """Also False if a retry finds the object that our own first attempt created (its response was lost): that
         does not count as having created it."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
 from logagent.files.limits import KIB, MIB
-from logagent.store.control import CONTROL_FILE, Control
+from logagent.store.control import CONTROL_FILE, UNREADABLE, Control, FolderUnreadable
 from logagent.store.deletion import (
     ANSWER_SCHEMA,
     CLOSED_SCHEMA,
@@ -38,7 +38,7 @@ REQUESTS = "requests"
 REQUEST_NAME = re.compile(r"([0-9a-z][0-9a-z-]{7,47})\.json")
 ORDER_NAME = re.compile(r"(([0-9]{10})-[0-9]{10})\.json")
 ANSWER_NAME = re.compile(r"([0-9]{10}-[0-9]{10})\.([0-9a-f]{32})\.([0-9]{1,10})\.json")
-CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed)\.json")
+CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed)(?:-[0-9a-f]{16})?\.json")
 WAITS_NAME = re.compile(r"([0-9]{10})-([0-9]{10})-waits\.json")
 PARTITIONS_PER_ORDER = 20_000
 BYTES_PER_ORDER = 11 * MIB
@@ -126,6 +126,8 @@ class Requests:
     requests: dict[str, Request] = field(default_factory=dict)
     closed: dict[str, dict[str, Closed]] = field(default_factory=dict)
     waits: dict[str, Waits] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Why it cannot be known whether a request was closed: somebody put something else in the place of its closings."""
     ignored: Ignored = field(default_factory=Ignored)
     _seen: set[str] = field(default_factory=set)
 
@@ -133,6 +135,7 @@ class Requests:
         """Read what is new since the last call. Raises ServiceUnreachable."""
         names = self.control.names(REQUESTS)
         folders = set(names)
+        self.unreadable.clear()
         for name in names:
             match = REQUEST_NAME.fullmatch(name)
             if match is None:
@@ -143,7 +146,10 @@ class Requests:
                 if request is not None and request.request_id == match[1]:
                     self.requests[request.request_id] = request
             if match[1] in self.requests and match[1] in folders:
-                self._read_closings(match[1])
+                try:
+                    self._read_closings(match[1])
+                except UNREADABLE as error:
+                    self.unreadable[match[1]] = f"whether it was cancelled cannot be read: {error}"
 
     def collect(self, request_id: str) -> None:
         """Remove a closed request, then its closings; in the opposite order a kill would reopen it."""
@@ -165,8 +171,8 @@ class Requests:
                 self._read_waits(request_id, name)
             if match is None:
                 continue
-            self._seen.add(f"{folder}/{name}")
             closed = self._read_signed(folder, name, Closed, CLOSED_SCHEMA, retired=match[2] != "resumed")
+            self._seen.add(f"{folder}/{name}")
             if closed is None or (closed.request_id, closed.outcome) != (request_id, match[2]):
                 continue
             before = self.closed.setdefault(request_id, {}).get(closed.outcome)
@@ -192,10 +198,10 @@ class Requests:
             if getattr(read, "cluster_id", None) != self.control.cluster_id:
                 raise NotSigned("it belongs to another cluster")
         except LogAgentError as error:
-            if error.slug == "unreachable":
+            if error.slug == "unreachable" and (kind is Closed or not isinstance(error, FolderUnreadable)):
                 raise
             # An operator's cancellation that is not believed would be the worst to miss.
-            self.ignored.add(f"{folder}/{name}", str(error), foremost=name.endswith("-cancelled.json"))
+            self.ignored.add(f"{folder}/{name}", str(error), foremost="-cancelled" in name)
             return None
         return read
 
@@ -221,10 +227,11 @@ def believed_closed(content: bytes, request_id: str, keys: tuple[PublicKey, ...]
     return closed
 
 
-def write_closed(control: Control, closed: Closed, key: PrivateKey) -> bool:
-    """Record that a request is done, cancelled or resumed; False if this epoch has recorded it already."""
-    folder, name = closings_folder(closed.request_id), f"{closed.epoch:010d}-{closed.outcome}.json"
-    return control.create(folder, name, key.sign(CLOSED_SCHEMA, encode(closed)))
+def write_closed(control: Control, closed: Closed, key: PrivateKey, nonce: str = "") -> bool:
+    """Record that a request is done, cancelled or resumed; False if this epoch has recorded it already, or somebody
+    else has taken the name: a `nonce` makes another one."""
+    name = f"{closed.epoch:010d}-{closed.outcome}{nonce and f'-{nonce}'}.json"
+    return control.create(closings_folder(closed.request_id), name, key.sign(CLOSED_SCHEMA, encode(closed)))
 
 
 def waits_name(waits: Waits) -> str:

@@ -48,8 +48,9 @@ class SharedStore(Protocol):
     def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
         """Write a file, completely or not at all, replacing an existing one. `beat` is called between pieces."""
 
-    def create_new(self, names: Sequence[str], content: bytes) -> bool:
-        """Create a file if its name is free; returns whether it was created."""
+    def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
+        """Create a file if its name is free; returns whether it was created. `shared`: how many of the folders above it
+        other users write to as well, where the mode of a mounted store lets them all (1777); None: all of them."""
 
     def remove_file(self, names: Sequence[str]) -> None:
         """Remove a file; it need not exist."""

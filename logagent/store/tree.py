@@ -7,7 +7,8 @@ nothing is removed that was not listed as a regular file of ours.
 
 Modes are set explicitly, so that hosts with different user ids and umasks can share a store: every directory gets the
 permission bits of the root; files get its read bits and are writable by their owner only. Use `chmod 2770` with a
-common group (any member may then run `ingest --keep-landing`), or `1777` as for `/tmp` (then only root may).
+common group (any member may then run `ingest --keep-landing`), or `1777` as for `/tmp` (then only root may, and what
+the controller creates for itself is 0755: nobody else could take its names).
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class StoreTree:
         self.fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         bits = stat.S_IMODE(os.fstat(self.fd).st_mode)
         self.directory_mode = bits | stat.S_IRWXU
+        self.own_directory_mode = bits & ~0o1022 if bits & 0o1002 == 0o1002 else self.directory_mode
         self.file_mode = (bits & 0o444) | stat.S_IRUSR | stat.S_IWUSR
 
     def __enter__(self) -> Self:
@@ -68,23 +70,25 @@ class StoreTree:
         os.close(self.fd)
 
     @contextmanager
-    def directory(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
-        """A descriptor of the directory `names` below the root. ELOOP or ENOTDIR if a symlink is in the way."""
+    def directory(self, names: Sequence[str], *, create: bool = False, shared: int | None = None) -> Iterator[int]:
+        """A descriptor of the directory `names` below the root. ELOOP or ENOTDIR if a symlink is in the way. `shared`:
+        as for `create_new`."""
         with ExitStack() as stack:
             here = self.fd
-            for name in names:
-                here = self._enter(here, name, create=create)
+            for depth, name in enumerate(names):
+                mode = self.directory_mode if shared is None or depth < shared else self.own_directory_mode
+                here = self._enter(here, name, mode if create else None)
                 stack.callback(os.close, here)
             yield here
 
-    def _enter(self, parent: int, name: str, *, create: bool) -> int:
-        if create:
+    def _enter(self, parent: int, name: str, mode: int | None) -> int:
+        if mode is not None:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
                 made = os.open(name, _DIRECTORY, dir_fd=parent)
                 try:
                     # Independent of the umask: the next host has another user id.
-                    os.fchmod(made, self.directory_mode)
+                    os.fchmod(made, mode)
                 finally:
                     os.close(made)
                 fsync_fd(parent)
@@ -121,13 +125,13 @@ class StoreTree:
             if durable:
                 fsync_fd(parent)
 
-    def create_new(self, names: Sequence[str], content: bytes) -> bool:
+    def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
         """Create a file if its name is free; returns whether it was created. Of two callers, one wins.
 
         Links a private temporary file: atomic on local file systems and NFS, and never half-written.
         """
         *above, name = names
-        with self.directory(above, create=True) as parent:
+        with self.directory(above, create=True, shared=shared) as parent:
             part = f"{name}.{os.getpid()}.{os.urandom(4).hex()}{PART}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from logagent.errors import LogAgentError, UnreadableError
-from logagent.store.control import Control
+from logagent.store.control import UNREADABLE, Control
 from logagent.store.deletion import Order
 from logagent.store.epochs import Epochs
 from logagent.store.orders import (
@@ -59,6 +59,7 @@ class Inbox:
     epochs: Epochs = field(init=False)
     highest_epoch: int = 0
     _orders: dict[str, Order | Unreadable | None] = field(default_factory=dict)
+    _unknown: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.epochs = Epochs(self.control, self.keys)
@@ -73,7 +74,8 @@ class Inbox:
         there = set()
         unread = MAX_FILES
         names = [n for n in self.control.names(orders_folder(self.node_id)) if ORDER_NAME.fullmatch(n)]
-        for name in sorted(names, reverse=True):
+        # Names are anybody's to choose: first those that can be obeyed.
+        for name in sorted(names, key=lambda n: (int(n[:10]) == self.highest_epoch, n), reverse=True):
             there.add(name)
             if name not in self._orders and unread > 0:
                 unread -= 1
@@ -89,7 +91,7 @@ class Inbox:
     def _read(self, name: str) -> Order | Unreadable | None:
         try:
             content = self.control.read(orders_folder(self.node_id), name)
-        except UnreadableError as error:
+        except UNREADABLE as error:
             self.ignored.add(name, str(error))
             return None
         return None if content is None else self.judged(name.removesuffix(".json"), content)
@@ -138,19 +140,29 @@ class Inbox:
         return not self.cancelled(p.request_id for p in order.partitions)
 
     def cancelled(self, request_ids: Iterable[str]) -> set[str]:
-        """Those of these requests that a validly signed entry cancels."""
-        found = set()
-        for request_id in dict.fromkeys(request_ids):
-            folder = closings_folder(request_id)
+        """Those of these requests that a validly signed entry cancels, or of which that cannot be known: somebody put
+        something else in the place of their entries."""
+        return {request_id for request_id in dict.fromkeys(request_ids) if self._is_cancelled(request_id)}
+
+    def _is_cancelled(self, request_id: str) -> bool:
+        folder = closings_folder(request_id)
+        try:
             for name in self.control.names(folder):
                 match = CLOSED_NAME.fullmatch(name)
-                if match is None or match[2] != "cancelled":
-                    continue
-                try:
-                    content = self.control.read(folder, name)
-                    closed = content and believed_closed(content, request_id, self.keys, self.control.cluster_id)
-                except NotSigned:
-                    continue
-                if closed and closed.outcome == "cancelled":
-                    found.add(request_id)
-        return found
+                if match is not None and match[2] == "cancelled" and self._cancels(request_id, name):
+                    return True
+        except UNREADABLE as error:
+            if request_id not in self._unknown:
+                self._unknown.add(request_id)
+                self.ignored.add(folder, f"whether the request was cancelled cannot be read: {error}")
+            return True
+        return False
+
+    def _cancels(self, request_id: str, name: str) -> bool:
+        try:
+            content = self.control.read(closings_folder(request_id), name)
+            if content is None:
+                return False
+            return believed_closed(content, request_id, self.keys, self.control.cluster_id).outcome == "cancelled"
+        except (NotSigned, UnreadableError):  # no file of ours, such as a FIFO
+            return False

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from logagent.agent.orders.inbox import Inbox
 from logagent.store.deletion import CLOSED_SCHEMA, EPOCH_SCHEMA, Closed
-from logagent.store.epochs import EpochLost
 from logagent.store.orders import REQUESTS, closings_folder, encode, instant, orders_folder, write_closed
 from logagent.store.signing import PrivateKey, public_key
 from tests.disk.controller.small_fleet import CLUSTER, KEY, TOPIC_ID, SmallFleet
+from tests.needs import need_root
 
 STRANGER = PrivateKey("ops", b"\x02" * 32)
 OLD = PrivateKey("old", b"\x03" * 32)
 
 
+def folder(fleet: SmallFleet) -> Path:
+    return fleet.store / "control" / CLUSTER
+
+
+@contextmanager
+def nobody(fleet: SmallFleet, unreadable: Collection[Path] = (), closed: Path | None = None) -> Iterator[None]:
+    """Somebody else, who may write there: to root every file may be read."""
+    for path in (fleet.store, *fleet.store.rglob("*")):
+        if path.is_dir() and not path.is_symlink() and path.stat().st_mode & 0o777:
+            path.chmod(0o777)
+    for path in unreadable:
+        path.chmod(0)
+    if closed is not None:
+        closed.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.fixture
-def fleet(tmp_path: Path) -> SmallFleet:
-    fleet = SmallFleet(tmp_path).everywhere()
-    fleet.request(topics=(fleet.topic(),))
-    return fleet
+def fleet() -> Iterator[SmallFleet]:
+    with tempfile.TemporaryDirectory() as store:
+        Path(store).chmod(0o777)
+        fleet = SmallFleet(Path(store)).everywhere()
+        fleet.request(topics=(fleet.topic(),))
+        yield fleet
 
 
 def cancelled(fleet: SmallFleet, request: str = "request-1", cluster: str = CLUSTER, epoch: int = 1) -> Closed:
@@ -67,18 +94,96 @@ def test_a_forged_cancellation_stops_no_deletion(fleet: SmallFleet, how: str) ->
     assert all(not host.disk for host in fleet.hosts.values())
 
 
-def test_a_cancellation_whose_name_is_taken_is_not_called_done(fleet: SmallFleet) -> None:
-    """Who knows the next epoch may take the name of what an operator will say in it."""
-    for outcome in ("cancelled", "done"):
-        plant(fleet, b"junk", f"0000000001-{outcome}.json")
+def test_a_cancellation_whose_name_is_taken_gets_another(fleet: SmallFleet) -> None:
+    """Who knows the next epochs may take the names of what operators will say in them."""
+    for epoch in range(1, 50):
+        for outcome in ("cancelled", "done"):
+            plant(fleet, b"junk", f"{epoch:010d}-{outcome}.json")
     controller = fleet.controller()
-    controller.start()
-    with pytest.raises(EpochLost, match="taken by a file that nobody signed"):
-        controller.close("request-1", "cancelled")
     controller.start()
     controller.close("request-1", "cancelled")
     fleet.rounds(controller)
     assert controller.states.of("request-1") == "cancelled" and fleet.admin.asked == []
+    assert Inbox(fleet.control, 1, fleet.keys, True).cancelled(["request-1"]) == {"request-1"}
+
+
+def _unreadable(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0)
+
+
+@pytest.mark.parametrize("make", [lambda p: p.write_text("x"), lambda p: p.symlink_to("/etc"), _unreadable])
+def test_where_no_cancellation_can_be_read_that_request_is_held(
+    fleet: SmallFleet, make: Callable[[Path], object]
+) -> None:
+    """An operator could not cancel it. The others go on."""
+    need_root()
+    fleet.request(number=2, topics=(fleet.topic(topic_id="B" * 22),))
+    make(folder(fleet) / REQUESTS / "request-1")
+    with nobody(fleet):
+        controller = fleet.controller()
+        controller.start()
+        fleet.rounds(controller)
+        assert fleet.admin.asked == ["B" * 22] and controller.states.of("request-2") == "done"
+        assert "whether it was cancelled cannot be read" in controller.states.on_hold["request-1"]
+        assert Inbox(fleet.control, 1, fleet.keys, True).cancelled(["request-1", "request-2"]) == {"request-1"}
+
+
+def test_where_no_cancellation_can_be_read_any_more_nothing_is_sent(fleet: SmallFleet) -> None:
+    controller = fleet.controller()
+    controller.start()
+    fleet.admin.between = lambda: os.mkfifo(folder(fleet) / REQUESTS / "request-1")
+    controller.round()
+    assert fleet.admin.asked == []
+
+
+def test_files_that_nobody_else_may_read_stop_nobody(fleet: SmallFleet) -> None:
+    need_root()
+    fleet.controller().start()
+    fleet.request(number=2, topics=(fleet.topic(topic_id="B" * 22),))
+    junk = [folder(fleet) / path for path in (
+        "requests/request-3.json", "requests/request-2/0000000001-cancelled.json",
+        "orders/1/0000000001-0000000009.json", f"answers/1/0000000001-0000000001.{'a' * 32}.0.json",
+    )]  # fmt: skip
+    for path in junk:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"junk")
+    with nobody(fleet, unreadable=junk):
+        inbox = Inbox(fleet.control, 1, fleet.keys, True)
+        controller = fleet.controller()
+        controller.start()
+        fleet.rounds(controller)
+        assert controller.states.of("request-1") == "done", controller.states.on_hold
+        assert controller.states.of("request-2") == "on-hold"
+        assert inbox.poll(0, fleet.now) and inbox.cancelled(["request-1", "request-2"]) == {"request-2"}
+        fleet.controller().look()
+
+
+def test_a_host_that_cannot_be_told_stops_no_other(fleet: SmallFleet) -> None:
+    (folder(fleet) / "orders").mkdir()
+    (folder(fleet) / "orders" / "1").write_text("x")
+    controller = fleet.controller()
+    controller.start()
+    for _ in range(6):
+        controller.round()
+        for node in (2, 3):
+            fleet.agent(node)
+    assert fleet.hosts[1].disk and not fleet.hosts[2].disk and not fleet.hosts[3].disk
+    assert any("node 1 cannot be told: orders/1" in line for line in fleet.warnings)
+    fleet.controller().start()
+    fleet.controller().look()
+
+
+def test_what_may_not_be_removed_stops_no_takeover(fleet: SmallFleet) -> None:
+    """As somebody else's files in a store of mode 1777."""
+    need_root()
+    old = folder(fleet) / "orders" / "1" / "0000000001-0000000009.json"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"junk")
+    fleet.controller().start()
+    with nobody(fleet, closed=old.parent):
+        assert fleet.controller().start().epoch == 2
+    assert any("orders and answers of node 1" in line for line in fleet.warnings)
 
 
 def test_names_of_orders_and_epochs_that_are_taken_by_junk_stop_nobody(fleet: SmallFleet) -> None:

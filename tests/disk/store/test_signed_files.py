@@ -95,6 +95,19 @@ def test_a_signature_holds_for_its_schema_payload_key_and_cluster_only() -> None
             verify(junk, KEYS, CLUSTER)
 
 
+@pytest.mark.parametrize(("mode", "ours"), [(0o1777, 0o755), (0o2770, 0o2770), (0o2775, 0o2775), (0o755, 0o755)])
+def test_where_all_may_write_the_controllers_folders_are_its_own(tmp_path: Path, mode: int, ours: int) -> None:
+    """Else anybody could take the names of what it will write. Agents have users of their own."""
+    tmp_path.chmod(mode)
+    control = Control(tmp_path, CLUSTER)
+    for folder in ("epoch", "orders/1", "requests/request-1", "answers/1"):
+        control.create(folder, "1.json", b"x")
+    modes = {str(p.relative_to(tmp_path / "control" / CLUSTER)): p.stat().st_mode & 0o7777
+             for p in (tmp_path / "control").rglob("*") if p.is_dir()}  # fmt: skip
+    theirs = dict.fromkeys((".", "answers", "answers/1"), mode)
+    assert modes == {**dict.fromkeys(modes, ours), **theirs}
+
+
 def test_create_is_if_absent_and_whole(tmp_path: Path) -> None:
     control = Control(tmp_path, CLUSTER)
     assert control.create("epoch", "1.json", b"one") and not control.create("epoch", "1.json", b"two")

@@ -32,11 +32,16 @@ def test_deletions_that_the_keys_vouch_for_are_reported(spark: SparkSession, tmp
         request = Request(f"request-{number}", CLUSTER, "topics", "a" * 16, "ops", instant(NOW),
                           instant(NOW + timedelta(days=7)), 0, topics=(asked,))  # fmt: skip
         write_request(Control(store, CLUSTER), request, key)
+    (store / "control" / "zz").mkdir()
+    (store / "control" / "zz" / "requests").write_text("somebody else's")
     opened = Store.open(spark, str(store))
     ingest_dates(opened, None)
     reject_implausible = report(Job(opened, str(tmp_path / "out"), NOW))
     assert reject_implausible["tables"]["deletion_progress"]["rows"] == 0
-    told = report(Job(opened, str(tmp_path / "out"), NOW + timedelta(seconds=1), order_keys=(KEY.public(),)))
+    said: list[str] = []
+    later = NOW + timedelta(seconds=1)
+    told = report(Job(opened, str(tmp_path / "out"), later, say=said.append, order_keys=(KEY.public(),)))
+    assert [line for line in said if line.startswith("the deletions of cluster zz cannot be reported: requests of")]
     text = (tmp_path / "out" / told["run_id"] / "deletion_progress.csv").read_text(encoding="utf-8")
     (row,) = csv.DictReader(text.splitlines())
     assert (row["topic"], row["marked"], row["removed"], row["since"]) == ("clicks", "3", "0", NOW.date().isoformat())
