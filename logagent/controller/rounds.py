@@ -134,6 +134,13 @@ class DeletionRounds:
             self.context, self.requests, self.highest_epoch(), self.setting.pauses, now
         )
 
+    def is_idle(self) -> bool:
+        """Whether something could be done and no agent is at an order of the controller that has the epoch, so that
+        another may take over: as `is_due`."""
+        return self.is_due() and not standing_orders.are_with_agents(
+            self.context, self.setting.pauses, self.setting.clock()
+        )
+
     def _drop_finished(self) -> None:
         """For `look`: a request that a snapshot reopened is done if all of those copies were deleted since."""
         reopened = set(self.exchange.reopened)
@@ -174,7 +181,7 @@ class DeletionRounds:
             return
         try:
             moving = self.setting.admin.reassigning({topic.topic_id: name for topic, name in waiting.items()})
-        except ServiceUnreachable as error:
+        except (ServiceUnreachable, UnreadableError) as error:
             self.setting.warn(str(error))
             return
         for topic in waiting:

@@ -82,6 +82,16 @@ def is_due(
     return False
 
 
+def are_with_agents(context: ControllerContext, pauses: Pauses, now: datetime) -> bool:
+    """Whether any agent has an order that it may still answer: a new epoch would end it."""
+    for replica, known in context.replicas.items():
+        if known.state not in (_S.OFFLINE, _S.STARTED) or known.asked_at is None or known.held:
+            continue
+        if known.asked_at + pauses.answer_within > now and context.is_replica_online(replica.node_id):
+            return True
+    return False
+
+
 def _can_begin(
     context: ControllerContext,
     topic: Topic,
