@@ -21,6 +21,7 @@ from logagent.model.assignments.covered import LogLook
 from logagent.model.naming.java_numbers import parse_int
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+SWAP = ".log.swap"
 
 # `DefaultRecordBatch`: base offset, length, leader epoch, magic; later the last offset delta.
 _HEAD = struct.Struct(">qiib")
@@ -34,16 +35,26 @@ _INDEX_ENTRY = struct.Struct(">ii")
 
 def segment_bases(dir_fd: int) -> list[str]:
     """The base offsets (20 digits) of the segments in the open partition dir `dir_fd`, in order."""
-    return sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+    return _bases(os.listdir(dir_fd))
+
+
+def _bases(names: list[str]) -> list[str]:
+    return sorted(name[:20] for name in names if is_segment_file(name, LOG))
 
 
 def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
     """The log in the open partition dir `dir_fd`. `whole`: where every segment ends, not just the last one, so that
     `gaps` is known. Raises OSError only if the disk fails."""
-    bases = segment_bases(dir_fd)
+    names = os.listdir(dir_fd)
+    bases = _bases(names)
     if not bases:
         return LogLook(None, None, problem="it has no segment")
     start = int(bases[0])
+    swap = next((name for name in sorted(names) if name.endswith(SWAP)), None)
+    if swap is not None:
+        # Compaction was cut short: records may be in this file only, and its broker takes it up at its next start
+        # (`LogLoader.completeSwapOperations`).
+        return LogLook(start, None, problem=f"{swap} is still to be taken up", last_segment=int(bases[-1]))
     size = 0
     try:
         for base in bases:
