@@ -95,9 +95,9 @@ def test_a_store_that_is_away_during_a_takeover_passes(fleet: SmallFleet, monkey
     def minute(minutes: int) -> None:
         if minutes == 1:
             fleet.controller().start()
-        elif minutes == 3:
+        elif minutes == 2:
             fleet.store.rename(away)
-        elif minutes == 4:
+        elif minutes == 3:
             away.rename(fleet.store)
         over(minutes == 12)
 
