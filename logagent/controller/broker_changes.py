@@ -46,7 +46,7 @@ class BrokerChanges:
 
     def __post_init__(self) -> None:
         control = self.setting.control
-        self.heard = FleetPublications(control.store, control.cluster_id, self.setting.silent_after)
+        self.heard = FleetPublications(control.store, control.cluster_id, self.setting.silent_after, self.setting.warn)
 
     def notice_hosts(self, now: datetime) -> None:
         """Tell the manager which nodes are live, which are silent, and which two hosts claim. Raises

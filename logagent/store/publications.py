@@ -10,7 +10,7 @@ import errno
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -60,6 +60,7 @@ class FleetPublications:
     store: str
     cluster_id: str
     window: timedelta
+    warn: Callable[[str], None] = lambda line: None
     nodes: dict[int, HostPublications] = field(default_factory=dict)
     _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
     _read: set[tuple[str, ...]] = field(default_factory=set)
@@ -119,7 +120,11 @@ class FleetPublications:
                 return
             raise
         latest = (now + CLOCKS_APART).timestamp()
-        manifests = [f for f in found if _is_manifest(f.name) and f.modified <= latest]
+        of_node = [f for f in found if _is_manifest(f.name)]
+        manifests = [f for f in of_node if 0 <= f.modified <= latest]
+        if len(manifests) < len(of_node):
+            count, where = len(of_node) - len(manifests), "/".join(folder)
+            self.warn(f"{count} manifests in {where} are ignored: their times are in the future, or before 1970")
         since, newest = (now - self.window).timestamp(), True
         for file in sorted(manifests, key=lambda f: f.modified, reverse=True):
             if file.modified < since and not newest:

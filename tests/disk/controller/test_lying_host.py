@@ -118,12 +118,17 @@ def test_a_manifest_of_another_node_is_nobodys(fleet: SmallFleet, manifest: dict
     assert controller.context.silent_nodes == {LIAR: "never heard"}
 
 
-def test_a_host_cannot_be_heard_in_the_future(fleet: SmallFleet) -> None:
-    """Else it would be waited for after it died."""
-    for path in landing(fleet).iterdir():
-        os.utime(path, (fleet.now.timestamp() + 10**8, fleet.now.timestamp() + 10**8))
-    controller = others_complete(fleet)
-    assert controller.context.silent_nodes == {LIAR: "never heard"}
+@pytest.mark.parametrize("time", [10**11, -(10**11)])
+def test_a_host_is_heard_neither_in_the_future_nor_before_1970(fleet: SmallFleet, time: int) -> None:
+    """Else it would be waited for after it died, or nothing could be read."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as store:  # where any time can be set
+        fleet = SmallFleet(Path(store)).everywhere()
+        for path in landing(fleet).iterdir():
+            os.utime(path, (time, time))
+        controller = others_complete(fleet)
+        assert controller.context.silent_nodes == {LIAR: "never heard"}
+        said = [line for line in fleet.warnings if f"/{LIAR} are ignored" in line]
+        assert said and "1 manifests" in said[0]
 
 
 def _many(folder: Path) -> None:
