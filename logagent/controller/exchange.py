@@ -16,7 +16,9 @@ from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.store.control import UNREADABLE, Control, FolderUnreadable, TooLarge
 from logagent.store.deletion import Action, Answer, Closed, Order, OrderedPartition, Request, Result
 from logagent.store.orders import (
+    ANSWERS_AT_ONCE,
     ORDER_NAME,
+    Ignored,
     answer_names,
     answers_folder,
     instant,
@@ -24,7 +26,7 @@ from logagent.store.orders import (
     order_id,
     orders_folder,
     portions,
-    read_answer,
+    read_answers,
     write_order,
 )
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
@@ -47,7 +49,7 @@ class Exchange:
     warn: Callable[[str], None]
     answered_epochs: dict[int, int] = field(default_factory=dict)
     """The epochs that answers mention, each with a node that mentions it. Anyone who can write answers can make one
-    up."""
+    up; the names of files that are no answers do not count."""
     agents: dict[int, dict[str, datetime]] = field(default_factory=dict)
     """When each agent of a node last answered."""
     bytes_by_request: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -80,20 +82,38 @@ class Exchange:
         """Deliver all answers again next time, because replicas were added that some of them concern."""
         self._read.clear()
 
-    def note_epochs(self, nodes: Collection[int]) -> None:
-        """Note the epochs in the answer file names of these nodes."""
+    def note_epochs(self, nodes: Collection[int], is_known: Callable[[int], bool]) -> None:
+        """Note the epochs of these nodes' orders as answered, where they are not known."""
+        known: dict[int, bool] = {}
         for node in nodes:
-            for order, _ in self._answer_names(node):
-                self.answered_epochs.setdefault(_epoch_of(order), node)
+            unknown = []
+            for (order, _), (_, name) in sorted(self._answer_names(node).items(), reverse=True)[:ANSWERS_AT_ONCE]:
+                epoch = _epoch_of(order)
+                if epoch not in known:
+                    known[epoch] = is_known(epoch)
+                if not known[epoch]:
+                    unknown.append(name)
+            for _, answer in read_answers(self.control, node, unknown):
+                if not isinstance(answer, str):
+                    self.answered_epochs.setdefault(answer.epoch, node)
 
     def read_answers(self, nodes: Collection[int], now: datetime) -> None:
-        """Deliver new answers, oldest order first. Raises ServiceUnreachable."""
+        """Deliver new answers, oldest order first; of very many of one node the newest. Raises ServiceUnreachable."""
         for node in nodes:
-            for (order, agent), (seq, name) in sorted(self._answer_names(node).items()):
-                self.answered_epochs.setdefault(_epoch_of(order), node)
-                if self._read.get((node, order, agent), -1) < seq:
-                    self._read[node, order, agent] = seq
-                    self._read_answer(node, name, now)
+            names = {name: (order, agent, seq) for (order, agent), (seq, name) in self._answer_names(node).items()}
+            unread = sorted(
+                n for n, (order, agent, seq) in names.items() if self._read.get((node, order, agent), -1) < seq
+            )
+            rejected = Ignored()
+            for name, answer in read_answers(self.control, node, unread[-ANSWERS_AT_ONCE:]):
+                order, agent, seq = names[name]
+                self._read[node, order, agent] = seq
+                if isinstance(answer, str):
+                    rejected.add(name, answer)
+                else:
+                    self._take(answer, now)
+            if rejected.count:
+                self.warn(f"answers of node {node} that are rejected: {rejected.count}, such as {rejected.example}")
 
     def _answer_names(self, node: int) -> dict[tuple[str, str], tuple[int, str]]:
         """`answer_names`; empty if the node's folder is not a readable directory, so that one host cannot stop the
@@ -104,16 +124,9 @@ class Exchange:
             self.warn(f"the answers of node {node} cannot be read: {error}")
             return {}
 
-    def _read_answer(self, node: int, name: str, now: datetime) -> None:
-        try:
-            content = self.control.read(answers_folder(node), name)
-            if content is None:
-                return
-            answer = read_answer(content, name, node, self.control.cluster_id)
-            at = min(now, moment(answer.at))
-        except (NotSigned, *UNREADABLE, ValueError) as error:
-            self.warn(f"the answer {name} of node {node} is rejected: {error}")
-            return
+    def _take(self, answer: Answer, now: datetime) -> None:
+        node, at = answer.node_id, min(now, moment(answer.at))
+        self.answered_epochs.setdefault(answer.epoch, node)
         self.answered_epochs.setdefault(answer.highest_epoch, node)
         agents = self.agents.setdefault(node, {})
         agents[answer.agent] = max(at, agents.get(answer.agent, at))
@@ -268,17 +281,12 @@ class Exchange:
                 self.control.remove(orders_folder(node), name)
         if requests is None:
             return
-        for (order, _), (_, name) in self._answer_names(node).items():
-            if _epoch_of(order) < epoch and self._concerns_nothing(node, name, requests):
+        old = sorted(
+            n for (order, _), (_, n) in self._answer_names(node).items() if int(order.partition("-")[0]) < epoch
+        )
+        for name, answer in read_answers(self.control, node, old):
+            if not isinstance(answer, str) and not any(result.request_id in requests for result in answer.results):
                 self.control.remove(answers_folder(node), name)
-
-    def _concerns_nothing(self, node: int, name: str, requests: Collection[str]) -> bool:
-        try:
-            content = self.control.read(answers_folder(node), name)
-            answer = read_answer(content or b"", name, node, self.control.cluster_id)
-        except (NotSigned, *UNREADABLE, ValueError):
-            return False
-        return not any(result.request_id in requests for result in answer.results)
 
 
 def _epoch_of(order: str) -> int:

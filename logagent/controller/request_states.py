@@ -55,9 +55,10 @@ class RequestStates:
         resumed = self._requests.closed.get(request.request_id, {}).get("resumed")
         known = max(request.epoch, resumed.epoch if resumed is not None else 0)
         below = ours.epoch if ours is not None else MAX_EPOCHS_FORGOTTEN << 16
-        lost = [e for e in self._exchange.answered_epochs if known < e < below and not self._epochs.knows(e)]
-        if lost:
-            return f"{self._exchange.mention(max(lost))}, which the store has lost: it was restored to an older state"
+        answered = sorted((e for e in self._exchange.answered_epochs if known < e < below), reverse=True)
+        lost = next((e for e in answered if not self._epochs.knows(e)), None)
+        if lost is not None:
+            return f"{self._exchange.mention(lost)}, which the store has lost: it was restored to an older state"
         return None
 
     def valid_until(self, request: Request) -> datetime:

@@ -44,6 +44,7 @@ class DeletionRounds:
         self.states = RequestStates(setting, self.requests, self.exchange, self._epochs)
         self._ours: ControllerEpoch | None = None
         self._enqueued: set[str] = set()
+        self._believed: set[int] = set()
 
     def start(self) -> ControllerEpoch:
         """Take an epoch above all in the store and in answers. Raises ConfigError, EpochLost, ServiceUnreachable."""
@@ -52,14 +53,27 @@ class DeletionRounds:
         if highest is None:
             epoch_store.probe(control)
         self.requests.refresh()
-        self.exchange.note_epochs(self.states.nodes())
-        known = highest.epoch if highest is not None else 0
-        answered = max((e for e in self.exchange.answered_epochs if e <= known + MAX_EPOCHS_FORGOTTEN), default=0)
+        self.exchange.note_epochs(self.states.nodes(), self._epochs.knows)
+        above = self._answered_above(highest.epoch if highest is not None else 0)
+        self._believed |= set(above.values())
         self._ours = epoch_store.take(
-            control, self._epochs, setting.key, above=answered, by=setting.by, host=setting.host, now=setting.clock
+            control,
+            self._epochs,
+            setting.key,
+            above=max(above, default=0),
+            by=setting.by,
+            host=setting.host,
+            now=setting.clock,
         )
         self._collect_garbage(self._ours.epoch)
         return self._ours
+
+    def _answered_above(self, epoch: int) -> dict[int, int]:
+        """The epochs above this one that answers mention, each with the node. A node is believed once, or it could use
+        all of them up."""
+        most = epoch + MAX_EPOCHS_FORGOTTEN
+        answered = self.exchange.answered_epochs.items()
+        return {e: node for e, node in answered if epoch < e <= most and node not in self._believed}
 
     def _collect_garbage(self, epoch: int) -> None:
         """Remove requests that were closed a month ago, when no snapshot can reopen them. Answers are removed only if
@@ -96,7 +110,7 @@ class DeletionRounds:
         now = self.setting.clock()
         self.check_epoch()
         self._refresh(now)
-        above = [e for e in self.exchange.answered_epochs if self.epoch < e <= self.epoch + MAX_EPOCHS_FORGOTTEN]
+        above = self._answered_above(self.epoch)
         if above:
             # Agents obeyed an epoch that the store has lost: they obey only a higher one now.
             self.setting.warn(f"{self.exchange.mention(max(above))}, above ours; taking a higher one")

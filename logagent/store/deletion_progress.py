@@ -16,10 +16,10 @@ from logagent.errors import LogAgentError
 from logagent.store.control import ANSWERS, UNREADABLE, Control
 from logagent.store.deletion import SUCCESSES, Answer, Request, Result
 from logagent.store.names import is_plain
-from logagent.store.orders import Requests, answer_names, answers_folder, moment, read_answer
+from logagent.store.orders import ANSWERS_AT_ONCE, Requests, answer_names, moment, read_answers
 from logagent.store.publications import MAX_BYTES, FleetPublications
 from logagent.store.shared import open_store
-from logagent.store.signing import NotSigned, PublicKey
+from logagent.store.signing import PublicKey
 
 SHOWN = timedelta(days=30)
 """How long a request is shown after it was done or has expired."""
@@ -102,16 +102,12 @@ def _nodes(control: Control, copies: dict[RequestedCopy, _Copy]) -> list[int]:
 def _answers(control: Control, node: int) -> Iterator[Answer]:
     """The answers of a node's agents, oldest order first; none if their folder is not a readable directory."""
     try:
-        names = sorted(answer_names(control, node).items())
+        names = sorted(name for _, name in answer_names(control, node).values())
     except UNREADABLE:
         return
-    for _, (_, name) in names:
-        try:
-            content = control.read(answers_folder(node), name)
-            if content is not None:
-                yield read_answer(content, name, node, control.cluster_id)
-        except (NotSigned, *UNREADABLE, ValueError):
-            continue
+    for _, answer in read_answers(control, node, names[-ANSWERS_AT_ONCE:]):
+        if not isinstance(answer, str):
+            yield answer
 
 
 def _apply_answer(answer: Answer, shown: dict[str, Request], copies: dict[RequestedCopy, _Copy]) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -46,6 +47,8 @@ BYTES_PER_ORDER = 11 * MIB
 of a file, and so does its answer."""
 ADDED_BY_ANSWER = KIB
 """Room for what an answer adds to a partition: new name, guard, fact and hint, or the identity of a directory."""
+ANSWERS_AT_ONCE, ANSWER_BYTES_AT_ONCE = 1_000, 256 * MIB
+"""How much is read of the answers of one node at a time, so that it cannot keep everybody waiting."""
 CLIPPED = 100
 """Characters of a fact in an answer that would be too large."""
 
@@ -309,6 +312,24 @@ def read_answer(content: bytes, name: str, node_id: int, cluster_id: str) -> Ans
     if (answer.node_id, answer.cluster_id) != (node_id, cluster_id):
         raise NotSigned("it belongs to another node")
     return answer
+
+
+def read_answers(control: Control, node_id: int, names: Iterable[str]) -> Iterator[tuple[str, Answer | str]]:
+    """The names and answers of these files of a node, as many as may be read at once; instead of what is no answer of
+    this node, why it is none."""
+    left = ANSWER_BYTES_AT_ONCE
+    for name in islice(names, ANSWERS_AT_ONCE):
+        if left < 0:
+            break
+        try:
+            content = control.read(answers_folder(node_id), name)
+            if content is None:
+                continue
+            left -= len(content)
+            answer: Answer | str = read_answer(content, name, node_id, control.cluster_id)
+        except (NotSigned, *UNREADABLE, ValueError) as error:
+            answer = str(error)
+        yield name, answer
 
 
 def answer_names(control: Control, node_id: int) -> dict[tuple[str, str], tuple[int, str]]:

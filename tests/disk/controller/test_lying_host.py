@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,9 +17,10 @@ import pytest
 
 from logagent.controller.controller_context import ReplicaState
 from logagent.controller.rounds import DeletionRounds
+from logagent.store.deletion import Answer
 from logagent.store.deletion_progress import deletion_progress
 from logagent.store.names import DATA, MANIFEST
-from logagent.store.orders import answers_folder
+from logagent.store.orders import answers_folder, instant, write_answer
 from logagent.store.publications import FleetPublications
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 from tests.needs import need_root
@@ -118,13 +120,13 @@ def test_a_manifest_of_another_node_is_nobodys(fleet: SmallFleet, manifest: dict
     assert controller.context.silent_nodes == {LIAR: "never heard"}
 
 
-@pytest.mark.parametrize("time", [10**11, -(10**11)])
-def test_a_host_is_heard_neither_in_the_future_nor_before_1970(fleet: SmallFleet, time: int) -> None:
+@pytest.mark.parametrize("at", [10**11, -(10**11)])
+def test_a_host_is_heard_neither_in_the_future_nor_before_1970(fleet: SmallFleet, at: int) -> None:
     """Else it would be waited for after it died, or nothing could be read."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as store:  # where any time can be set
         fleet = SmallFleet(Path(store)).everywhere()
         for path in landing(fleet).iterdir():
-            os.utime(path, (time, time))
+            os.utime(path, (at, at))
         controller = others_complete(fleet)
         assert controller.context.silent_nodes == {LIAR: "never heard"}
         said = [line for line in fleet.warnings if f"/{LIAR} are ignored" in line]
@@ -207,16 +209,54 @@ def _written(path: Path) -> Path:
     return path
 
 
+def say(fleet: SmallFleet, epoch: int) -> None:
+    name = f"{epoch:010d}-0000000001"
+    write_answer(
+        fleet.control, Answer(name, epoch, epoch, CLUSTER, LIAR, f"{LIAR:032x}", 0, "stop", instant(fleet.now), "1")
+    )
+
+
 def test_who_makes_up_an_epoch_is_named(fleet: SmallFleet) -> None:
     """Agents may know of an epoch that the store has lost, so that nothing goes on: the operator is told whose word it
     is, and a made-up one does not use the epochs up."""
     fleet.request(topics=(fleet.topic(),))
-    for epoch in ("9999999998", "0000050000"):
-        (answers(fleet) / f"{epoch}-0000000001.{'a' * 32}.0.json").write_bytes(b"{}")
+    say(fleet, 9_999_999_998)
+    say(fleet, 50_000)
     controller = fleet.controller()
-    assert controller.start().epoch == 50_001
+    controller.start()
     fleet.rounds(controller, 2)
+    assert controller.epoch == 50_001
     assert "epoch 50000 (node 3 does)" in controller.states.on_hold["request-1"] and fleet.admin.asked == []
     controller.close("request-1", "resumed")
     fleet.rounds(controller)
     assert all(not host.disk for host in fleet.hosts.values())
+
+
+def test_ever_higher_epochs_are_believed_once(fleet: SmallFleet) -> None:
+    for number in range(1, 50):
+        say(fleet, 100_000 * number)
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller, 20)
+    assert controller.epoch == 100_001
+
+
+def test_names_of_answers_alone_mention_no_epoch(fleet: SmallFleet) -> None:
+    for epoch in range(2, 3000):
+        (answers(fleet) / f"{epoch:010d}-0000000001.{'a' * 32}.0.json").touch()
+    controller = others_complete(fleet)
+    assert controller.epoch == 1 and not controller.states.on_hold
+    rejected = [line for line in fleet.warnings if "rejected" in line]
+    assert len(rejected) == 3 and rejected[0].startswith("answers of node 3 that are rejected: 1000, such as")
+
+
+def test_one_hosts_answers_are_not_all_read_at_once(fleet: SmallFleet) -> None:
+    for number in range(40):
+        os.truncate(_written(answers(fleet) / f"0000000001-{number:010d}.{'a' * 32}.0.json"), 16 << 20)
+    began = time.process_time()
+    fleet.request(topics=(fleet.topic(),))
+    fleet.controller().look()
+    assert "answers of node 3 that are rejected: 17," in fleet.warnings[-1], fleet.warnings
+    deletion_progress(str(fleet.store), CLUSTER, fleet.keys, fleet.now)
+    assert time.process_time() - began < 10
