@@ -13,22 +13,10 @@ from logagent.controller.controller_context import ControllerContext, Reason, Re
 from logagent.controller.replica_deletions import is_failure
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.store.answers import ANSWERS_AT_ONCE, answer_names, answers_folder, read_answers
 from logagent.store.control import UNREADABLE, Control, FolderUnreadable, TooLarge
 from logagent.store.deletion import Action, Answer, Closed, Order, OrderedPartition, Request, Result
-from logagent.store.orders import (
-    ANSWERS_AT_ONCE,
-    ORDER_NAME,
-    Ignored,
-    answer_names,
-    answers_folder,
-    instant,
-    moment,
-    order_id,
-    orders_folder,
-    portions,
-    read_answers,
-    write_order,
-)
+from logagent.store.orders import ORDER_NAME, Ignored, instant, moment, order_id, orders_folder, portions, write_order
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
 
 ORDERS_PER_CHECK = 50

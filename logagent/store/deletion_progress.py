@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from logagent.errors import LogAgentError
+from logagent.store.answers import ANSWERS_AT_ONCE, answer_names, read_answers
 from logagent.store.control import ANSWERS, UNREADABLE, Control
 from logagent.store.deletion import SUCCESSES, Answer, Request, Result
 from logagent.store.names import is_plain
-from logagent.store.orders import ANSWERS_AT_ONCE, Requests, answer_names, moment, read_answers
+from logagent.store.orders import Requests, moment
 from logagent.store.publications import MAX_BYTES, FleetPublications
 from logagent.store.shared import open_store
 from logagent.store.signing import PublicKey

@@ -1,4 +1,4 @@
-"""Requests, orders, answers and closings in the control folder: how they are named, written and verified.
+"""Requests, orders and closings in the control folder: how they are named, written and verified.
 
 A signed file counts only if its signature is valid **and** its content matches its name and folder: a copy under
 another name, node or cluster is ignored. Files are written once, so no name is read twice.
@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
 from logagent.files.limits import KIB, MIB
-from logagent.store.control import CONTROL_FILE, UNREADABLE, Control, FolderUnreadable
+from logagent.store.control import UNREADABLE, Control, FolderUnreadable
 from logagent.store.deletion import (
-    ANSWER_SCHEMA,
     CLOSED_SCHEMA,
     ORDER_SCHEMA,
     REQUEST_SCHEMA,
     WAITS_SCHEMA,
-    Answer,
     Closed,
     Order,
     OrderedPartition,
@@ -38,7 +35,6 @@ T = TypeVar("T")
 REQUESTS = "requests"
 REQUEST_NAME = re.compile(r"([0-9a-z][0-9a-z-]{7,47})\.json")
 ORDER_NAME = re.compile(r"(([0-9]{10})-[0-9]{10})\.json")
-ANSWER_NAME = re.compile(r"([0-9]{10}-[0-9]{10})\.([0-9a-f]{32})\.([0-9]{1,10})\.json")
 CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed)(?:-[0-9a-f]{16})?\.json")
 WAITS_NAME = re.compile(r"([0-9]{10})-([0-9]{10})-waits\.json")
 PARTITIONS_PER_ORDER = 20_000
@@ -47,10 +43,6 @@ BYTES_PER_ORDER = 11 * MIB
 of a file, and so does its answer."""
 ADDED_BY_ANSWER = KIB
 """Room for what an answer adds to a partition: new name, guard, fact and hint, or the identity of a directory."""
-ANSWERS_AT_ONCE, ANSWER_BYTES_AT_ONCE = 1_000, 256 * MIB
-"""How much is read of the answers of one node at a time, so that it cannot keep everybody waiting."""
-CLIPPED = 100
-"""Characters of a fact in an answer that would be too large."""
 
 
 class UnknownSchema(LogAgentError):
@@ -251,10 +243,6 @@ def orders_folder(node_id: int) -> str:
     return f"orders/{node_id}"
 
 
-def answers_folder(node_id: int) -> str:
-    return f"answers/{node_id}"
-
-
 def portions(groups: Iterable[list[OrderedPartition]]) -> Iterator[list[OrderedPartition]]:
     """Divide partitions into orders that, like the answers to them, fit into a file; a group stays together."""
     portion: list[OrderedPartition] = []
@@ -286,60 +274,3 @@ def read_order(content: bytes, name: str, node_id: int, keys: tuple[PublicKey, .
     if match is None or order.order_id != match[1] or order.epoch != int(match[2]):
         raise NotSigned("its file name does not match its content")
     return order
-
-
-def write_answer(control: Control, answer: Answer) -> bool:
-    """Publish an answer (unsigned: agents have no key); False if a file of this order, agent and `seq` exists. One that
-    would be too large loses its hints, and the ends of its facts."""
-    name = f"{answer.order_id}.{answer.agent}.{answer.seq}.json"
-    content = _answer_content(answer)
-    if len(content) > CONTROL_FILE.max_bytes:
-        clipped = tuple(replace(r, fact=r.fact and r.fact[:CLIPPED], hint=None) for r in answer.results)
-        content = _answer_content(replace(answer, results=clipped))
-    return control.create(answers_folder(answer.node_id), name, content)
-
-
-def _answer_content(answer: Answer) -> bytes:
-    return b'{"schema":"%s",' % ANSWER_SCHEMA.encode() + encode(answer)[1:]
-
-
-def read_answer(content: bytes, name: str, node_id: int, cluster_id: str) -> Answer:
-    """Parse the answer of a node's agent in file `name`. Raises NotSigned for anything else."""
-    match = ANSWER_NAME.fullmatch(name)
-    answer = decode(Answer, content)
-    if match is None or (answer.order_id, answer.agent, str(answer.seq)) != match.groups():
-        raise NotSigned("its file name does not match its content")
-    if (answer.node_id, answer.cluster_id) != (node_id, cluster_id):
-        raise NotSigned("it belongs to another node")
-    return answer
-
-
-def read_answers(control: Control, node_id: int, names: Iterable[str]) -> Iterator[tuple[str, Answer | str]]:
-    """The names and answers of these files of a node, as many as may be read at once; instead of what is no answer of
-    this node, why it is none."""
-    left = ANSWER_BYTES_AT_ONCE
-    for name in islice(names, ANSWERS_AT_ONCE):
-        if left < 0:
-            break
-        try:
-            content = control.read(answers_folder(node_id), name)
-            if content is None:
-                continue
-            left -= len(content)
-            answer: Answer | str = read_answer(content, name, node_id, control.cluster_id)
-        except (NotSigned, *UNREADABLE, ValueError) as error:
-            answer = str(error)
-        yield name, answer
-
-
-def answer_names(control: Control, node_id: int) -> dict[tuple[str, str], tuple[int, str]]:
-    """(order, agent) → the highest `seq` and its file name; only that answer counts."""
-    newest: dict[tuple[str, str], tuple[int, str]] = {}
-    for name in control.names(answers_folder(node_id)):
-        match = ANSWER_NAME.fullmatch(name)
-        if match is None:
-            continue
-        key, seq = (match[1], match[2]), int(match[3])
-        if key not in newest or newest[key][0] < seq:
-            newest[key] = (seq, name)
-    return newest

@@ -21,17 +21,11 @@ from pathlib import Path
 from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.rounds import DeletionRounds
 from logagent.controller.setting import Setting
+from logagent.store.answers import write_answer
 from logagent.store.control import Control
 from logagent.store.deletion import Answer, Identity, Request, RequestedPartition, RequestedTopic, Result
 from logagent.store.landing_files import Claim, land
-from logagent.store.orders import (
-    ORDER_NAME,
-    instant,
-    orders_folder,
-    read_order,
-    write_answer,
-    write_request,
-)
+from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
 

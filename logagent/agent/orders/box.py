@@ -27,9 +27,10 @@ from logagent.errors import LogAgentError, UnreadableError
 from logagent.model.daemon_summary import OrdersSummary
 from logagent.model.facts import Facts
 from logagent.settings import Settings
-from logagent.store.control import Control
+from logagent.store.answers import write_answer
+from logagent.store.control import Control, TooLarge
 from logagent.store.deletion import Answer, Order, Result
-from logagent.store.orders import decode, write_answer
+from logagent.store.orders import decode
 from logagent.store.shared import check_store
 from logagent.store.signing import NotSigned, public_key
 
@@ -117,11 +118,10 @@ class OrderBox:
             if (order_id, raw["seq"]) in self._sent:
                 continue
             try:
-                answer = decode(Answer, json.dumps(raw).encode())
-            except NotSigned as error:
+                write_answer(self.inbox.control, decode(Answer, json.dumps(raw).encode()))
+            except (NotSigned, TooLarge) as error:
                 bad = bad or UnreadableError(f"the answer to order {order_id} cannot be sent: {error}")
                 continue
-            write_answer(self.inbox.control, answer)
             self._sent.add((order_id, raw["seq"]))
         if bad is not None:
             raise bad

@@ -14,6 +14,7 @@ from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.rounds import DeletionRounds
 from logagent.controller.setting import Setting
 from logagent.errors import ServiceUnreachable
+from logagent.store.answers import write_answer
 from logagent.store.control import Control
 from logagent.store.deletion import (
     Answer,
@@ -26,7 +27,7 @@ from logagent.store.deletion import (
     RequestedTopic,
 )
 from logagent.store.landing_files import Claim, land
-from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_answer, write_request
+from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_request
 from logagent.store.signing import PrivateKey, PublicKey, public_key
 from tests.unit.controller.fleet_model import Host
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from logagent.store.answers import answer_names, read_answer, write_answer
 from logagent.store.deletion import Answer, Identity, RequestedDirectory, Result
-from logagent.store.orders import answer_names, instant, read_answer, write_answer
+from logagent.store.orders import instant
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 
 LONG = "x" * 240

@@ -17,10 +17,11 @@ import pytest
 
 from logagent.controller.controller_context import ReplicaState
 from logagent.controller.rounds import DeletionRounds
+from logagent.store.answers import answers_folder, write_answer
 from logagent.store.deletion import Answer
 from logagent.store.deletion_progress import deletion_progress
 from logagent.store.names import DATA, MANIFEST
-from logagent.store.orders import answers_folder, instant, write_answer
+from logagent.store.orders import instant
 from logagent.store.publications import FleetPublications
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 from tests.needs import need_root

@@ -10,18 +10,10 @@ import pytest
 
 from logagent.controller.controller_context import ReplicaState
 from logagent.errors import LogAgentError
+from logagent.store.answers import answers_folder, write_answer
 from logagent.store.deletion import Answer, Closed, Kind, RequestedPartition
 from logagent.store.epochs import EpochLost
-from logagent.store.orders import (
-    REQUESTS,
-    Requests,
-    answers_folder,
-    encode,
-    instant,
-    write_answer,
-    write_closed,
-    write_request,
-)
+from logagent.store.orders import REQUESTS, Requests, encode, instant, write_closed, write_request
 from logagent.store.signing import PrivateKey
 from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, KEY, TOPIC_ID, SmallFleet
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from logagent.store.answers import write_answer
 from logagent.store.deletion import Answer, Closed, RequestedPartition, Result
 from logagent.store.deletion_progress import SHOWN, clusters, deletion_progress
-from logagent.store.orders import instant, write_answer, write_closed, write_request
+from logagent.store.orders import instant, write_closed, write_request
 from logagent.store.signing import PrivateKey
 from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, KEY, TOPIC_ID, SmallFleet
 

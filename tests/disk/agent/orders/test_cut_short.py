@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.orders.memory import OrderMemory
+from logagent.store.answers import answers_folder
 from logagent.store.deletion import Order
-from logagent.store.orders import answers_folder, orders_folder
+from logagent.store.orders import orders_folder
 from tests.disk.agent.orders.test_orders import ORPHAN, OrderedHost
 from tests.needs import need_command
 

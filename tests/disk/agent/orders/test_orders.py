@@ -29,19 +29,11 @@ from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
 from logagent.config import load
 from logagent.store import epochs as epoch_store
+from logagent.store.answers import answer_names, answers_folder, read_answer
 from logagent.store.control import Control
 from logagent.store.deletion import CLOSED_SCHEMA, Answer, Closed, Identity, Order, OrderedPartition
 from logagent.store.epochs import MAX_READ, Epochs
-from logagent.store.orders import (
-    answer_names,
-    answers_folder,
-    closings_folder,
-    encode,
-    instant,
-    orders_folder,
-    read_answer,
-    write_closed,
-)
+from logagent.store.orders import closings_folder, encode, instant, orders_folder, write_closed
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
 from tests.cli_host import CliHost
@@ -718,7 +710,11 @@ def test_an_end_that_is_no_offset_of_kafkas_is_unknown(host: OrderedHost) -> Non
     assert ordered.directory is not None and ordered.directory.end_offset is None
 
 
-def test_an_answer_that_cannot_be_sent_holds_up_neither_other_answers_nor_orders(host: OrderedHost) -> None:
+@pytest.mark.parametrize(("fact", "times"), [("x" * 2001, 1), ("x" * 200, 80_000)], ids=["a fact", "all of it"])
+def test_an_answer_that_cannot_be_sent_holds_up_neither_other_answers_nor_orders(
+    host: OrderedHost, fact: str, times: int
+) -> None:
+    """Too long by itself, or in all."""
     host.configure(**{"metrics.listen": ""})
     first = host.order("stop", part(ORPHAN))
     settings, clock = load(str(host.host.toml)).settings, SystemClock()
@@ -731,7 +727,7 @@ def test_an_answer_that_cannot_be_sent_holds_up_neither_other_answers_nor_orders
         host.box.obey(session, session.facts(), lambda: False)
     memory = json.loads((host.host.state / NAME).read_text())
     bad = f"{host.epoch:010d}-0000000000"
-    results = [{**memory["answers"][first.order_id]["results"][0], "fact": "x" * 2001}]
+    results = [{**memory["answers"][first.order_id]["results"][0], "fact": fact}] * times
     memory["answers"][bad] = {**memory["answers"][first.order_id], "order_id": bad, "results": results}
     (host.host.state / NAME).write_text(json.dumps(memory))
     second = host.order("stop", part(ASSIGNED))

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from logagent.cli.main import run
+from logagent.store.answers import write_answer
 from logagent.store.deletion import Answer, Identity, Result
 from logagent.store.epochs import FOLDER
-from logagent.store.orders import REQUESTS, Requests, instant, orders_folder, write_answer
+from logagent.store.orders import REQUESTS, Requests, instant, orders_folder
 from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key, public_key
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
