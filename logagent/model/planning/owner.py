@@ -114,7 +114,10 @@ class Owner:
             return None
         assigned = "it is not assigned to this broker" if self.image is not None else "no assignments say whose it is"
         fact = f"{assigned}, and before 3.7 a KRaft broker deletes what is not assigned to it when it starts"
-        hint = "provide assignments that name this broker, or copy it first and add --broker-will-delete"
+        hint = (
+            "provide assignments that name this broker, or set kafka.version if it is newer; or copy the directory and "
+            "add --broker-will-delete"
+        )
         return _refuse(d, fact, hint)
 
     def _would_be_truncated(
