@@ -217,7 +217,7 @@ class Exchange:
                 if write_order(self.control, order, key):
                     return None
             except (FolderUnreadable, TooLarge) as error:
-                self.warn(f"node {order.node_id} cannot be told: {error}")
+                self.warn(f"no order can be written for node {order.node_id}: {error}")
                 return None
             if self._is_signed(order):
                 break

@@ -150,7 +150,8 @@ def _restored(stage: Stage, plan_id: str, original: Tree) -> None:
         """As long as the directories exist they can be restored, with their checkpoint entries: a whole plan, or
         directory by directory. Only their .index files go: the broker rebuilds those from the records. orders-1
         is in sync on another broker by now. Nobody here can ask its leader whether it has all of these records (that
-        takes the Admin API), and a follower is cut back to what its leader has: so it takes a word of yours.""",
+        takes the Admin API), and a follower is truncated to what its leader has, so this one
+        needs --leader-will-truncate.""",
     )
     (orders,) = _marked(look(stage.folder), "d2/orders-1.")
     with stage.watching():

@@ -55,6 +55,12 @@ class CopyReads:
     _stop: Stop = _always
     _bytes_read: int = 0
 
+    def __post_init__(self) -> None:
+        # The newest segment of a log grows, so only its inode says that it is the same file. That is enough within one
+        # session, but not in a later cycle: another file may have that inode by then.
+        for key in [key for key, segment in self.known.items() if segment.is_last]:
+            del self.known[key]
+
     @contextmanager
     def allowed(self, stop: Stop) -> Iterator[Callable[[], bool]]:
         """Reading is allowed in the body, until `stop()`. Yields what tells afterwards whether anything was read."""

@@ -52,9 +52,11 @@ def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
     start = int(bases[0])
     swap = next((name for name in sorted(names) if name.endswith(SWAP)), None)
     if swap is not None:
-        # Compaction was cut short: records may be in this file only, and its broker takes it up at its next start
+        # Records may be in this file only; the broker completes the compaction at its next start
         # (`LogLoader.completeSwapOperations`).
-        return LogLook(start, None, problem=f"{swap} is still to be taken up", last_segment=int(bases[-1]))
+        return LogLook(
+            start, None, problem=f"{swap} is left from an interrupted compaction", last_segment=int(bases[-1])
+        )
     size = 0
     try:
         for base in bases:

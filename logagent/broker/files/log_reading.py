@@ -23,17 +23,18 @@ from logagent.files.safe_open import opened_regular
 @dataclass(frozen=True, slots=True)
 class SegmentReading:
     """What a segment had when it was read: `sound_to` is the offset after its last sound batch; `whole`: it was read
-    to its end; `problem`: what is wrong, and at which byte."""
+    to its end; `problem`: what is wrong, and at which byte. `is_last`: it was the newest segment of its log."""
 
     stamp: tuple[int, int, int]
     sound_to: int
     whole: bool
     problem: str | None = None
+    is_last: bool = False
 
     def holds(self, found: os.stat_result, end: int, *, is_last: bool) -> bool:
         """Whether it still tells about the offsets below `end` of the file `found`. A broker changes only the last
         segment, by appending: what was read of that stays."""
-        if is_last and self.problem is None:
+        if is_last and self.is_last and self.problem is None:
             return self.sound_to >= end and found.st_size >= self.stamp[0]
         return _stamp(found) == self.stamp and (self.whole or self.problem is not None)
 
@@ -113,7 +114,7 @@ def _read_segment(fd: int, base: int, end: int, after: int | None, stop: Callabl
                 raise BatchDefect(position, f"it ends at offset {batch.next_offset}, above the next segment's first")
             reached = batch.next_offset
             if after is None and reached >= end:
-                return SegmentReading(stamp, reached, whole=False)
+                return SegmentReading(stamp, reached, whole=False, is_last=True)
     except BatchDefect as defect:
         says = f"has no sound batch at byte {defect.position} of {file.size}: {defect}"
         return SegmentReading(stamp, reached, whole=False, problem=says)
@@ -124,7 +125,7 @@ def _read_segment(fd: int, base: int, end: int, after: int | None, stop: Callabl
         return SegmentReading(stamp, reached, whole=False, problem=says)
     ends_early = after is None and reached < end
     problem = f"ends at offset {reached}, below {end}" if ends_early else None
-    return SegmentReading(stamp, reached, whole=True, problem=problem)
+    return SegmentReading(stamp, reached, whole=True, problem=problem, is_last=after is None)
 
 
 def _stamp(found: os.stat_result) -> tuple[int, int, int]:

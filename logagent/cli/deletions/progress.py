@@ -119,7 +119,7 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
     """The same for a person: one line per topic, then what is missing."""
     ignored = document["ignored"]
     if ignored["files"]:
-        call.say(f"topics: files that count for nothing: {ignored['files']}, such as {ignored['example']}")
+        call.say(f"topics: files that are ignored: {ignored['files']}, such as {ignored['example']}")
     rows, missing = [], []
     for r in document["requests"]:
         if not r["topics"]:

@@ -135,7 +135,7 @@ class Owner:
             return None
         elsewhere = ", ".join(map(str, others))
         in_sync = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"
-        none = f"its partition is in sync nowhere, and node {elsewhere} may become its leader and truncate it:"
+        none = f"no replica of its partition is in sync, and node {elsewhere} may become its leader and truncate it:"
         fact = f"{in_sync if partition.isr else none} {why_not_covered(log, (answer,) if answer is not None else ())}"
         hint = (
             "add --leader-will-truncate if you can lose what the leader does not have; otherwise stop the "

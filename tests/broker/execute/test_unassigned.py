@@ -20,7 +20,9 @@ VERSIONS = ["3.3.2", "3.5.2", "3.6.0"] if os.environ.get("LOGAGENT_TESTS_FULL") 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_deletes_it_so_a_restore_takes_a_word(kafka: Callable[..., KafkaNode], version: str, tmp_path: Path) -> None:
+def test_it_deletes_it_so_a_restore_needs_consent(
+    kafka: Callable[..., KafkaNode], version: str, tmp_path: Path
+) -> None:
     node = kafka(version, log_dirs=1)
     node.configure({"log.segment.delete.delay.ms": "3000", "log.initial.task.delay.ms": "500"}).start()
     # Enough that stay for the one that goes to be within the blast radius.

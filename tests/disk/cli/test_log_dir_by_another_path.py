@@ -46,7 +46,7 @@ def test_from_a_quarantine_directory_that_was_renamed_too(host: CliHost) -> None
             assert delete(host, "--partition", "shipments-0", "--quarantine", *FREELY).status == 0
             quarantine.rename(host.root / "new")
     (name,) = os.listdir(host.root / "new")
-    # A KRaft broker of that release deletes what nothing assigns to it.
+    # A KRaft broker of that release deletes what is not assigned to it.
     assert host.run("restore", name, "--broker-will-delete", "--execute").status == 0
     assert (host.d1 / "shipments-0").is_dir() and (host.d1 / LOG_START_OFFSET).read_text() == CHECKPOINT
 

@@ -169,7 +169,7 @@ def test_a_host_that_cannot_be_told_stops_no_other(fleet: SmallFleet) -> None:
         for node in (2, 3):
             fleet.agent(node)
     assert fleet.hosts[1].disk and not fleet.hosts[2].disk and not fleet.hosts[3].disk
-    assert any("node 1 cannot be told: orders/1" in line for line in fleet.warnings)
+    assert any("no order can be written for node 1: orders/1" in line for line in fleet.warnings)
     fleet.controller().start()
     fleet.controller().look()
 

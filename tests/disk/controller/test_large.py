@@ -77,6 +77,6 @@ def test_a_host_that_claims_too_much_of_one_replica_stops_nobody(tmp_path: Path)
     fleet.hosts[3].dumb = True
     fleet.rounds(controller)
     assert not fleet.hosts[1].disk and not fleet.hosts[2].disk
-    assert any("node 3 cannot be told" in line and "16 MiB" in line for line in fleet.warnings)
+    assert any("no order can be written for node 3" in line and "16 MiB" in line for line in fleet.warnings)
     fleet.now += timedelta(minutes=20)
     controller.round()

@@ -13,8 +13,10 @@ from typing import Any, cast
 
 import pytest
 
+from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
+from logagent.broker.files.log_reading import SegmentReading
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan
@@ -162,3 +164,12 @@ def test_a_disk_that_hangs_while_a_copy_is_read_is_given_up(tmp_path: Path) -> N
         assert not over.is_set()
         assert not facts.strays[stray.log_dir, stray.name].may_go
         over.set()
+
+
+def test_the_newest_segment_is_read_again_in_a_later_cycle() -> None:
+    """It grows, so only its inode identifies it, and another file may have that by then."""
+    known = {
+        (1, 10): SegmentReading((5, 0, 0), 40, whole=True),
+        (1, 11): SegmentReading((5, 0, 0), 80, whole=False, is_last=True),
+    }
+    assert CopyReads(known).known.keys() == {(1, 10)}

@@ -83,7 +83,7 @@ def test_segments_that_do_not_follow_each_other(tmp_path: Path) -> None:
     assert look_with_size(tmp_path).log_end == 40
 
 
-def test_what_a_compaction_has_left_to_take_up_leaves_the_end_open(tmp_path: Path) -> None:
+def test_an_interrupted_compaction_leaves_the_end_open(tmp_path: Path) -> None:
     """Its first records may be in the `.swap` file only: such a log covers nothing, and nothing covers it."""
     write(tmp_path, batch(100, records(5), epoch=1), base=100)
     write_epochs(tmp_path, (1, 0))
@@ -91,7 +91,7 @@ def test_what_a_compaction_has_left_to_take_up_leaves_the_end_open(tmp_path: Pat
     (tmp_path / f"{0:020d}.log.swap").write_bytes(batch(0, records(5), epoch=1))
     found = look(tmp_path)
     assert (found.log_start, found.log_end, found.last_segment) == (100, None, 100)
-    assert found.problem is not None and ".log.swap is still to be taken up" in found.problem
+    assert found.problem is not None and ".log.swap is left from an interrupted compaction" in found.problem
 
 
 def test_an_epoch_without_records_is_none(tmp_path: Path) -> None:

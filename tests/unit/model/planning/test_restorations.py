@@ -311,7 +311,7 @@ def test_where_the_topic_is_not_listed_only_the_same_incarnation_takes_a_place(h
     ("owner", "refused"),
     [(living(), False), (living(replicas=(2, 3)), True), (Owner(image(), 1), True), (NOBODY, True)],
 )
-def test_what_its_broker_would_delete_needs_the_operators_word(owner: Owner, refused: bool, marked: bool) -> None:
+def test_what_its_broker_would_delete_needs_consent(owner: Owner, refused: bool, marked: bool) -> None:
     """Seen on 3.3.2, 3.5.2 and 3.6.0: what is not assigned to a KRaft broker it marks and removes at its start."""
     marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")} if marked else {}
     before_3_7 = replace(owner, deletes_unassigned=True)
@@ -368,7 +368,7 @@ def test_it_asks_where_it_is_not_in_sync_any_more(isr: tuple[int, ...], allowed:
     proposals, refusals = restored([directory(STRAY)], marks=marks, owner=led)
     assert bool(proposals) is allowed
     if not allowed:
-        assert ("in sync nowhere" if not isr else "in sync on node 2") in refusals[0].fact
+        assert ("no replica of its partition is in sync" if not isr else "in sync on node 2") in refusals[0].fact
     covered = replace(led, leaders={(LOG_DIR, STRAY): replace(END_OF_LEADER, end_offset=100)})
     assert restored([directory(STRAY)], marks=marks, owner=covered)[1] == []
 
