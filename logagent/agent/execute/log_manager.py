@@ -9,7 +9,8 @@ in the daemon (`lanes`);
 3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards again, then `renames.RenameBatch`:
 journal, checkpoints, renames, one fsync (`replacements.Replacement` where one directory takes another's place);
 4. the queue: the name that ends in `-delete` is the durable entry, and `model.planning.queue` says when it is due;
-5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal, files;
+5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal (several
+small directories together), files;
 6. after a crash `recovery` settles what is open in the journal by looking at the disk.
 """
 
@@ -17,11 +18,11 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 from logagent.agent.clock import Clock
 from logagent.agent.execute.lanes import Lane, batches, side_by_side
@@ -106,7 +107,7 @@ class LogManager:
     def _run(self, lane: Lane, actions: Sequence[Proposal]) -> None:
         for is_removal, group in groupby(actions, key=lambda p: p.action is ActionKind.REMOVE):
             if is_removal:
-                self._delete_logs(lane, group)
+                self._delete_logs(lane, list(group))
                 continue
             for (source, target), proposals in batches(list(group)):
                 self._rename(lane, source, target, proposals)
@@ -142,7 +143,7 @@ class LogManager:
         with self.calls.at(locked.path):
             lane.execution.results.update(batch.run(permitted))
 
-    def _delete_logs(self, lane: Lane, proposals: Iterable[Proposal]) -> None:
+    def _delete_logs(self, lane: Lane, proposals: Sequence[Proposal]) -> None:
         """Removals, one directory after the other."""
         remover = Remover(self.log_dirs, self._journal_of(lane), lane.control)
         # With parallel lanes one of them is always between a look and a call; such runs end after a while.
@@ -150,7 +151,7 @@ class LogManager:
         facts, seen_at = lane.look(), self.clock.monotonic()
         collected_at = seen_at
         try:
-            for p in proposals:
+            for number, p in enumerate(proposals):
                 if not lane.control.stop() and self.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
                     remover.settle()  # A look can take a while, or hang.
                     if alone and self.clock.monotonic() - collected_at > COLLECT_SECONDS:
@@ -161,7 +162,7 @@ class LogManager:
                     lane.stopped([p])
                 elif lane.passes(p, facts, self.guards):
                     with self.calls.at(p.dir.log_dir):
-                        result = remover.run(p, facts)
+                        result = remover.run(p, facts, islice(proposals, number, None))
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")

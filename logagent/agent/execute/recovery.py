@@ -4,12 +4,12 @@ One exception: if `restore --replace` was cut short before its last rename, the 
 name of the one that replaced it; it gets its own name.
 
 Runs first in every session that may act, under the executor lock, so no other process's work in progress is mistaken
-for a crash. A removal that was interrupted is due again at once (its name is still in the queue); a rename either
-happened or did not, and the inode shows which (never the device: its number can change at a reboot). The rest of the
-action is completed: checkpoint entries are removed or put back, and our temp files are deleted. What cannot be settled
-now stays open for the next session: the log dir is offline, a checkpoint cannot be written, or the directory is under
-neither name and this may be another disk (without `meta.properties`, like an empty mount point, or the directory is in
-another log dir because two disks were swapped).
+for a crash. A removal that was interrupted is due again at once (its name is still in the queue), and one that was not
+reached waits as before; a rename either happened or did not, and the inode shows which (never the device: its number
+can change at a reboot). The rest of the action is completed: checkpoint entries are removed or put back, and our temp
+files are deleted. What cannot be settled now stays open for the next session: the log dir is offline, a checkpoint
+cannot be written, or the directory is under neither name and this may be another disk (without `meta.properties`, like
+an empty mount point, or the directory is in another log dir because two disks were swapped).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from logagent.broker.process.lock import look
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.started_mark import is_started
 from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 
@@ -131,9 +132,12 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
     with target.acting("look", intent.new_name):
         at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
     if intent.action is ActionKind.REMOVE:
-        if at_old_name:
-            return Outcome.YIELDED, "interrupted: the rest stays queued"
-        return Outcome.DONE, None
+        if not at_old_name:
+            return Outcome.DONE, None
+        with log_dir.acting("look", intent.name):
+            if not _removal_started(log_dir, intent.name):
+                return Outcome.SKIPPED, "interrupted before it was reached"
+        return Outcome.YIELDED, "interrupted: the rest stays queued"
     home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
     if at_new_name:
         away.fsync()
@@ -174,6 +178,11 @@ def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
     except FileNotFoundError:
         return False
     return (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode)
+
+
+def _removal_started(log_dir: OpenLogDir, name: str) -> bool:
+    """The mark is durable before the first file is removed; without it the directory is whole."""
+    return is_started(os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False).st_mode)
 
 
 def _still_fitting(log_dir: OpenLogDir, name: str | None, intent: Intent) -> tuple[CheckpointEntry, ...]:

@@ -1,12 +1,15 @@
 """Removal of marked and stray directories, one after the other: `LogManager.deleteLogs`.
 
-Per directory: facts and guards again, the intent made durable ("removal started": from here on restore refuses), the
-files, the outcome. Deviation: Kafka forgets a failed removal until its next start; here it stays queued, with backoff.
+Per directory: the intent made durable, facts and guards again, the mark on the disk that its removal has started (from
+here on restore refuses), the files, the outcome. The intents of small directories are written together (`next_batch`):
+with one transaction each, a disk would spend more time on the journal than on them. Deviation: Kafka forgets a failed
+removal until its next start; here it stays queued, with backoff.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +27,10 @@ from logagent.model.records import HolderState, Kind, Outcome
 
 # Tested from this release on: a live broker tolerates that the `.log` files of its strays are truncated.
 TRUNCATES_HELD_SINCE = (3, 9, 0)
+# The most that removals with a common transaction may amount to: so much takes moments, and few intents are ever open.
+BATCH_DIRS = 64
+BATCH_FILES = 8192
+BATCH_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +40,56 @@ class Remover:
     log_dirs: Mapping[str, OpenLogDir]
     journal: PlanJournal
     control: WorkControl
+    begun: deque[tuple[int, Proposal]] = field(default_factory=deque)
     unsettled: list[tuple[int, Proposal, ActionResult]] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
 
-    def run(self, p: Proposal, facts: Facts) -> ActionResult:
-        """Remove one directory that every guard has just passed on `facts`.
+    def run(self, p: Proposal, facts: Facts, following: Iterable[Proposal]) -> ActionResult:
+        """Remove one directory that every guard has just passed on `facts`. `following`: the removals from it on, of
+        which the next ones may have their intents written with this one.
 
-        Its outcome is written with the next intent, or by `settle`: one fsync per directory. A crash in between leaves
-        its intent open, and `recovery` finds that the directory no longer exists.
+        Its outcome is written with the next intents, or by `settle`. A crash in between leaves its intent open, and
+        `recovery` finds that the directory no longer exists.
         """
-        with self.journal.journal.together():
-            self._record()
-            (action,) = self.journal.begin([p])
-        self.unsettled.clear()
+        while self.begun and self.begun[0][1] is not p:
+            self.withdrawn.append(self.begun.popleft()[0])
+        if not self.begun:
+            self._begin(next_batch(following))
+        action, _ = self.begun.popleft()
         result = self._attempt(p, facts)
         self.unsettled.append((action, p, result))
         return result
 
     def settle(self) -> None:
-        """Record the outcomes of the removals so far, in one transaction."""
-        if self.unsettled:
+        """Record the outcomes of the removals so far, in one transaction, and withdraw the intents that were not
+        reached."""
+        self.withdrawn.extend(action for action, _ in self.begun)
+        self.begun.clear()
+        if self.unsettled or self.withdrawn:
             with self.journal.journal.together():
                 self._record()
-            self.unsettled.clear()
+            self._forget()
+
+    def _begin(self, batch: list[Proposal]) -> None:
+        with self.journal.journal.together():
+            self._record()
+            actions = self.journal.begin(batch)
+        self._forget()
+        self.begun.extend(zip(actions, batch, strict=True))
 
     def _record(self) -> None:
-        failures = self.journal.journal
+        journal = self.journal.journal
+        journal.withdraw(self.withdrawn)
         self.journal.finish([(action, result.outcome, result.error) for action, _, result in self.unsettled])
         for _, p, result in self.unsettled:
             if result.outcome is Outcome.FAILED:
-                failures.record_failure(p.dir.log_dir, p.dir.name, result.error or "", self.journal.now_ms())
-            elif result.outcome is Outcome.DONE:
-                failures.clear_failures([(p.dir.log_dir, p.dir.name)])
+                journal.record_failure(p.dir.log_dir, p.dir.name, result.error or "", self.journal.now_ms())
+        done = [p for _, p, result in self.unsettled if result.outcome is Outcome.DONE]
+        journal.clear_failures((p.dir.log_dir, p.dir.name) for p in done)
+
+    def _forget(self) -> None:
+        self.unsettled.clear()
+        self.withdrawn.clear()
 
     def _attempt(self, p: Proposal, facts: Facts) -> ActionResult:
         try:
@@ -98,3 +124,16 @@ class Remover:
             check=partial(same_topic_id, p.dir) if asked else None,
             seen=p.dir,
         )
+
+
+def next_batch(following: Iterable[Proposal]) -> list[Proposal]:
+    """The first of `following`, and as many of those after it as a batch may have."""
+    batch: list[Proposal] = []
+    files = size = 0
+    for p in following:
+        files += p.dir.files
+        size += max(p.dir.bytes, p.dir.allocated)
+        if batch and (len(batch) == BATCH_DIRS or files > BATCH_FILES or size > BATCH_BYTES):
+            break
+        batch.append(p)
+    return batch

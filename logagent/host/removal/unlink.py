@@ -22,9 +22,10 @@ _LOG_FIRST = ".\0"
 
 def removal_order(names: list[str]) -> list[str]:
     """The names in the order of removal: segments by base offset, each `.log` before its index files."""
-    marked = [name.replace(".log", _LOG_FIRST) for name in names]
+    # As one text: no name contains a slash either, and a call for each name would cost a tenth of its unlink.
+    marked = "/".join(names).replace(".log", _LOG_FIRST).split("/")
     marked.sort()
-    order = [name.replace(_LOG_FIRST, ".log") for name in marked]
+    order = "/".join(marked).replace(_LOG_FIRST, ".log").split("/") if names else []
     for last in _LAST:
         if last in order:
             order.remove(last)
@@ -104,10 +105,11 @@ class FileRemover:
 
         Ends at the first name that is a directory after all; `pending` keeps it and the rest. Counts only files.
         """
-        check, before, unlink = self._control.check, self.before, os.unlink
+        stop, before, unlink = self._control.stop, self.before, os.unlink
         on_progress = self._control.on_progress
         while pending:
-            check()
+            if stop():
+                self._control.check()
             name = pending.pop()
             try:
                 before()

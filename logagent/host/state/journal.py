@@ -77,6 +77,11 @@ class Journal(JournalStore):
                 [(outcome.value, put(error), now_ms, action_id) for action_id, outcome, error in outcomes],
             )
 
+    def withdraw(self, ids: Sequence[int]) -> None:
+        """Delete these intents, whose actions were never started; settled ones are kept."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM actions WHERE id=? AND outcome IS NULL", [(n,) for n in ids])
+
     def unsettled(self) -> list[Entry]:
         """Intents without an outcome, oldest first: left by a crash, or by another process that is still working."""
         return self._entries("WHERE outcome IS NULL ORDER BY id")

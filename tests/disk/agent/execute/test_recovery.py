@@ -189,14 +189,20 @@ def test_what_stands_nowhere_or_is_another_directory_failed(host: Host, action: 
     assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_removal_that_was_interrupted_stays_queued(host: Host, there: bool) -> None:
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [(0o4755, Outcome.YIELDED), (0o755, Outcome.SKIPPED), (None, Outcome.DONE)],
+    ids=["begun", "not-reached", "gone"],
+)
+def test_what_became_of_a_removal_shows_on_the_disk(host: Host, mode: int | None, outcome: Outcome) -> None:
     rename(host)
     host.orders = host.path / MARKED
     meant = host.intent(ActionKind.REMOVE, name=MARKED)
-    if not there:
+    if mode is None:
         host.orders.rmdir()
-    assert host.recover(meant)[0][0] is (Outcome.YIELDED if there else Outcome.DONE)
+    else:
+        host.orders.chmod(mode)
+    assert host.recover(meant)[0][0] is outcome
 
 
 def test_after_a_reboot_the_device_may_have_another_number(host: Host) -> None:
@@ -253,4 +259,4 @@ def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: Host) -> None:
     """Each on its own: what concerns no checkpoint is settled though a checkpoint is broken."""
     make_checkpoint_unreadable(host)
     removal = host.intent(ActionKind.REMOVE, checkpoint_entries=())
-    assert [outcome for outcome, _ in host.recover(host.intent(), removal)] == [None, Outcome.YIELDED]
+    assert [outcome for outcome, _ in host.recover(host.intent(), removal)] == [None, Outcome.SKIPPED]
