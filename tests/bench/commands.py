@@ -6,7 +6,7 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.bench.contenders import Cost, command
 from tests.bench.jobs import Ratio, Setup, in_turn
 from tests.bench.trees import log_dir
 
-# Nothing waits, and no plan is too large. Compiled files are used, as they are where it is installed.
+# Nothing waits, and no plan is too large.
 SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
     "LOGAGENT_CLEANUP__MAX_FRACTION": "1.0",
@@ -22,6 +22,7 @@ SETTINGS = {
     "LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s",
     "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0",
 }
+NO_SETTINGS: Mapping[str, str] = {}
 META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
 
 
@@ -48,7 +49,7 @@ def cleanup(setup: Setup) -> list[Ratio]:
         "rm": lambda: command("rm", "-rf", fresh("rm")),
         "python": bare_python,
     }
-    with settings():
+    with environment(SETTINGS):
         for costs in in_turn(setup.rounds, contenders):
             start = costs["python"]
             ratio.add(Cost(costs["ours"].cpu - start.cpu, costs["ours"].wall - start.wall), costs["rm"])
@@ -57,16 +58,19 @@ def cleanup(setup: Setup) -> list[Ratio]:
 
 def starts(setup: Setup) -> list[Ratio]:
     """What it takes to start: each value is the median of many, for one start is a few clock ticks."""
-    path = setup.where / "starts"
+    path, config = setup.where / "starts", setup.where / "logagent.toml"
     path.mkdir()
     (path / "meta.properties").write_text(META)
+    config.write_text('[kafka]\nversion = "3.9.1"\n')
+    queue = ("queue", "--log-dir", path, "--state-dir", setup.where / "no-state")
     contenders: dict[str, Callable[[], Cost]] = {
         "--version": lambda: ours("--version"),
         "explain": lambda: ours("explain", "orders-0"),
-        "queue": lambda: ours("queue", "--log-dir", path, "--state-dir", setup.where / "no-state"),
+        "queue": lambda: ours(*queue),
+        "queue, with a setting (pydantic)": lambda: ours(*queue, "--config", config),
     }
     ratios = {name: Ratio(f"logagent {name}", "a bare Python", 3.0) for name in contenders}
-    with settings():
+    with environment():
         for _ in range(setup.rounds):
             rounds = list(in_turn(setup.sized(5, 15), {**contenders, "python": bare_python}))
             bare = _median(costs["python"] for costs in rounds)
@@ -89,10 +93,13 @@ def bare_python() -> Cost:
 
 
 @contextmanager
-def settings() -> Iterator[None]:
+def environment(settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[None]:
+    """Exactly these settings. Compiled files are used, as they are where it is installed."""
     before = dict(os.environ)
-    os.environ.update(SETTINGS)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for name in before:
+        if name.startswith("LOGAGENT_") or name == "PYTHONDONTWRITEBYTECODE":
+            del os.environ[name]
+    os.environ.update(settings)
     try:
         yield
     finally:
