@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 
 from logagent.agent.clock import Clock
 from logagent.agent.execute.lanes import Lane, batches, side_by_side
 from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.agent.execute.removals import Remover
+from logagent.agent.execute.removals import BATCH_DIRS, Remover
 from logagent.agent.execute.renames import RenameBatch
 from logagent.agent.execute.replacements import Replacement
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, StoppableInterlock
@@ -162,7 +162,7 @@ class LogManager:
                     lane.stopped([p])
                 elif lane.passes(p, facts, self.guards):
                     with self.calls.at(p.dir.log_dir):
-                        result = remover.run(p, facts, islice(proposals, number, None))
+                        result = remover.run(facts, proposals[number : number + BATCH_DIRS])
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")

@@ -4,12 +4,13 @@ One exception: if `restore --replace` was cut short before its last rename, the 
 name of the one that replaced it; it gets its own name.
 
 Runs first in every session that may act, under the executor lock, so no other process's work in progress is mistaken
-for a crash. A removal that was interrupted is due again at once (its name is still in the queue), and one that was not
-reached waits as before; a rename either happened or did not, and the inode shows which (never the device: its number
-can change at a reboot). The rest of the action is completed: checkpoint entries are removed or put back, and our temp
-files are deleted. What cannot be settled now stays open for the next session: the log dir is offline, a checkpoint
-cannot be written, or the directory is under neither name and this may be another disk (without `meta.properties`, like
-an empty mount point, or the directory is in another log dir because two disks were swapped).
+for a crash. A removal that was interrupted is due again at once (its name is still in the queue); one that was not
+reached waits as before, and its intent is withdrawn. A rename either happened or did not, and the inode shows which
+(never the device: its number can change at a reboot). The rest of the action is completed: checkpoint entries are
+removed or put back, and our temp files are deleted. What cannot be settled now stays open for the next session: the log
+dir is offline, a checkpoint cannot be written, or the directory is under neither name and this may be another disk
+(without `meta.properties`, like an empty mount point, or the directory is in another log dir because two disks were
+swapped).
 """
 
 from __future__ import annotations
@@ -88,11 +89,16 @@ def _recover_one(
     """Settle what concerns the log dir `path`; does nothing more once `stop()` is true."""
     settled: list[Entry] = []
     outcomes: list[tuple[int, Outcome, str | None]] = []
+    not_reached: list[int] = []
     for entry in unsettled:
         source, target = log_dirs[path], log_dirs[entry.intent.ends_in]
         try:
             places = {place for place, _ in entry.intent.names}
             if _may_be_elsewhere(seen_at[entry.id], places, (source, target), quarantine):
+                continue
+            if _was_not_reached(entry.intent, source):
+                refuse_if(stop, path)
+                not_reached.append(entry.id)
                 continue
             _name_displaced(entry, log_dirs, stop)
             outcome, error = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
@@ -101,8 +107,10 @@ def _recover_one(
             continue
         outcomes.append((entry.id, outcome, error))
         settled.append(entry)
-    if outcomes:
-        journal.finish(outcomes, now_ms)
+    if outcomes or not_reached:
+        with journal.together():
+            journal.finish(outcomes, now_ms)
+            journal.withdraw(not_reached)
     return settled
 
 
@@ -125,6 +133,15 @@ def _is_formatted(log_dir: OpenLogDir) -> bool:
     return True
 
 
+def _was_not_reached(intent: Intent, log_dir: OpenLogDir) -> bool:
+    """Whether it was to remove a directory that is whole: the mark on the disk comes before the first unlink."""
+    if intent.action is not ActionKind.REMOVE:
+        return False
+    with log_dir.acting("look", intent.name):
+        found = _stat(log_dir, intent.name, intent.identity)
+    return found is not None and not is_started(found.st_mode)
+
+
 def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None]:
     intent = entry.intent
     with log_dir.acting("look", intent.name):
@@ -133,10 +150,7 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
         at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
     if intent.action is ActionKind.REMOVE:
         if not at_old_name:
-            return Outcome.DONE, None
-        with log_dir.acting("look", intent.name):
-            if not _removal_started(log_dir, intent.name):
-                return Outcome.SKIPPED, "interrupted before it was reached"
+            return Outcome.DONE, "interrupted: it is gone"
         return Outcome.YIELDED, "interrupted: the rest stays queued"
     home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
     if at_new_name:
@@ -173,16 +187,15 @@ def _name_displaced(entry: Entry, log_dirs: Mapping[str, OpenLogDir], stop: Stop
 
 
 def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
+    return _stat(log_dir, name, identity) is not None
+
+
+def _stat(log_dir: OpenLogDir, name: str, identity: Identity) -> os.stat_result | None:
     try:
         found = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
     except FileNotFoundError:
-        return False
-    return (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode)
-
-
-def _removal_started(log_dir: OpenLogDir, name: str) -> bool:
-    """The mark is durable before the first file is removed; without it the directory is whole."""
-    return is_started(os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False).st_mode)
+        return None
+    return found if (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode) else None
 
 
 def _still_fitting(log_dir: OpenLogDir, name: str | None, intent: Intent) -> tuple[CheckpointEntry, ...]:

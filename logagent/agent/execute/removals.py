@@ -9,7 +9,7 @@ removal until its next start; here it stays queued, with backoff.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -33,7 +33,7 @@ BATCH_FILES = 8192
 BATCH_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Remover:
     """Removes what it is given. Raises only JournalError; any other failure is the result for that directory."""
 
@@ -43,18 +43,22 @@ class Remover:
     begun: deque[tuple[int, Proposal]] = field(default_factory=deque)
     unsettled: list[tuple[int, Proposal, ActionResult]] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
+    # How many the next batch may have: where facts expire before its end, or a removal fails, most would be withdrawn.
+    most: int = BATCH_DIRS
 
-    def run(self, p: Proposal, facts: Facts, following: Iterable[Proposal]) -> ActionResult:
-        """Remove one directory that every guard has just passed on `facts`. `following`: the removals from it on, of
-        which the next ones may have their intents written with this one.
+    def run(self, facts: Facts, following: Sequence[Proposal]) -> ActionResult:
+        """Remove the first directory of `following`, which every guard has just passed on `facts`; the intents of those
+        after it may be written with its own.
 
         Its outcome is written with the next intents, or by `settle`. A crash in between leaves its intent open, and
         `recovery` finds that the directory no longer exists.
         """
+        p = following[0]
         while self.begun and self.begun[0][1] is not p:
             self.withdrawn.append(self.begun.popleft()[0])
         if not self.begun:
-            self._begin(next_batch(following))
+            self._begin(next_batch(following, self.most))
+            self.most = min(2 * self.most, BATCH_DIRS)
         action, _ = self.begun.popleft()
         result = self._attempt(p, facts)
         self.unsettled.append((action, p, result))
@@ -63,14 +67,16 @@ class Remover:
     def settle(self) -> None:
         """Record the outcomes of the removals so far, in one transaction, and withdraw the intents that were not
         reached."""
-        self.withdrawn.extend(action for action, _ in self.begun)
-        self.begun.clear()
+        if self.begun:
+            self.withdrawn.extend(action for action, _ in self.begun)
+            self.begun.clear()
+            self.most = 1
         if self.unsettled or self.withdrawn:
             with self.journal.journal.together():
                 self._record()
             self._forget()
 
-    def _begin(self, batch: list[Proposal]) -> None:
+    def _begin(self, batch: Sequence[Proposal]) -> None:
         with self.journal.journal.together():
             self._record()
             actions = self.journal.begin(batch)
@@ -126,14 +132,12 @@ class Remover:
         )
 
 
-def next_batch(following: Iterable[Proposal]) -> list[Proposal]:
-    """The first of `following`, and as many of those after it as a batch may have."""
-    batch: list[Proposal] = []
+def next_batch(following: Sequence[Proposal], most: int = BATCH_DIRS) -> Sequence[Proposal]:
+    """The first of `following`, and as many of those after it as a batch may have, `most` in all."""
     files = size = 0
-    for p in following:
+    for number, p in enumerate(following[:most]):
         files += p.dir.files
         size += max(p.dir.bytes, p.dir.allocated)
-        if batch and (len(batch) == BATCH_DIRS or files > BATCH_FILES or size > BATCH_BYTES):
-            break
-        batch.append(p)
-    return batch
+        if number and (files > BATCH_FILES or size > BATCH_BYTES):
+            return following[:number]
+    return following[:most]

@@ -32,4 +32,5 @@ def mark_started(fd: int, before: Callable[[], None]) -> None:
         os.fchmod(fd, stat.S_IMODE(found.st_mode) | REMOVAL_BEGUN)
         if not is_started(os.fstat(fd).st_mode):
             raise OSError(errno.EOPNOTSUPP, "its file system cannot store the mark that a removal has started")
-        os.fsync(fd)
+    # Also where it is there already: whoever made it may not have come so far.
+    os.fsync(fd)

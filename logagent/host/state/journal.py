@@ -78,7 +78,7 @@ class Journal(JournalStore):
             )
 
     def withdraw(self, ids: Sequence[int]) -> None:
-        """Delete these intents, whose actions were never started; settled ones are kept."""
+        """Delete these intents, whose actions were never started; settled ones are kept. No id is ever used again."""
         with self._transaction() as db:
             db.executemany("DELETE FROM actions WHERE id=? AND outcome IS NULL", [(n,) for n in ids])
 

@@ -20,6 +20,7 @@ from logagent.model.planning.queue import (
     backoff_ms,
     full_topic,
     marked_at_ms,
+    removal_begun,
 )
 from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
 
@@ -137,7 +138,8 @@ def strays(
         key = (d.log_dir, d.name)
         mark = marks.get(key)
         at = marked_at_ms(d, mark, corrected)
-        due_at = at if key in removals_started else at + retention_ms
+        begun = removal_begun(d, removals_started)
+        due_at = at if begun else at + retention_ms
         failed = failures.get(key)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
             until, why = failed.last_at_ms + backoff_ms(failed.count), f"retry after: {failed.last_error}"
@@ -147,12 +149,11 @@ def strays(
                 Proposal(
                     ActionKind.REMOVE,
                     d,
-                    "removal begun" if key in removals_started else "stray-retention",
+                    "removal begun" if begun else "stray-retention",
                     full_topic=full_topic(d, mark),
                     due_at_ms=due_at,
                     approved=mark is not None and mark.approved,
-                    # Only the mark on disk proves that something was removed: an intent may not have been carried out.
-                    removal_started=key in removals_started and d.removal_started,
+                    removal_started=begun,
                     flags=flags,
                 )
             )

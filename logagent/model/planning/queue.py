@@ -9,6 +9,7 @@ broker for `cleanup.leftover_grace` beyond its own delay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,6 +95,12 @@ def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
     return None if directory.truncated else directory.topic
 
 
+def removal_begun(d: PartitionDir, removals_started: AbstractSet[tuple[str, str]]) -> bool:
+    """Whether part of `d` may be gone: the journal says that we meant to remove it (`removals_started`), and `d` has
+    the mark on the disk that comes before the first unlink. An intent alone may have come to nothing."""
+    return d.removal_started and (d.log_dir, d.name) in removals_started
+
+
 def build_queue(
     marked: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
@@ -106,9 +113,8 @@ def build_queue(
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
-    A removal that the journal says was started (`removals_started`) has waited its delay: it is due at once, except for
-    the backoff after a failure. Only the mark on disk proves that part of it was removed: an intent may never have been
-    carried out.
+    A removal that has begun (`removal_begun`) has waited its delay: it is due at once, except for the backoff after a
+    failure.
     """
     entries = []
     for directory in marked:
@@ -116,7 +122,8 @@ def build_queue(
         mark, failed = marks.get(key), failures.get(key)
         at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"
-        due = at if key in removals_started else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
+        begun = removal_begun(directory, removals_started)
+        due = at if begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
         if failed is not None:
             due = max(due, failed.last_at_ms + backoff_ms(failed.count))
         entries.append(
@@ -127,7 +134,7 @@ def build_queue(
                 due_at_ms=due,
                 full_topic=full_topic(directory, mark),
                 approved=mark is not None and mark.approved,
-                removal_started=key in removals_started and directory.removal_started,
+                removal_started=begun,
                 attempts=failed,
             )
         )

@@ -30,7 +30,7 @@ def test_a_batch_is_what_comes_next_and_as_much_of_it_as_may_be(dirs: list[tuple
         proposal(ActionKind.REMOVE, directory(f"orders-{number}", files=files, bytes=size, allocated=allocated))
         for number, (files, size, allocated) in enumerate(dirs)
     ]
-    batch = next_batch(iter(following))
+    batch = next_batch(following)
     assert batch == following[: len(batch)]
     assert len(batch) == 1 or within(batch)
     assert len(batch) == len(following) or not within(following[: len(batch) + 1])

@@ -186,7 +186,7 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
     begun_keys = frozenset({(LOG_DIR, STRAY)}) if begun else frozenset()
     due, waiting = strays([found], marks, begun_keys, retention, NOW)
     # Never one from the future: a clock was set back.
-    assert bool(due) == (age >= 0 and (begun or age >= retention))
+    assert bool(due) == (age >= 0 and ((begun and marked) or age >= retention))
     assert len(due) + len(waiting) == 1
     if due:
         assert (due[0].removal_started, due[0].approved) == (begun and marked, ours)

@@ -61,12 +61,14 @@ def test_the_journal_knows_better_than_the_directory() -> None:
 
 def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
     begun = frozenset({KEY})
-    (entry,) = queue(at(NOW), removals_started=begun)
-    assert entry.due_at_ms == NOW and not entry.removal_started, "the intent may have come to nothing"
-    (entry,) = queue(replace(at(NOW), removal_started=True), removals_started=begun)
+    part = replace(at(NOW), removal_started=True)
+    (entry,) = queue(part, removals_started=begun, delay_ms=DELAY)
     assert entry.due_at_ms == NOW and entry.removal_started
-    (entry,) = queue(at(NOW), removals_started=begun, failures={KEY: Attempts(3, NOW, "EACCES")})
+    (entry,) = queue(part, removals_started=begun, delay_ms=DELAY, failures={KEY: Attempts(3, NOW, "EACCES")})
     assert entry.due_at_ms == NOW + 4000
+    for whole, said in ((at(NOW), begun), (part, frozenset[tuple[str, str]]())):
+        (entry,) = queue(whole, removals_started=said, delay_ms=DELAY, marks={KEY: Mark(NOW, "orders")})
+        assert entry.due_at_ms == NOW + DELAY and not entry.removal_started
 
 
 def test_backoff_doubles_up_to_an_hour() -> None:
