@@ -122,6 +122,8 @@ _STRICT = {"extra": "forbid"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
+    """`[kafka]`: where the broker's own files are, its version, and how to reach its cluster."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     config: str | None = None
     bootstrap_servers: str | None = None
@@ -131,6 +133,8 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentsSettings:
+    """`[assignments]`: where replica assignments are read, and how old they may be."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     sources: Words = ("kraft-log", "admin")
     file: str | None = None
@@ -139,6 +143,8 @@ class AssignmentsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupSettings:
+    """`[cleanup]`: what is set aside and removed, after how long, and how much of the host in a day."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     mode: Literal["report", "enforce"] = "report"
     interval: Duration = 10 * MINUTE_MS
@@ -155,12 +161,16 @@ class CleanupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings:
+    """`[guard]`: how long a broker must have been serving."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     settle: Duration = MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSettings:
+    """`[delete]`: when marked directories are removed, how fast, and with how many threads."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     file_delete_delay_ms: Millis | None = None
     bytes_per_second: Size = 200 << 20
@@ -169,6 +179,8 @@ class DeleteSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
+    """`[health]`: how log dirs are probed, and what happens when all of them are offline."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     probe_interval: Duration = 30 * SECOND_MS
     probe_timeout: Duration = 10 * SECOND_MS
@@ -178,6 +190,8 @@ class HealthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
+    """`[publish]`: where snapshots of this host go, and how often."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     store: str | None = None
     interval: Duration = HOUR_MS
@@ -185,6 +199,8 @@ class PublishSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersSettings:
+    """`[orders]`: whether orders of the fleet are taken, and whose."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     accept: bool = False
     keys: Keys = ()
@@ -194,12 +210,16 @@ class OrdersSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
+    """`[store]`: what the fleet store can be relied on for."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     trust_exclusive_create: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
+    """`[metrics]`: where metrics are exposed."""
+
     __pydantic_config__: ClassVar[Any] = _STRICT
     listen: str | None = "127.0.0.1:9640"
     textfile: str | None = None
