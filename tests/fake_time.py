@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from logagent.agent.clock import Clock
 from logagent.agent.daemon.scheduling import Tick
 
 HOUR_MS = 3_600_000
@@ -34,6 +35,18 @@ class FakeClock:
 
     def set_wall(self, now_ms: int) -> None:
         self.offset_ms = now_ms - self.elapsed_ms
+
+
+class HurriedClock:
+    """A real clock, but between two questions `step` seconds go by."""
+
+    def __init__(self, clock: Clock, step: float) -> None:
+        self.now, self.step = 0.0, step
+        self.now_ms, self.boottime, self.sleep = clock.now_ms, clock.boottime, clock.sleep
+
+    def monotonic(self) -> float:
+        self.now += self.step
+        return self.now
 
 
 @dataclass(slots=True)

@@ -29,7 +29,12 @@ META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AA
 def cleanup(setup: Setup) -> list[Ratio]:
     """`cleanup --execute` of marked directories full of small files, beyond the start of a bare Python."""
     dirs = setup.sized(65, 652)
-    ratio = Ratio(f"cleanup --execute of {dirs * 92:,} small files, beyond a bare Python", "rm -rf", 1.3)
+    whole = Ratio(f"cleanup --execute of {dirs * 92:,} small files, beyond a bare Python", "rm -rf", 1.3)
+    start = Ratio("the same with nothing to do: its start", "rm -rf of those", None)
+    listing = Ratio("du -s of those", "rm -rf of those", None)
+    empty = setup.where / "empty"
+    empty.mkdir()
+    (empty / "meta.properties").write_text(META)
 
     def fresh(name: str) -> Path:
         path = setup.where / name
@@ -46,14 +51,18 @@ def cleanup(setup: Setup) -> list[Ratio]:
 
     contenders: dict[str, Callable[[], Cost]] = {
         "ours": cleaned,
+        "start": lambda: ours("cleanup", "--execute", "--log-dir", empty, "--state-dir", setup.where / "state"),
+        "du": lambda: command("du", "-s", fresh("rm")),
         "rm": lambda: command("rm", "-rf", fresh("rm")),
         "python": bare_python,
     }
     with environment(SETTINGS):
         for costs in in_turn(setup.rounds, contenders):
-            start = costs["python"]
-            ratio.add(Cost(costs["ours"].cpu - start.cpu, costs["ours"].wall - start.wall), costs["rm"])
-    return [ratio]
+            rm, bare = costs["rm"], costs["python"]
+            for ratio, cost in ((whole, costs["ours"]), (start, costs["start"])):
+                ratio.add(Cost(cost.cpu - bare.cpu, cost.wall - bare.wall), rm)
+            listing.add(costs["du"], rm)
+    return [whole, start, listing]
 
 
 def starts(setup: Setup) -> list[Ratio]:

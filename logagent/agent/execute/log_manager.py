@@ -9,8 +9,8 @@ in the daemon (`lanes`);
 3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards again, then `renames.RenameBatch`:
 journal, checkpoints, renames, one fsync (`replacements.Replacement` where one directory takes another's place);
 4. the queue: the name that ends in `-delete` is the durable entry, and `model.planning.queue` says when it is due;
-5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal (several
-small directories together), files;
+5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal (small
+directories together), files;
 6. after a crash `recovery` settles what is open in the journal by looking at the disk.
 """
 
@@ -27,7 +27,7 @@ from itertools import groupby
 from logagent.agent.clock import Clock
 from logagent.agent.execute.lanes import Lane, batches, side_by_side
 from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.agent.execute.removals import BATCH_DIRS, Remover
+from logagent.agent.execute.removals import Remover
 from logagent.agent.execute.renames import RenameBatch
 from logagent.agent.execute.replacements import Replacement
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, StoppableInterlock
@@ -162,7 +162,7 @@ class LogManager:
                     lane.stopped([p])
                 elif lane.passes(p, facts, self.guards):
                     with self.calls.at(p.dir.log_dir):
-                        result = remover.run(facts, proposals[number : number + BATCH_DIRS])
+                        result = remover.run(proposals, number, facts)
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")

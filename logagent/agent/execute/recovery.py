@@ -96,18 +96,17 @@ def _recover_one(
             places = {place for place, _ in entry.intent.names}
             if _may_be_elsewhere(seen_at[entry.id], places, (source, target), quarantine):
                 continue
-            if _was_not_reached(entry.intent, source):
-                refuse_if(stop, path)
-                not_reached.append(entry.id)
-                continue
             _name_displaced(entry, log_dirs, stop)
-            outcome, error = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
+            came_of_it = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
             refuse_if(stop, path)
         except LogAgentError:
             continue
-        outcomes.append((entry.id, outcome, error))
+        if came_of_it is None:
+            not_reached.append(entry.id)
+        else:
+            outcomes.append((entry.id, *came_of_it))
         settled.append(entry)
-    if outcomes or not_reached:
+    if settled:
         with journal.together():
             journal.finish(outcomes, now_ms)
             journal.withdraw(not_reached)
@@ -133,24 +132,19 @@ def _is_formatted(log_dir: OpenLogDir) -> bool:
     return True
 
 
-def _was_not_reached(intent: Intent, log_dir: OpenLogDir) -> bool:
-    """Whether it was to remove a directory that is whole: the mark on the disk comes before the first unlink."""
-    if intent.action is not ActionKind.REMOVE:
-        return False
-    with log_dir.acting("look", intent.name):
-        found = _stat(log_dir, intent.name, intent.identity)
-    return found is not None and not is_started(found.st_mode)
-
-
-def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None]:
+def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None] | None:
+    """The outcome and its reason; None for a removal that was not reached: without the mark, which comes before the
+    first unlink, its directory is whole."""
     intent = entry.intent
     with log_dir.acting("look", intent.name):
-        at_old_name = _is(log_dir, intent.name, intent.identity)
+        at_old_name = _stat(log_dir, intent.name, intent.identity)
     with target.acting("look", intent.new_name):
         at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
     if intent.action is ActionKind.REMOVE:
-        if not at_old_name:
-            return Outcome.DONE, "interrupted: it is gone"
+        if at_old_name is None:
+            return Outcome.DONE, "interrupted: the directory no longer exists"
+        if not is_started(at_old_name.st_mode):
+            return None
         return Outcome.YIELDED, "interrupted: the rest stays queued"
     home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
     if at_new_name:
@@ -161,7 +155,7 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
         else:
             _edit(home, stop, drop=_left_behind(home, intent.checkpoint_entries))
         return Outcome.DONE, None
-    if at_old_name:
+    if at_old_name is not None:
         if intent.action is ActionKind.RESTORE:
             _edit(home, stop)
         else:

@@ -1,8 +1,8 @@
 """Removal of marked and stray directories, one after the other: `LogManager.deleteLogs`.
 
-Per directory: the intent made durable, facts and guards again, the mark on the disk that its removal has started (from
-here on restore refuses), the files, the outcome. The intents of small directories are written together (`next_batch`):
-with one transaction each, a disk would spend more time on the journal than on them. Deviation: Kafka forgets a failed
+Per directory: facts and guards again (`LogManager`), the intent made durable, the mark on the disk that its removal has
+started (from here on restore refuses), the files, the outcome. The intents of small directories are written together
+(`next_batch`), to save an fsync for each; those that are not reached are withdrawn. Deviation: Kafka forgets a failed
 removal until its next start; here it stays queued, with backoff.
 """
 
@@ -27,7 +27,7 @@ from logagent.model.records import HolderState, Kind, Outcome
 
 # Tested from this release on: a live broker tolerates that the `.log` files of its strays are truncated.
 TRUNCATES_HELD_SINCE = (3, 9, 0)
-# The most that removals with a common transaction may amount to: so much takes moments, and few intents are ever open.
+# The most that is begun in one transaction, so that an intent is not open for long before its directory is reached.
 BATCH_DIRS = 64
 BATCH_FILES = 8192
 BATCH_BYTES = 64 * 1024 * 1024
@@ -43,21 +43,21 @@ class Remover:
     begun: deque[tuple[int, Proposal]] = field(default_factory=deque)
     unsettled: list[tuple[int, Proposal, ActionResult]] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
-    # How many the next batch may have: where facts expire before its end, or a removal fails, most would be withdrawn.
+    # How many the next batch may have: fewer where facts expire, or a removal fails, before a batch ends.
     most: int = BATCH_DIRS
 
-    def run(self, facts: Facts, following: Sequence[Proposal]) -> ActionResult:
-        """Remove the first directory of `following`, which every guard has just passed on `facts`; the intents of those
-        after it may be written with its own.
+    def run(self, proposals: Sequence[Proposal], number: int, facts: Facts) -> ActionResult:
+        """Remove the directory of `proposals[number]`, which every guard has just passed on `facts`. The intents of
+        those after it may be written with its own.
 
         Its outcome is written with the next intents, or by `settle`. A crash in between leaves its intent open, and
         `recovery` finds that the directory no longer exists.
         """
-        p = following[0]
+        p = proposals[number]
         while self.begun and self.begun[0][1] is not p:
             self.withdrawn.append(self.begun.popleft()[0])
         if not self.begun:
-            self._begin(next_batch(following, self.most))
+            self._begin(next_batch(proposals, number, self.most))
             self.most = min(2 * self.most, BATCH_DIRS)
         action, _ = self.begun.popleft()
         result = self._attempt(p, facts)
@@ -132,12 +132,13 @@ class Remover:
         )
 
 
-def next_batch(following: Sequence[Proposal], most: int = BATCH_DIRS) -> Sequence[Proposal]:
-    """The first of `following`, and as many of those after it as a batch may have, `most` in all."""
+def next_batch(proposals: Sequence[Proposal], first: int, most: int = BATCH_DIRS) -> Sequence[Proposal]:
+    """`proposals[first]`, and as many of those after it as may be begun with it, `most` in all."""
+    batch = proposals[first : first + most]
     files = size = 0
-    for number, p in enumerate(following[:most]):
+    for number, p in enumerate(batch):
         files += p.dir.files
         size += max(p.dir.bytes, p.dir.allocated)
         if number and (files > BATCH_FILES or size > BATCH_BYTES):
-            return following[:number]
-    return following[:most]
+            return batch[:number]
+    return batch

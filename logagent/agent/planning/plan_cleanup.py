@@ -53,7 +53,7 @@ def _due(
     doubt: ClockDoubt | None,
     flags: Flags,
 ) -> tuple[list[Proposal], list[Waiting]]:
-    cleanup, marks, started = session.settings.cleanup, session.marks(), session.removals_started()
+    cleanup, marks, started = session.settings.cleanup, session.marks(), session.removal_intents()
     kept, queue = kept_while_offline(session.queue(), facts)
     marked, marked_waiting = removals(queue, facts.now_ms)
     stray, stray_waiting = strays(
@@ -87,7 +87,7 @@ def _under_pressure(
     early, _ = strays(
         session.of_kind(Kind.STRAY),
         session.marks(),
-        session.removals_started(),
+        session.removal_intents(),
         cleanup.pressure_floor,
         facts.now_ms,
         session.attempts(),

@@ -56,7 +56,7 @@ def plan_prestart(session: Session, facts: Facts) -> Plan:
     first."""
     cleanup, session.ask_leaders = session.settings.cleanup, False
     session.reads.left = PRESTART_BYTES
-    marks, started = session.marks(), session.removals_started()
+    marks, started = session.marks(), session.removal_intents()
     ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, waiting = orphans(session.dirs, facts, session.sightings(), ages, new_uuid)
     inside = [d for d in session.of_kind(Kind.STRAY) if not facts.log_dirs[d.log_dir].quarantine]

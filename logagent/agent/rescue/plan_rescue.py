@@ -157,7 +157,7 @@ def _strays(session: Session, now_ms: int, why: str, flags: Flags) -> list[_Foun
         return strays(
             session.of_kind(Kind.STRAY),
             session.marks(),
-            session.removals_started(),
+            session.removal_intents(),
             retention_ms,
             now_ms,
             session.attempts(),

@@ -69,11 +69,11 @@ def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> 
     return [(d.log_dir, d.name) for d in dirs if (d.name, d.inode) in mine]
 
 
-def removals_started(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str, str]]:
-    """(log dir, present name) of those strays and marked `dirs` whose removal was ever started, under whatever name
-    they had then."""
+def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str, str]]:
+    """(log dir, present name) of those strays and marked `dirs` that we ever meant to remove, under whatever name they
+    had then."""
     dirs = list(dirs)
-    removals = journal.removals_started({d.inode for d in dirs}) if dirs else None
+    removals = journal.removal_intents({d.inode for d in dirs}) if dirs else None
     if not removals:
         return frozenset()
     named = journal.renames()

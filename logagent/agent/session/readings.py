@@ -101,8 +101,8 @@ class Readings:
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
 
-    def removals_started(self) -> frozenset[tuple[str, str]]:
-        return dir_history.removals_started(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
+    def removal_intents(self) -> frozenset[tuple[str, str]]:
+        return dir_history.removal_intents(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 
     def open_exchanges(self) -> dict[str, str]:
         """Path of each directory that an interrupted `restore --replace` displaced, with its former name."""
@@ -118,7 +118,7 @@ class Readings:
             self.of_kind(Kind.DELETE),
             self.marks(),
             self.attempts(),
-            self.removals_started(),
+            self.removal_intents(),
             delay_ms=self.file_delete_delay_ms(),
             leftover_grace_ms=self.settings.cleanup.leftover_grace,
             corrected=self.clock_watch.corrected,

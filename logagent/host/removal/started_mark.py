@@ -32,5 +32,5 @@ def mark_started(fd: int, before: Callable[[], None]) -> None:
         os.fchmod(fd, stat.S_IMODE(found.st_mode) | REMOVAL_BEGUN)
         if not is_started(os.fstat(fd).st_mode):
             raise OSError(errno.EOPNOTSUPP, "its file system cannot store the mark that a removal has started")
-    # Also where it is there already: whoever made it may not have come so far.
+    # Also if it was there already: the run that set it may have been killed before its fsync.
     os.fsync(fd)

@@ -108,8 +108,8 @@ class Journal(JournalStore):
         entries = self._entries("WHERE action='restore' AND outcome='done' ORDER BY id")
         return {(e.intent.new_name or "", e.intent.identity.inode): e for e in entries}
 
-    def removals_started(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
-        """(name, inode) of every removal ever started on one of `inodes`."""
+    def removal_intents(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
+        """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_begun`."""
         sql = "SELECT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.

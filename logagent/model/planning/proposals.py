@@ -118,7 +118,7 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
 def strays(
     found: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
-    removals_started: frozenset[tuple[str, str]],
+    removal_intents: frozenset[tuple[str, str]],
     retention_ms: int,
     now_ms: int,
     failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
@@ -138,7 +138,7 @@ def strays(
         key = (d.log_dir, d.name)
         mark = marks.get(key)
         at = marked_at_ms(d, mark, corrected)
-        begun = removal_begun(d, removals_started)
+        begun = removal_begun(d, removal_intents)
         due_at = at if begun else at + retention_ms
         failed = failures.get(key)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):

@@ -95,17 +95,17 @@ def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
     return None if directory.truncated else directory.topic
 
 
-def removal_begun(d: PartitionDir, removals_started: AbstractSet[tuple[str, str]]) -> bool:
-    """Whether part of `d` may be gone: the journal says that we meant to remove it (`removals_started`), and `d` has
+def removal_begun(d: PartitionDir, removal_intents: AbstractSet[tuple[str, str]]) -> bool:
+    """Whether part of `d` may be gone: the journal says that we meant to remove it (`removal_intents`), and `d` has
     the mark on the disk that comes before the first unlink. An intent alone may have come to nothing."""
-    return d.removal_started and (d.log_dir, d.name) in removals_started
+    return d.removal_started and (d.log_dir, d.name) in removal_intents
 
 
 def build_queue(
     marked: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
     failures: Mapping[tuple[str, str], Attempts],
-    removals_started: frozenset[tuple[str, str]],
+    removal_intents: frozenset[tuple[str, str]],
     *,
     delay_ms: int,
     leftover_grace_ms: int,
@@ -122,7 +122,7 @@ def build_queue(
         mark, failed = marks.get(key), failures.get(key)
         at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"
-        begun = removal_begun(directory, removals_started)
+        begun = removal_begun(directory, removal_intents)
         due = at if begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
         if failed is not None:
             due = max(due, failed.last_at_ms + backoff_ms(failed.count))

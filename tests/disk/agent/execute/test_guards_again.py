@@ -21,6 +21,7 @@ from logagent.model.records import Kind, Outcome, PartitionDir
 from tests.cli_host import LOCKER, process
 from tests.disk.failing import format_log_dir, partition
 from tests.disk.sessions import Host
+from tests.fake_time import HurriedClock
 from tests.hosts import HEX
 
 ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
@@ -96,21 +97,8 @@ def test_facts_are_gathered_anew_amid_a_long_plan(tmp_path: Path, log_dir: Path,
             looked.append(1)
             return session.facts(dirs)
 
-        class SlowClock:
-            """Between two questions more time goes by than facts are good for."""
-
-            def __init__(self) -> None:
-                self.now = 0.0
-
-            def monotonic(self) -> float:
-                self.now += 2 * FACTS_VALID_SECONDS
-                return self.now
-
-            now_ms = staticmethod(session.clock.now_ms)
-            boottime = staticmethod(session.clock.boottime)
-            sleep = staticmethod(session.clock.sleep)
-
-        execution = replace(manager, look=look, clock=SlowClock()).execute(plan)
+        hurried = HurriedClock(session.clock, 2 * FACTS_VALID_SECONDS)
+        execution = replace(manager, look=look, clock=hurried).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
         removals = 4
         assert len(looked) >= removals

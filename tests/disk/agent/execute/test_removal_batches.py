@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import Clock
 from logagent.agent.execute.log_manager import FACTS_VALID_SECONDS
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
@@ -25,6 +24,7 @@ from logagent.model.records import Outcome
 from logagent.settings import DAY_MS
 from tests.disk.failing import format_log_dir, of_gone_topic, partition
 from tests.disk.sessions import SETTINGS, Host
+from tests.fake_time import HurriedClock
 from tests.hosts import HEX
 
 NAMES = [delete_name("gone", number, HEX) for number in range(5)]
@@ -46,18 +46,6 @@ def planned(host: Host) -> Iterator[tuple[Session, Plan]]:
         plan = plan_cleanup(session, session.facts())
         assert [p.dir.name for p in plan.actions] == on_disk(host)
         yield session, plan
-
-
-class HurriedClock:
-    """Between two questions more time goes by than facts are good for."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.now = 0.0
-        self.now_ms, self.boottime, self.sleep = clock.now_ms, clock.boottime, clock.sleep
-
-    def monotonic(self) -> float:
-        self.now += 2 * FACTS_VALID_SECONDS
-        return self.now
 
 
 def remove(
@@ -116,7 +104,8 @@ def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: Host)
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
-        manager = replace(session.log_manager(), calls=DirectCalls(), clock=HurriedClock(session.clock))
+        hurried = HurriedClock(session.clock, 2 * FACTS_VALID_SECONDS)
+        manager = replace(session.log_manager(), calls=DirectCalls(), clock=hurried)
         assert {r.outcome for r in manager.execute(plan).results.values()} == {Outcome.DONE}
         ids = [e.id for e in session.journal.history()]
     assert len(ids) == 40 and ids[-1] <= 64 + 2 * 40
@@ -144,7 +133,7 @@ def test_after_a_kill_only_what_was_begun_counts_as_begun(host: Host) -> None:
     killed(host, 1)
     with host.session() as session:
         session.take_inventory()
-        assert {name for _, name in session.removals_started()} == {NAMES[1]}
+        assert {name for _, name in session.removal_intents()} == {NAMES[1]}
         assert [d.name for d in session.dirs if d.removal_started] == [NAMES[1]]
         assert outcomes(session.journal) == [(NAMES[0], Outcome.DONE), (NAMES[1], Outcome.YIELDED)]
 

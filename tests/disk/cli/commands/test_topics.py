@@ -199,7 +199,7 @@ def test_a_request_that_nobody_could_read_is_refused(commands: Commands) -> None
     assert commands.fleet.control.names(REQUESTS) == []
 
 
-def test_files_that_count_for_nothing_are_said_in_words_too(commands: Commands) -> None:
+def test_ignored_files_are_named_in_words_too(commands: Commands) -> None:
     commands.fleet.request(topics=(commands.fleet.topic(),))
     commands.run("status")
     assert "topics: files that are ignored: 1, such as requests/request-1.json: " in commands.said

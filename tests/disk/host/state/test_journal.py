@@ -179,7 +179,17 @@ def test_removals_count_as_begun_unless_they_were_skipped(tmp_path: Path) -> Non
         ids = journal.begin([*removals, intent("marked")], NOW)
         outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.YIELDED, Outcome.SKIPPED, Outcome.DONE]
         journal.finish([(n, o, None) for n, o in zip(ids[1:], outcomes, strict=True)], NOW)
-        assert journal.removals_started({17, 18}) == {(n, 17) for n in names[:-1]}
+        assert journal.removal_intents({17, 18}) == {(n, 17) for n in names[:-1]}
+
+
+def test_only_open_intents_are_withdrawn_and_their_ids_are_not_used_again(tmp_path: Path) -> None:
+    """A thread that waited for a hung disk may withdraw what another session has settled since."""
+    with Journal.open(str(tmp_path)) as journal:
+        settled, *withdrawn = journal.begin([intent(f"orders-{n}") for n in range(3)], NOW)
+        journal.finish([(settled, Outcome.DONE, None)], NOW)
+        journal.withdraw([settled, *withdrawn])
+        assert [e.id for e in journal.history()] == [settled]
+        assert journal.begin([intent("payments-0")], NOW)[0] > max(withdrawn)
 
 
 def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
@@ -357,7 +367,7 @@ def test_nothing_but_a_plain_file_is_opened(tmp_path: Path, there: str) -> None:
 
 def test_no_journal_yet_reads_as_empty_and_makes_nothing(tmp_path: Path) -> None:
     with Journal.open_read_only(str(tmp_path / "missing")) as journal:
-        assert journal.history() == [] and journal.removals_started({17}) == set()
+        assert journal.history() == [] and journal.removal_intents({17}) == set()
         with pytest.raises(JournalError, match="reading only"):
             journal.begin([intent()], NOW)
     assert os.listdir(tmp_path) == []

@@ -30,12 +30,10 @@ def queue(
     *marked: PartitionDir,
     marks: dict[tuple[str, str], Mark] | None = None,
     failures: dict[tuple[str, str], Attempts] | None = None,
-    removals_started: frozenset[tuple[str, str]] = frozenset(),
+    removal_intents: frozenset[tuple[str, str]] = frozenset(),
     delay_ms: int = DELAY,
 ) -> list[QueueEntry]:
-    return build_queue(
-        marked, marks or {}, failures or {}, removals_started, delay_ms=delay_ms, leftover_grace_ms=GRACE
-    )
+    return build_queue(marked, marks or {}, failures or {}, removal_intents, delay_ms=delay_ms, leftover_grace_ms=GRACE)
 
 
 def at(ms: int, name: str = NAME) -> PartitionDir:
@@ -62,12 +60,12 @@ def test_the_journal_knows_better_than_the_directory() -> None:
 def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
     begun = frozenset({KEY})
     part = replace(at(NOW), removal_started=True)
-    (entry,) = queue(part, removals_started=begun, delay_ms=DELAY)
+    (entry,) = queue(part, removal_intents=begun, delay_ms=DELAY)
     assert entry.due_at_ms == NOW and entry.removal_started
-    (entry,) = queue(part, removals_started=begun, delay_ms=DELAY, failures={KEY: Attempts(3, NOW, "EACCES")})
+    (entry,) = queue(part, removal_intents=begun, delay_ms=DELAY, failures={KEY: Attempts(3, NOW, "EACCES")})
     assert entry.due_at_ms == NOW + 4000
     for whole, said in ((at(NOW), begun), (part, frozenset[tuple[str, str]]())):
-        (entry,) = queue(whole, removals_started=said, delay_ms=DELAY, marks={KEY: Mark(NOW, "orders")})
+        (entry,) = queue(whole, removal_intents=said, delay_ms=DELAY, marks={KEY: Mark(NOW, "orders")})
         assert entry.due_at_ms == NOW + DELAY and not entry.removal_started
 
 
@@ -101,7 +99,7 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     marks = {(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
     failures = {(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
     begun = frozenset((LOG_DIR, n) for n, (_, _, _, b) in cases if b)
-    entries = queue(*found, marks=marks, failures=failures, removals_started=begun, delay_ms=delay)
+    entries = queue(*found, marks=marks, failures=failures, removal_intents=begun, delay_ms=delay)
     assert sorted(e.dir.name for e in entries) == sorted(names)
     assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)
     ready = due(entries, now)
