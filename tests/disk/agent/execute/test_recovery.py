@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from logagent.broker.files.checkpoint_files import (
     parse_checkpoint,
     render_checkpoint,
 )
+from logagent.errors import LogAgentError
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, T, caught
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
@@ -76,7 +79,9 @@ class Host:
         )
         return replace(meant, **fields)  # type: ignore[arg-type]
 
-    def recover(self, *intents: Intent, offline: bool = False) -> list[tuple[Outcome | None, str | None]]:
+    def recover(
+        self, *intents: Intent, offline: bool = False, calls: DiskCalls | None = None
+    ) -> list[tuple[Outcome | None, str | None]]:
         """Leave `intents` open as a crash does (all of the run before, if there are none), and recover."""
         with Journal.open(str(self.state)) as journal, ExitStack() as stack:
             if intents:
@@ -84,7 +89,7 @@ class Host:
             opened = (
                 {} if offline else {str(self.path): stack.enter_context(OpenLogDir(str(self.path), LogDirFailures()))}
             )
-            recover(journal, opened, NOW + 1)
+            recover(journal, opened, NOW + 1, calls)
             return [(e.outcome, e.error) for e in journal.history()]
 
 
@@ -253,6 +258,19 @@ def test_what_cannot_be_settled_now_stays_open_until_it_can(
 def test_an_offline_log_dir_is_settled_when_it_is_back(host: Host) -> None:
     assert host.recover(host.intent(), offline=True) == [(None, None)]
     assert host.recover()[0][0] is Outcome.SKIPPED
+
+
+def test_a_thread_that_was_given_up_settles_nothing(host: Host) -> None:
+    """It waited for a hung disk, and wakes up when others may have taken over."""
+
+    class GivenUp(DirectCalls):
+        def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
+            return {path: caught(partial(job, lambda: True)) for path, job in jobs.items()}
+
+    rename(host)
+    host.orders = host.path / MARKED
+    gone = host.intent(ActionKind.REMOVE, name="gone-0.x-delete")
+    assert host.recover(host.intent(ActionKind.REMOVE, name=MARKED), gone, calls=GivenUp()) == [(None, None)] * 2
 
 
 def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: Host) -> None:

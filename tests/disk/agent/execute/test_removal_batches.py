@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.execute.log_manager import FACTS_VALID_SECONDS
+from logagent.agent.execute.removals import BATCH_DIRS
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
 from logagent.host.log_dir.calls import DirectCalls
@@ -44,7 +46,7 @@ def planned(host: Host) -> Iterator[tuple[Session, Plan]]:
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
-        assert [p.dir.name for p in plan.actions] == on_disk(host)
+        assert sorted(p.dir.name for p in plan.actions) == on_disk(host)
         yield session, plan
 
 
@@ -109,6 +111,19 @@ def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: Host)
         assert {r.outcome for r in manager.execute(plan).results.values()} == {Outcome.DONE}
         ids = [e.id for e in session.journal.history()]
     assert len(ids) == 40 and ids[-1] <= 64 + 2 * 40
+
+
+def test_each_outcome_is_written_once_with_the_next_batch(host: Host) -> None:
+    for number in range(5, BATCH_DIRS + 2):
+        partition(Path(host.paths[0]), delete_name("gone", number, HEX))
+    with planned(host) as (session, plan):
+        clock, times = HurriedClock(session.clock, 0.0), itertools.count(1)
+        clock.now_ms = lambda: next(times)
+        replace(session.log_manager(), calls=DirectCalls(), clock=clock).execute(plan)
+        entries = session.journal.history()
+    finished = [e.finished_at_ms for e in entries]
+    assert len(finished) == BATCH_DIRS + 2 and len(set(finished[:BATCH_DIRS])) == 1
+    assert finished[0] is not None and finished[-1] is not None and finished[0] < finished[-1]
 
 
 def killed(host: Host, in_number: int) -> None:
