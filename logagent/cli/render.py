@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, zip_longest
-from typing import IO, TYPE_CHECKING, Any
+from shutil import get_terminal_size
+from typing import IO, Any
+
+import click
+from rich.cells import cell_len
 
 from logagent.model.times import rfc3339
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -112,19 +112,17 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     the last one first, and the title says so; if even that is not enough, a terminal gets one block per row, a pipe
     gets folded columns. A column without a single cell in it is not drawn.
     """
-    from rich.console import Console
-
     cells = [[visible(cell) for cell in row] for row in rows]
     shown = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
     if not shown:
         return
-    console = Console(no_color=not color, highlight=False, emoji=False)
-    room = console.width if console.is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
+    on_terminal = sys.stdout.isatty()
+    room = get_terminal_size((PIPE_WIDTH, 0)).columns
     left_out: list[str] = []
     least = _COMFORTABLE
     while True:
         widths = _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in cells], room, least)
-        spare = next((i for i in reversed(shown) if columns[i][1].endswith("?")), None)
+        spare = next((i for i in reversed(shown[1:]) if columns[i][1].endswith("?")), None)
         if widths is not None or (spare is None and least is _LEAST):
             break
         if spare is None:
@@ -135,17 +133,18 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     if left_out:
         title = f"{title} (no room for {', '.join(left_out)})"
     columns, cells = [columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
-    if widths is None and console.is_terminal:
+    if widths is None and on_terminal:
         drawn = _blocks(title, columns, cells)
     else:
         widths = widths or _widths(columns, cells, room, _FOLDED) or _natural(columns, cells)
-        drawn = _drawn(console, title, columns, cells, widths)
+        title = "\n".join(_wrapped(visible(title), room))
+        drawn = _drawn(title, columns, cells, widths, bold_head=color and on_terminal)
     sys.stdout.write(drawn)
     sys.stdout.flush()
 
 
 PIPE_WIDTH = 200
-# What rich puts between columns, and around the table.
+# Blanks between columns, and around the table.
 _BETWEEN, _EDGES = 3, 2
 # Below these widths optional columns are dropped first, then the table itself.
 _COMFORTABLE = {"text": 20, "path": 32}
@@ -158,8 +157,6 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 
 def _natural(columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> list[int]:
-    from rich.cells import cell_len
-
     return [max(map(cell_len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
 
 
@@ -181,51 +178,51 @@ def _widths(
 
 
 def _drawn(
-    console: Console, title: str, columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]], widths: list[int]
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    *,
+    bold_head: bool,
 ) -> str:
-    """Rich draws the head and folds what does not fit. The rows are joined here: rich takes 0.4 ms for each, and a host
-    may have 100,000 of them."""
-    from rich import box
-    from rich.table import Table
-
-    console.width = max(sum(widths) + _BETWEEN * (len(widths) - 1) + _EDGES, console.width)
-    head = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for (heading, kind), width in zip(columns, widths, strict=True):
-        head.add_column(heading, justify="right" if kind.startswith("right") else "left", overflow="fold", width=width)
-    # Not printed by rich: it exits with status 1 when the reader of a pipe has gone.
-    with console.capture() as captured:
-        console.print(head, crop=False)
-    *lines, below = captured.get().splitlines()
-    by_column = [
-        _folded(console, shortened(texts, width) if kind.startswith("path") else texts, width, kind)
-        for (_, kind), texts, width in zip(columns, map(list, zip(*cells, strict=True)), widths, strict=False)
-    ]
-    between = " " * _BETWEEN
-    for row in zip(*by_column, strict=True):
-        for parts in zip_longest(*row):
-            line = between.join(
-                " " * width if part is None else part for part, width in zip(parts, widths, strict=True)
-            )
-            lines.append(f" {line}")
-    return "".join(f"{line.rstrip()}\n" for line in [*lines, below])
+    """Not drawn by rich, which takes 0.4 ms for each row: a host may have 100,000 of them."""
+    folded: list[list[Sequence[str]]] = []
+    for number, ((heading, kind), width) in enumerate(zip(columns, widths, strict=True)):
+        texts = [row[number] for row in cells]
+        folded.append(_folded([heading, *(shortened(texts, width) if kind.startswith("path") else texts)], width, kind))
+    head, *body = (_joined(row, widths) for row in zip(*folded, strict=True))
+    rule = " " + "─" * (sum(widths) + _BETWEEN * (len(widths) - 1))
+    lines = [*([title] if title else []), "", *(click.style(line, bold=True) if bold_head else line for line in head)]
+    lines += [rule, *(line for row in body for line in row), ""]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _folded(console: Console, texts: Sequence[str], width: int, kind: str) -> list[Sequence[str]]:
+def _joined(row: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    """The lines of one row, each cell of which has one or more."""
+    whole = (
+        [" " * width if part is None else part for part, width in zip(parts, widths, strict=True)]
+        for parts in zip_longest(*row)
+    )
+    return [f" {(' ' * _BETWEEN).join(parts)}".rstrip() for parts in whole]
+
+
+def _folded(texts: Sequence[str], width: int, kind: str) -> list[Sequence[str]]:
     """Of each text the lines of at most `width` columns that show it, filled up to `width`."""
-    from rich.cells import cell_len
-    from rich.text import Text
 
     def filled(line: str) -> str:
-        line = line.rstrip()
         blanks = " " * (width - cell_len(line))
         return blanks + line if kind.startswith("right") else line + blanks
 
-    def folded(text: str) -> Sequence[str]:
-        if cell_len(text) <= width:
-            return (filled(text),)
-        return [filled(line.plain) for line in Text(text).wrap(console, width, overflow="fold")]
+    return [[filled(line) for line in _wrapped(text, width)] for text in texts]
 
-    return [folded(text) for text in texts]
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if cell_len(text) <= width:
+        return [text.rstrip()]
+    from rich.console import Console  # A third of the start of a small command: only where something has to be folded.
+    from rich.text import Text
+
+    return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")]
 
 
 def _blocks(title: str, columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> str:

@@ -8,6 +8,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.bench.contenders import Cost, command
@@ -79,6 +80,11 @@ def starts(setup: Setup) -> list[Ratio]:
         "queue, with a setting (pydantic)": lambda: ours(*queue, "--config", config),
     }
     ratios = {name: Ratio(f"logagent {name}", "a bare Python", 3.0) for name in contenders}
+    # What no command can be below that imports them.
+    for modules in ("click", "click, sqlite3, pydantic.main"):
+        name = f"python -c 'import {modules}'"
+        contenders[name] = partial(command, sys.executable, "-c", f"import {modules}")
+        ratios[name] = Ratio(name, "a bare Python", None)
     with environment():
         for _ in range(setup.rounds):
             rounds = list(in_turn(setup.sized(5, 15), {**contenders, "python": bare_python}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,34 @@ def test_what_is_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
         " b      20 B   x",
         "",
     ]
+
+
+def test_headings_and_titles_fold_like_cells(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    columns = [("name", "left"), ("failed attempts", "text"), ("kind", "left?")]
+    table("Strays [past]\tretention", columns, [["orders-0", "the disk is full", "stray"]], color=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "Strays [past]\\tretention (no",
+        "room for kind)",
+        "",
+        " name       failed attempts",
+        " " + "─" * 27,
+        " orders-0   the disk is full",
+        "",
+    ]
+
+
+def test_the_head_is_bold_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for on_terminal, color in ((True, True), (True, False), (False, True)):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda on_terminal=on_terminal: on_terminal)
+        table("", [("name", "left")], [["x"]], color=color)
+        head = capsys.readouterr().out.splitlines()[1]
+        assert head == ("\x1b[1m name\x1b[0m" if on_terminal and color else " name")
 
 
 def test_a_table_of_nothing_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
