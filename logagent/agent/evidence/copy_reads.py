@@ -14,6 +14,7 @@ from logagent.errors import LogAgentError
 from logagent.files.limits import GIB, MIB
 from logagent.host.log_dir.calls import DiskCalls, Stop
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.assignments.covered import InCommon
 from logagent.model.records import PartitionDir
 
 K = TypeVar("K")
@@ -27,11 +28,10 @@ _MOST_SEGMENTS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The copy `dir`, and the offsets in it that another directory also has."""
+    """The copy `dir`, and what it has in common with another directory."""
 
     dir: PartitionDir
-    first: int
-    end: int
+    common: InCommon
 
 
 def _always() -> bool:
@@ -116,7 +116,7 @@ def _read_logs(
         with log_dir.acting("read", o.dir.name):
             fd = log_dir.open_child(o.dir.name, o.dir.identity)
             try:
-                found[key] = read_log_between(fd, o.first, o.end, known, most, stop)
+                found[key] = read_log_between(fd, o.common, known, most, stop)
             finally:
                 os.close(fd)
         most -= found[key].read

@@ -109,7 +109,7 @@ class StrayQuestions:
             return end_of_epoch("/".join(pair[1]), copies[pair[1]].unsound(problem), epoch)
 
         resting = {
-            pair: Overlap(other, *in_common(own, copies[pair[1]]))
+            pair: Overlap(other, in_common(own, copies[pair[1]]))
             for pair, (own, _, other) in asked.items()
             if pair[1] in copies and covers(answer(pair), own)
         }
@@ -166,7 +166,7 @@ def rule_on_doubles(
     logs = look_as_loaded([d for pair in asked for d in pair], opened, calls)
     rulings = {_key(d): decide_double(logs.get(_key(d)), logs.get(_key(other)), other) for d, other in asked}
     resting = {
-        _key(d): Overlap(other, *in_common(logs[_key(d)], logs[_key(other)]))
+        _key(d): Overlap(other, in_common(logs[_key(d)], logs[_key(other)]))
         for d, other in asked
         if rulings[_key(d)].may_go
     }

@@ -1,7 +1,8 @@
 """Whether every batch of a part of a log is sound: read from its first byte on, with every checksum.
 
-`log_look` tells where a log ends, from the last batch of each segment. Zeros, a batch that decayed and a sector that
-cannot be read do not show there, so before records go because this log has them too, it is read.
+`log_look` tells where a log ends, from the last batch of each segment, and its leader epochs, from their checkpoint.
+Zeros, a batch that decayed, a sector that cannot be read, and batches of other epochs than the checkpoint's do not show
+there, so before records go because this log has them too, it is read.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
 from logagent.errors import UnreadableError
 from logagent.files.limits import SEGMENT
 from logagent.files.safe_open import opened_regular
+from logagent.model.assignments.covered import EpochRun, InCommon
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReading:
     """What a segment had when it was read: `sound_to` is the offset after its last sound batch; `whole`: it was read
-    to its end; `problem`: what is wrong, and at which byte. `is_last`: it was the newest segment of its log."""
+    to its end; `problem`: what is wrong, and at which byte. `is_last`: it was the newest segment of its log. `epochs`:
+    the leader epochs of its batches."""
 
     stamp: tuple[int, int, int]
     sound_to: int
     whole: bool
     problem: str | None = None
     is_last: bool = False
+    epochs: tuple[EpochRun, ...] = ()
 
     def holds(self, found: os.stat_result, end: int, *, is_last: bool) -> bool:
         """Whether it still tells about the offsets below `end` of the file `found`. A broker changes only the last
@@ -38,6 +42,9 @@ class SegmentReading:
             return self.sound_to >= end and found.st_size >= self.stamp[0]
         return _stamp(found) == self.stamp and (self.whole or self.problem is not None)
 
+
+# A leader epoch is an election: a segment has few of them.
+_MOST_EPOCHS = 10_000
 
 # By device and inode of the segment.
 SegmentReadings = dict[tuple[int, int], SegmentReading]
@@ -59,16 +66,17 @@ class LogReading(NamedTuple):
 
 
 def read_log_between(
-    dir_fd: int, first: int, end: int, known: SegmentReadings, most: float, stop: Callable[[], bool]
+    dir_fd: int, common: InCommon, known: SegmentReadings, most: float, stop: Callable[[], bool]
 ) -> LogReading:
-    """Read the segments with offsets from `first` to `end` in the open partition dir `dir_fd`, except those that are in
+    """Read the segments with offsets that are `common` in the open partition dir `dir_fd`, except those that are in
     `known` and have not changed since; adds what it reads.
 
     At most `most` bytes, in whole segments, and only until `stop()`. In memory is one batch at a time (64 MiB at most:
     a larger one is a defect). Raises OSError only if the disk fails outside these segments.
     """
     unread = read = 0
-    for base, after in _segments(dir_fd, first, end):
+    end = common.end
+    for base, after in _segments(dir_fd, common.first, end):
         name = base + LOG
         try:
             with opened_regular(name, SEGMENT, dir_fd=dir_fd) as fd:
@@ -85,8 +93,9 @@ def read_log_between(
             unread += found.st_size
             continue
         known[found.st_dev, found.st_ino] = segment
-        if segment.problem is not None:
-            return LogReading(f"{name} {segment.problem}", unread, read)
+        problem = segment.problem or common.contradiction(segment.epochs)
+        if problem is not None:
+            return LogReading(f"{name} {problem}", unread, read)
     return LogReading(None, unread, read)
 
 
@@ -102,7 +111,13 @@ def _segments(dir_fd: int, first: int, end: int) -> Iterator[tuple[str, int | No
 def _read_segment(fd: int, base: int, end: int, after: int | None, stop: Callable[[], bool]) -> SegmentReading | None:
     """The last segment is read up to `end` only: a broker may be appending to it. None if stopped."""
     stamp, position, reached = _stamp(os.fstat(fd)), 0, base
+    epochs: list[EpochRun] = []
     file = BatchFile(fd, "it")
+
+    def reading(whole: bool, problem: str | None = None) -> SegmentReading:
+        is_last = after is None and problem is None
+        return SegmentReading(stamp, reached, whole, problem, is_last, tuple(epochs))
+
     try:
         for batch in file.batches(base, -1, gaps=True):
             if stop():
@@ -113,19 +128,22 @@ def _read_segment(fd: int, base: int, end: int, after: int | None, stop: Callabl
             if after is not None and batch.next_offset > after:
                 raise BatchDefect(position, f"it ends at offset {batch.next_offset}, above the next segment's first")
             reached = batch.next_offset
+            if epochs and epochs[-1].epoch == batch.epoch:
+                epochs[-1] = epochs[-1]._replace(end=reached)
+            elif len(epochs) == _MOST_EPOCHS:
+                raise BatchDefect(position, f"there are more than {_MOST_EPOCHS} leader epochs in one segment")
+            else:
+                epochs.append(EpochRun(batch.epoch, batch.base_offset, reached))
             if after is None and reached >= end:
-                return SegmentReading(stamp, reached, whole=False, is_last=True)
+                return reading(whole=False)
     except BatchDefect as defect:
-        says = f"has no sound batch at byte {defect.position} of {file.size}: {defect}"
-        return SegmentReading(stamp, reached, whole=False, problem=says)
+        return reading(False, f"has no sound batch at byte {defect.position} of {file.size}: {defect}")
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        says = f"cannot be read after byte {position} of {file.size}: {error.strerror}"
-        return SegmentReading(stamp, reached, whole=False, problem=says)
+        return reading(False, f"cannot be read after byte {position} of {file.size}: {error.strerror}")
     ends_early = after is None and reached < end
-    problem = f"ends at offset {reached}, below {end}" if ends_early else None
-    return SegmentReading(stamp, reached, whole=True, problem=problem, is_last=after is None)
+    return reading(True, f"ends at offset {reached}, below {end}" if ends_early else None)
 
 
 def _stamp(found: os.stat_result) -> tuple[int, int, int]:

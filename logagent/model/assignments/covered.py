@@ -8,7 +8,12 @@ stray is removed or marked for deletion, and before a copy is restored that its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+# (leader epoch, start offset) in ascending order, as in `leader-epoch-checkpoint`.
+Epochs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class LogLook:
 
     log_start: int | None
     log_end: int | None
-    epochs: tuple[tuple[int, int], ...] = ()
+    epochs: Epochs = ()
     problem: str | None = None
     last_segment: int | None = None
     log_bytes: int = 0
@@ -100,9 +105,52 @@ def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
     return EpochEnd(where, max(floor), min(later), copy.log_start, copy.gaps)
 
 
-def in_common(own: LogLook, copy: LogLook) -> tuple[int, int]:
-    """The offsets, from the first to before the second, that both logs may have records for, if `copy` covers `own`."""
-    return max(own.log_start or 0, copy.log_start or 0), own.log_end or 0
+class EpochRun(NamedTuple):
+    """Batches of one leader epoch that follow each other in a segment: the offsets from the first's base offset to
+    before the last's next one."""
+
+    epoch: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class InCommon:
+    """The offsets, from `first` to before `end`, that both logs may have records for, if the copy covers the other
+    log; and the leader epochs of the two checkpoints."""
+
+    first: int
+    end: int
+    own: Epochs = ()
+    copy: Epochs = ()
+
+    def contradiction(self, runs: Iterable[EpochRun]) -> str | None:
+        """The first batches of the copy that are of another leader epoch than a checkpoint says. A copy covers another
+        log because their checkpoints agree, so they must be true of its records: appending a batch of a new epoch
+        writes the checkpoint (`UnifiedLog.maybeAssignEpochStartOffset`), and compaction keeps the epoch of a batch.
+
+        Below the first entry of its own checkpoint, the other log may have no records (a replica that was copied after
+        compaction); the copy's must have one for every batch.
+        """
+        for run in runs:
+            first, end = max(run.first, self.first), min(run.end, self.end)
+            for offset in (first, end - 1) if first < end else ():
+                there, own = epoch_at(self.copy, offset), epoch_at(self.own, offset)
+                if there != run.epoch:
+                    says = "none" if there is None else f"epoch {there}"
+                    return f"is of leader epoch {run.epoch} at offset {offset}, its leader-epoch-checkpoint says {says}"
+                if own is not None and own != run.epoch:
+                    return f"is of leader epoch {run.epoch} at offset {offset}, the other log of epoch {own}"
+        return None
+
+
+def epoch_at(epochs: Epochs, offset: int) -> int | None:
+    """The epoch of the record at `offset` (`LeaderEpochFileCache.epochForOffset`); None below the first entry."""
+    return next((epoch for epoch, start in reversed(epochs) if start <= offset), None)
+
+
+def in_common(own: LogLook, copy: LogLook) -> InCommon:
+    return InCommon(max(own.log_start or 0, copy.log_start or 0), own.log_end or 0, own.epochs, copy.epochs)
 
 
 def covers(other: EpochEnd, own: LogLook) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
+from logagent.broker.files.log_look import parse_leader_epochs
 from logagent.broker.files.log_reading import SegmentReading
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.model.assignments.covered import EpochEnd
@@ -89,6 +90,25 @@ def test_a_copy_that_is_damaged_in_the_middle_does_not_count(tmp_path: Path, sor
         )
         # What was found is remembered.
         assert planned(session).actions == ()
+    assert going.exists() and other.exists()
+
+
+@pytest.mark.parametrize("sort", ["stray-covered", "stray-covered-elsewhere", "double"])
+def test_a_copy_whose_checkpoint_is_not_true_of_its_records_does_not_count(tmp_path: Path, sort: Sort) -> None:
+    """It ends the same epoch as late, but its first records are of another leader."""
+    mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
+    ((going,),), other = mess.may_go, mess.stays[0]
+    path = other / "leader-epoch-checkpoint"
+    (epoch, start), *later = parse_leader_epochs(path.read_bytes())
+    with session_on(mess) as session:
+        path.write_text("".join(f"{line}\n" for line in (0, 1 + len(later), f"{epoch} {start + 1}")))
+        with path.open("a") as file:
+            file.writelines(f"{e} {at}\n" for e, at in later)
+        plan = planned(session)
+        assert [p.dir.name for p in plan.actions] == [going.name]
+        done = session.log_manager().execute(plan)
+    (refusal,) = done.refusals
+    assert f"is of leader epoch {epoch} at offset {start}, its leader-epoch-checkpoint says none" in refusal.fact
     assert going.exists() and other.exists()
 
 

@@ -11,11 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.broker.files.log_look import look_at_log
 from logagent.broker.files.log_reading import LogReading, SegmentReadings, read_log_between
+from logagent.model.assignments.covered import Epochs, InCommon, in_common
+from logagent.model.assignments.doubles import as_loaded
+from logagent.model.naming.dir_names import classify
+from logagent.model.records import TopicPartition
+from tests.kafka_disks import KRAFT, ZOOKEEPER, extract
 from tests.metadata_writer import batch
 from tests.needs import need_command
 
 SIZE = len(batch(0, [b"r" * 1000], 0))
+EPOCHS = ((1, 0),)
 
 
 @pytest.fixture
@@ -38,10 +46,12 @@ def read(
     known: SegmentReadings | None = None,
     most: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
+    own: Epochs = EPOCHS,
+    copy: Epochs = EPOCHS,
 ) -> LogReading:
     fd = os.open(log, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return read_log_between(fd, first, end, {} if known is None else known, most, stop)
+        return read_log_between(fd, InCommon(first, end, own, copy), {} if known is None else known, most, stop)
     finally:
         os.close(fd)
 
@@ -126,13 +136,90 @@ def test_it_stops_between_two_batches(log: Path) -> None:
     assert found.defect is None and found.unread == 20 * SIZE and len(known) == 1
 
 
+def of_epochs(log: Path, changes: dict[int, int]) -> None:
+    """Batches of one record each; each of `changes`: the leader epoch from that offset on."""
+    epoch = 0
+    for base in (0, 10, 20):
+        batches = []
+        for n in range(base, base + 10):
+            epoch = changes.get(n, epoch)
+            batches.append(batch(n, [b"r" * 1000], 0, epoch=epoch))
+        segment(log, base).write_bytes(b"".join(batches))
+
+
+def test_its_batches_are_of_the_epochs_that_both_checkpoints_say(log: Path) -> None:
+    of_epochs(log, {0: 1, 13: 2, 20: 4})
+    true: Epochs = ((1, 0), (2, 13), (4, 20))
+    assert read(log, own=true, copy=true).defect is None
+    # One that was copied after compaction begins an epoch at its first batch, and the other log can end in between.
+    assert read(log, end=25, own=((2, 15), (4, 20)), copy=true).defect is None
+    # What only one of them has is not compared.
+    assert read(log, 13, 20, own=true, copy=((2, 13),)).defect is None
+    for copy, says in (
+        (
+            ((1, 0), (4, 20)),
+            f"{10:020d}.log is of leader epoch 2 at offset 13, its leader-epoch-checkpoint says epoch 1",
+        ),
+        (((1, 0), (2, 14), (4, 20)), "epoch 2 at offset 13, its leader-epoch-checkpoint says epoch 1"),
+        (((1, 0), (2, 12), (4, 20)), "epoch 1 at offset 12, its leader-epoch-checkpoint says epoch 2"),
+        (((1, 1), (2, 13), (4, 20)), "epoch 1 at offset 0, its leader-epoch-checkpoint says none"),
+        ((), "epoch 1 at offset 0, its leader-epoch-checkpoint says none"),
+    ):
+        assert says in (read(log, own=true, copy=copy).problem or ""), copy
+    other = ((1, 0), (2, 13), (3, 19), (4, 20))
+    assert "epoch 2 at offset 19, the other log of epoch 3" in (read(log, own=other, copy=true).problem or "")
+
+
+@pytest.mark.parametrize("disk", [*KRAFT, *ZOOKEEPER])
+def test_the_logs_of_real_brokers_agree_with_their_checkpoints(tmp_path: Path, disk: str) -> None:
+    """Also where deleteRecords has moved the log start offset into a segment: what is below it is not compared."""
+    compared = 0
+    for log_dir in sorted(p for p in extract(disk, tmp_path).iterdir() if p.is_dir()):
+        fd = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            starts = read_checkpoint(fd, LOG_START_OFFSET) or {}
+        finally:
+            os.close(fd)
+        for partition_dir in sorted(p for p in log_dir.glob("*-*/") if p.name != "__cluster_metadata-0"):
+            fd = os.open(partition_dir, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                parsed = classify(partition_dir.name)
+                partition = TopicPartition(parsed.topic or "", -1 if parsed.partition is None else parsed.partition)
+                found = as_loaded(look_at_log(fd, whole=True), starts.get(partition, 0))
+                if found.last_epoch is not None:
+                    assert (
+                        read_log_between(fd, in_common(found, found), {}, float("inf"), lambda: False).problem is None
+                    )
+                    compared += 1
+            finally:
+                os.close(fd)
+    assert compared > 20
+
+
+def test_what_was_read_before_is_compared_with_the_checkpoints_of_now(log: Path) -> None:
+    of_epochs(log, {0: 1, 13: 2})
+    known: SegmentReadings = {}
+    assert read(log, known=known, own=((1, 0), (2, 13)), copy=((1, 0), (2, 13))).defect is None
+    assert read(log, known=known, own=((1, 0),), copy=((1, 0),)) == LogReading(
+        f"{10:020d}.log is of leader epoch 2 at offset 13, its leader-epoch-checkpoint says epoch 1", 0, 0
+    )
+
+
+def test_a_segment_full_of_elections_is_no_segment(tmp_path: Path) -> None:
+    batches = (batch(n, [b"r"], 0, epoch=n) for n in range(10_001))
+    segment(tmp_path, 0).write_bytes(b"".join(batches))
+    epochs = tuple((n, n) for n in range(10_001))
+    assert "more than 10000 leader epochs" in (read(tmp_path, end=10_001, own=epochs, copy=epochs).problem or "")
+
+
 def test_a_sector_that_cannot_be_read_is_a_defect(log: Path) -> None:
     need_command("strace")
     work = (
         "import os, sys\n"
         "from logagent.broker.files.log_reading import read_log_between\n"
+        "from logagent.model.assignments.covered import InCommon\n"
         "fd = os.open(sys.argv[1], os.O_RDONLY)\n"
-        "print(read_log_between(fd, 0, 30, {}, float('inf'), lambda: False).defect)\n"
+        "print(read_log_between(fd, InCommon(0, 30, (), ((1, 0),)), {}, float('inf'), lambda: False).defect)\n"
     )
     inject = ["-e", "trace=pread64", "-e", "inject=pread64:error=EIO:when=1", "-P", str(segment(log, 10))]
     command = ["strace", "-f", "-o", os.devnull, *inject, sys.executable, "-c", work, str(log)]

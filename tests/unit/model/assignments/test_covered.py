@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, in_common, why_not_covered
+from logagent.model.assignments.covered import (
+    EpochEnd,
+    InCommon,
+    LogLook,
+    covers,
+    end_of_epoch,
+    in_common,
+    why_not_covered,
+)
 
 OWN = LogLook(0, 100, ((0, 0), (3, 40)))
 
@@ -148,8 +156,8 @@ def test_a_copy_that_is_unsound_covers_nothing_and_says_why() -> None:
 
 
 def test_what_two_logs_have_in_common() -> None:
-    assert in_common(LogLook(10, 50), LogLook(20, 90)) == (20, 50)
-    assert in_common(LogLook(30, 50), LogLook(20, 90)) == (30, 50)
+    assert in_common(LogLook(10, 50), LogLook(20, 90)) == InCommon(20, 50)
+    assert in_common(LogLook(30, 50), LogLook(20, 90)) == InCommon(30, 50)
 
 
 def test_a_log_whose_end_is_unknown_reaches_no_further_than_its_last_segment() -> None:
