@@ -9,7 +9,7 @@ from logagent.agent.rescue.plan_rescue import Rescue
 from logagent.agent.session.session import Session
 from logagent.model.planning.plan import Execution, Plan, Proposal, action_id
 from logagent.model.planning.rescue_steps import removal_of
-from logagent.model.records import ActionKind, Outcome
+from logagent.model.records import Outcome
 
 
 def carry_out_rescue(session: Session, rescue: Rescue, manager: LogManager) -> tuple[Plan, Execution]:
@@ -19,7 +19,7 @@ def carry_out_rescue(session: Session, rescue: Rescue, manager: LogManager) -> t
     aside = {
         (p.new_dir or p.dir.log_dir, p.new_name): p
         for p in rescue.plan.actions
-        if p.action is ActionKind.QUARANTINE and _is_done(execution, p)
+        if p.then_removed and _is_done(execution, p)
     }
     if not aside or manager.control.stop():
         return rescue.plan, execution

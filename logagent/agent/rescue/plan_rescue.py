@@ -125,7 +125,7 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
     why = f" ({doubt.why})" if doubt is not None else ""
     marked, waiting = _marked(session, facts, now_ms, why)
     away, later = orphans(session.dirs, facts, session.sightings(), Ages(0, 0), new_uuid)
-    away = [replace(p, flags=flags) for p in away]
+    away = [replace(p, flags=flags, then_removed=True) for p in away]
     found = [
         *marked,
         *_strays(session, now_ms, why, flags),

@@ -48,7 +48,7 @@ class Proposal:
     `makes_room_for`: the (log dir, name) of a restore in the same plan; both happen or neither, and `through` is where
     the displaced directory is in between. `rebuild_all`: the broker must rebuild the indexes of all restored segments,
     not only of those that need it. `double`: it is assigned, but another log dir of this host has all of it, and it may
-    be set aside as long as that is true.
+    be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside.
     """
 
     action: ActionKind
@@ -66,6 +66,7 @@ class Proposal:
     through: tuple[str, str] | None = None
     rebuild_all: bool = False
     double: bool = False
+    then_removed: bool = False
 
     @property
     def on_the_way_back(self) -> bool:
@@ -145,8 +146,9 @@ def action_id(proposal: Proposal) -> str:
 
 
 def plan_id(proposals: Iterable[Proposal]) -> str:
-    """16 hex digits over the sorted (action, log_dir, name, device, inode, topic_id) of all actions, and for a restored
-    directory which restore that was: an approval left in a script or a shell history then no longer matches.
+    """16 hex digits over the sorted (action, log_dir, name, device, inode, topic_id) of all actions, for a restored
+    directory which restore that was (an approval left in a script or a shell history then no longer matches), and
+    whether what is set aside is then removed (an approval to set it aside does not cover that).
 
     New names (they are random), sizes, times and sightings do not count: a plan made again a minute later has the same
     id exactly if it would do the same to the same directories.
@@ -159,6 +161,7 @@ def plan_id(proposals: Iterable[Proposal]) -> str:
 
 def _identifying(p: Proposal) -> bytes:
     d = p.dir
-    restored = () if d.restored_by is None else (str(d.restored_by),)
-    parts = (p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or "", *restored)
+    parts = [p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or ""]
+    parts += [str(d.restored_by)] if d.restored_by is not None else []
+    parts += ["then removed"] if p.then_removed else []
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)

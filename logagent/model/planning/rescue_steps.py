@@ -117,7 +117,7 @@ def offer_double(double: Double, gives_back: int, new_uuid: NewUuid, flags: Flag
         quarantine_dir=facts.quarantine_dirs.get(double.dir.log_dir),
         flags=flags,
     )
-    return Offer(Step.DOUBLE, replace(away, double=True), gives_back, "a second copy is removed")
+    return Offer(Step.DOUBLE, replace(away, double=True, then_removed=True), gives_back, "a second copy is removed")
 
 
 # What is kept

@@ -228,6 +228,24 @@ def test_internal_topics_go_only_when_they_are_named(point: Path, tmp_path: Path
         shutil.rmtree(root)
 
 
+def test_an_approval_to_set_aside_is_not_one_to_remove(tmp_path: Path) -> None:
+    """`cleanup` and `rescue` would set the same directories aside; only `rescue` removes them in the same run."""
+    mess = make(tmp_path, [Thing("orphan"), Thing("orphan"), Thing("assigned"), Thing("assigned")])
+    limited = 'sightings = 1\nmin_age = "0s"\nmax_dirs = 1'
+    reversible = rescue(mess, command="cleanup", settings=limited)
+    removing = rescue(mess, settings=limited)
+    assert reversible.status == removing.status == 4
+    assert offered(reversible.json) == offered(removing.json) != set()
+    crossed = (("rescue", reversible.json["plan_id"]), ("cleanup", removing.json["plan_id"]))
+    for command, approval in crossed:
+        refused = rescue(mess, "--execute", "--approve", approval, command=command, settings=limited)
+        assert refused.status == 4, refused.err
+    assert all(path.exists() for path in offered(removing.json))
+    done = rescue(mess, "--execute", "--approve", removing.json["plan_id"], settings=limited)
+    assert {a["outcome"] for a in done.deeds} == {"done"}
+    assert not any(path.exists() for path in offered(removing.json))
+
+
 def test_no_more_goes_than_is_needed_and_only_what_was_approved(tmp_path: Path) -> None:
     """Set aside a moment ago: all of them would go early."""
     mess = make(tmp_path, [Thing("stray", 512), Thing("delete", 512), Thing("orphan", 512), Thing("assigned")])

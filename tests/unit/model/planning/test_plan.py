@@ -50,6 +50,7 @@ def test_other_actions_have_another_id(one: list[int], other: list[int]) -> None
     "other",
     [
         replace(remove(1), action=ActionKind.RESTORE),
+        replace(remove(1), then_removed=True),
         remove(1, log_dir="/data/d2"),
         remove(1, name="orders-2.x-delete"),
         remove(1, device=1),
