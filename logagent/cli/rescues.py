@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from logagent.agent.rescue.plan_rescue import Rescue
+from logagent.agent.rescue.rescue_looks import BrokersPart
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, human_ms, table
 from logagent.cli.run_plan import show_refusals
@@ -51,14 +52,19 @@ def rescue_document(rescue: Rescue, room_after: Room) -> RescueDoc:
                 "bytes": a.bytes,
                 "cleanup_policy": a.policy,
                 "retention_ms": a.retention_ms,
+                "retention_now_ms": a.now_ms,
                 "gives_back": a.gives_back[a.retention_ms],
                 "command": a.command,
                 "steps": [{"retention_ms": step, "gives_back": size} for step, size in a.gives_back.items()],
             }
-            for a in rescue.retention
+            for a in rescue.by_broker.retention
+        ],
+        "expired": [
+            {"topic": e.topic, "bytes": e.bytes, "retention_ms": e.retention_ms} for e in rescue.by_broker.expired
         ],
         "compacted": [
-            {"topic": topic, "bytes": size, "cleanup_policy": policy} for topic, size, policy in rescue.compacted
+            {"topic": topic, "bytes": size, "cleanup_policy": policy}
+            for topic, size, policy in rescue.by_broker.compacted
         ],
         "kept": [{"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "bytes": k.bytes} for k in rescue.kept],
     }
@@ -89,28 +95,44 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
-    if rescue.retention:
+    _show_by_broker(call, rescue.by_broker)
+    _show_kept(call, rescue)
+    show_refusals(call, document)
+    _say_sum(call, document, rescue, executed=executed)
+
+
+def _show_by_broker(call: Call, found: BrokersPart) -> None:
+    if found.retention:
         rows = [
             [
                 a.topic,
                 human_bytes(a.bytes),
                 human_ms(a.retention_ms),
-                human_bytes(a.gives_back[a.retention_ms]),
+                _present(a.now_ms),
+                f"{'up to ' if a.now_ms is None else ''}{human_bytes(a.gives_back[a.retention_ms])}",
                 a.policy or "unknown: nothing, if it is compact",
                 a.command,
             ]
-            for a in rescue.retention
+            for a in found.retention
         ]
-        columns = [("topic", "path"), ("has", "right"), ("retention", "right"), ("frees", "right")]
+        columns = [("topic", "path"), ("has", "right"), ("retention", "right"), ("now", "text"), ("frees", "right")]
         columns += [("cleanup.policy", "text"), ("command", "text")]
         table("What only a running broker can do, on all replicas (records are lost)", columns, rows, color=call.color)
-    for topic, size, policy in rescue.compacted:
+    for e in found.expired:
+        call.say(
+            f"topic {e.topic}: {human_bytes(e.bytes)} past its retention of {human_ms(e.retention_ms)}, which a running"
+            " broker deletes by itself"
+        )
+    for topic, size, policy in found.compacted:
         call.say(
             f"topic {topic}: {human_bytes(size)} that no retention frees: its cleanup.policy is {policy or 'empty'}"
         )
-    _show_kept(call, rescue)
-    show_refusals(call, document)
-    _say_sum(call, document, rescue, executed=executed)
+
+
+def _present(retention_ms: int | None) -> str:
+    if retention_ms is None:
+        return "unknown: nothing, if it is lower already"
+    return "unlimited" if retention_ms < 0 else human_ms(retention_ms)
 
 
 def _show_kept(call: Call, rescue: Rescue) -> None:

@@ -96,15 +96,27 @@ class RetentionSteps(TypedDict):
 @strict
 class RetentionDoc(TypedDict):
     """Space that only a running broker can free: `command` sets the retention of one topic, `gives_back` is what that
-    frees on this host. `cleanup_policy`: null where it is not known; a compacted topic frees nothing."""
+    frees on this host, beyond what is past its present retention (`retention_now_ms`; -1: unlimited; null where it is
+    not known: it may be lower, and then nothing is freed). `cleanup_policy`: null where it is not known; a compacted
+    topic frees nothing."""
 
     topic: str
     bytes: Size
     cleanup_policy: str | None
     retention_ms: int
+    retention_now_ms: int | None
     gives_back: Size
     command: str
     steps: list[RetentionSteps]
+
+
+@strict
+class ExpiredDoc(TypedDict):
+    """What is past the retention of its topic: a running broker deletes it by itself."""
+
+    topic: str
+    bytes: Size
+    retention_ms: int
 
 
 @strict
@@ -136,6 +148,7 @@ class RescueDoc(TypedDict):
     room_after: list[RescueRoom]
     open_removed: list[OpenRemovedDoc]
     retention: list[RetentionDoc]
+    expired: list[ExpiredDoc]
     compacted: list[CompactedDoc]
     kept: list[KeptDoc]
 

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 from logagent.agent.evidence.answering import Answering
 from logagent.agent.evidence.own_log import read_own_log
 from logagent.agent.target import Target
+from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.known_until import why_not_our_log
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
-from logagent.model.planning.topic_retention import UNKNOWN_POLICIES, CleanupPolicies
+from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, TopicConfigs
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
 if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
+    from logagent.broker.metadata_log.log import MetadataImage
     from logagent.documents.inventory import AssignmentsUsed
 
 ADMIN_NOT_CONFIGURED = "admin: kafka.bootstrap_servers is not set"
@@ -34,16 +36,16 @@ class Assignments:
     """The usable images, in the order of the sources, and what was wrong with the others.
 
     `unusable` images were read but are stale or of another cluster: they decide nothing, and their figures are
-    reported. `unreachable`: a source was a service that did not answer. `policies`: by the metadata log. `own_log`: the
-    metadata log on this host's own disk, however old, where it was read: as a source, or as evidence of what the others
-    are about.
+    reported. `unreachable`: a source was a service that did not answer. `topic_configs`: by `server.properties` and,
+    unless it is stale, the metadata log on this host. `own_log`: that log, however old, where it was read: as a source,
+    or as evidence of what the others are about.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
     unusable: list[AssignmentImage] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     delete_delay_ms: int | None = None
-    policies: CleanupPolicies = UNKNOWN_POLICIES
+    topic_configs: TopicConfigs = UNKNOWN_CONFIGS
     unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
     answering: Answering | None = None
@@ -124,7 +126,7 @@ def load_assignments(
     disk hangs). `connect`: to the configured cluster (default: `open_reader`). Raises only ConfigError (an invalid
     `kafka.client` file).
     """
-    found = Assignments()
+    found = Assignments(topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target)))
     connect = connect or open_reader
     host = Host(node_id, cluster_id, settings.assignments.max_age)
     for source in settings.assignments.sources:
@@ -150,7 +152,9 @@ def load_assignments(
     if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
         # It is no source, so what it lacks is no problem of the sources.
         with suppress(LogAgentError, OSError):
-            found.own_log = _kraft_log(target, host, Assignments(), now_ms)
+            aside = Assignments(topic_configs=found.topic_configs)
+            found.own_log = _kraft_log(target, host, aside, now_ms)
+            found.topic_configs = aside.topic_configs
     file, own = found.of(Source.FILE), found.own_log
     if file is not None and own is not None and own not in found.usable and own.cluster_id == file.cluster_id:
         if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
@@ -206,11 +210,27 @@ def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> A
         return None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
-        found.policies = CleanupPolicies(
-            metadata.cleanup_policies,
-            metadata.default_policy(host.node_id) or target.server.cleanup_policy if target.config else None,
-        )
+        if _unusable(metadata.assignments, host, now_ms) is None:
+            found.topic_configs = _topic_configs(target, metadata, host.node_id)
     return metadata.assignments
+
+
+def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> TopicConfigs:
+    from logagent.broker.metadata_log.replay import CLEANUP_POLICY, DEFAULT_POLICY, DEFAULT_RETENTION, RETENTION
+
+    policy = metadata.broker_config(DEFAULT_POLICY, node_id)
+    retention = metadata.broker_config(DEFAULT_RETENTION, node_id)
+    return TopicConfigs(
+        metadata.topic_configs[CLEANUP_POLICY],
+        policy if policy is not None or target.config is None else target.server.cleanup_policy,
+        {topic: parsed_ms(text) for topic, text in metadata.topic_configs[RETENTION].items()},
+        _static_retention_ms(target) if retention is None else parsed_ms(retention),
+        complete=True,
+    )
+
+
+def _static_retention_ms(target: Target) -> int | None:
+    return target.server.retention_ms if target.config is not None else None
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import look_as_loaded
-from logagent.agent.rescue.rescue_looks import free_room, retention_advice, room_given_back
+from logagent.agent.rescue.rescue_looks import BrokersPart, brokers_part, free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import doubles, pairs
@@ -25,7 +25,6 @@ from logagent.model.planning.rescue_steps import (
     up_to,
     with_approval,
 )
-from logagent.model.planning.topic_retention import RetentionAdvice
 from logagent.model.records import Holder, HolderState, Kind
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
@@ -54,8 +53,7 @@ class Rescue:
     need: int | None
     kept: list[Kept]
     open_removed: list[OpenRemoved]
-    retention: list[RetentionAdvice]
-    compacted: list[tuple[str, int, str]]
+    by_broker: BrokersPart
     free: dict[str, tuple[int, int]]
 
     @property
@@ -107,7 +105,7 @@ def plan_rescue(
         need,
         kept([d for d in session.dirs if d.log_dir not in spared], facts, concerned),
         _open_removed(facts, spared),
-        *retention_advice(session, facts, None if need is None else max(0, need - given)),
+        brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
         {path: room for path, room in free_room(session).items() if path not in spared},
     )
 

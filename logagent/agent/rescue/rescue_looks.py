@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -14,9 +15,15 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.gives_back import gives_back
 from logagent.model.facts import Facts
-from logagent.model.naming import dir_names
-from logagent.model.planning.topic_retention import LARGEST_TOPICS, RetentionAdvice, SegmentAge, advise
-from logagent.model.records import HolderState, Kind, PartitionDir
+from logagent.model.planning.topic_retention import (
+    LARGEST_TOPICS,
+    Expired,
+    RetentionAdvice,
+    SegmentAge,
+    advise,
+    loaded,
+)
+from logagent.model.records import HolderState, PartitionDir
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -68,28 +75,36 @@ def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]
     return look_into(session, dirs, look)
 
 
-def retention_advice(
-    session: Session, facts: Facts, need: int | None
-) -> tuple[list[RetentionAdvice], list[tuple[str, int, str]]]:
-    """For the largest topics of this host that are not internal; and (topic, bytes, cleanup.policy) of those of which
-    retention frees nothing."""
-    policies = session.assignments.policies
-    sizes: dict[str, int] = {}
+@dataclass(frozen=True, slots=True)
+class BrokersPart:
+    """What only a running broker can free, of the largest topics. `compacted`: (topic, bytes, `cleanup.policy`) of
+    those of which retention frees nothing."""
+
+    retention: Sequence[RetentionAdvice] = ()
+    expired: Sequence[Expired] = ()
+    compacted: Sequence[tuple[str, int, str]] = ()
+
+
+def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: int | None) -> BrokersPart:
+    """`planned`: what the plan removes or could remove; `need`: the bytes that are needed beyond that."""
+    if need is not None and need <= 0:
+        return BrokersPart()
+    configs = session.assignments.topic_configs
     spared = session.target.spared
-    current = [d for d in session.of_kind(Kind.CURRENT) if d.topic is not None and d.log_dir not in spared]
+    current = loaded((d for d in session.dirs if d.log_dir not in spared), facts, planned)
+    sizes: dict[str, int] = {}
     for d in current:
-        topic = d.topic or ""
-        if not dir_names.is_internal(topic):
-            sizes[topic] = sizes.get(topic, 0) + d.allocated
+        sizes[d.topic or ""] = sizes.get(d.topic or "", 0) + d.allocated
     ordered = sorted(sizes, key=lambda topic: (-sizes[topic], topic))
-    largest = [topic for topic in ordered if not policies.keeps_all(topic)][:LARGEST_TOPICS]
-    compacted = [(topic, sizes[topic], policies.of(topic) or "") for topic in ordered if policies.keeps_all(topic)]
+    largest = [topic for topic in ordered if not configs.keeps_all(topic)][:LARGEST_TOPICS]
+    compacted = [(topic, sizes[topic], configs.policy_of(topic) or "") for topic in ordered if configs.keeps_all(topic)]
     wanted = [d for d in current if d.topic in largest and d.segments > 1]
     ages = look_into(session, wanted, lambda fd, d: segment_times(fd))
     by_topic: dict[str, list[list[SegmentAge]]] = {}
     for d in wanted:
         by_topic.setdefault(d.topic or "", []).append(ages.get((d.log_dir, d.name), []))
-    return advise(by_topic, sizes, facts.now_ms, need, policies), compacted[:LARGEST_TOPICS]
+    advice, expired = advise(by_topic, sizes, facts.now_ms, need, configs)
+    return BrokersPart(advice, expired, compacted[:LARGEST_TOPICS])
 
 
 def free_room(session: Session) -> Mapping[str, tuple[int, int]]:

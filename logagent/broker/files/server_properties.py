@@ -21,8 +21,10 @@ from logagent.model.secrets import without_secret
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
 DEFAULT_FILE_DELETE_DELAY_MS: Final = 60_000
 DEFAULT_QUORUM_FETCH_TIMEOUT_MS: Final = 2_000
+DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
 PROCESS_ROLES: Final = ("broker", "controller")
 
+_RETENTION_UNITS_MS: Final = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 _NO_LOG_DIR = "At least one log directory must be defined via log.dirs or log.dir."
 _BLANKS: Final = " \t\n\v\f\r"
 # String.trim: everything up to U+0020, and nothing above it.
@@ -60,6 +62,17 @@ class ServerProperties:
     def cleanup_policy(self) -> str:
         """`log.cleanup.policy`: that of topics that have none of their own."""
         return self.props.get("log.cleanup.policy", "delete")
+
+    @property
+    def retention_ms(self) -> int | None:
+        """The retention of topics that have none of their own (`AbstractKafkaConfig.logRetentionTimeMillis`):
+        `log.retention.ms`, else `.minutes`, else `.hours`, else 7 days; -1 is unlimited. None if that is no number: no
+        broker starts with it, or a config provider fills it in."""
+        for key, unit_ms in _RETENTION_UNITS_MS.items():
+            if key in self.props:
+                found = parsed_ms(self.props[key], unit_ms)
+                return found if found is None else max(found, -1)
+        return DEFAULT_RETENTION_MS
 
 
 def read_server_properties(path: str | PathLike[str]) -> ServerProperties:
@@ -150,6 +163,15 @@ def _log_dirs(reader: _Reader) -> list[str]:
     if reader.has("log.dirs"):
         return reader.get("log.dirs", [], _paths)
     return reader.get("log.dir", [DEFAULT_LOG_DIR], _paths)
+
+
+def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
+    """A number of units as `ConfigDef.parseType` reads it (an int; a long if they are milliseconds), in milliseconds;
+    None if it is none."""
+    try:
+        return (parse_long if unit_ms == 1 else parse_int)(text.strip(_TRIMMED)) * unit_ms
+    except ValueError:
+        return None
 
 
 def _node_id(reader: _Reader, *, in_kraft_mode: bool) -> int | None:

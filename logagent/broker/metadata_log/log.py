@@ -34,7 +34,7 @@ _PRODUCER_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The content of the log. `delete_delays`: dynamic `log.segment.delete.delay.ms` by node id, "" for all nodes.
-    `cleanup_policies`: `cleanup.policy` by topic, where it is set; `default_policies`: `log.cleanup.policy` by node id.
+    `topic_configs`, `broker_configs`: of some settings (`replay.Replay`), by name, the value by topic or node id.
 
     `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored; at least 1 if the end is
     missing, or may be. `snapshot`: the file that
@@ -43,8 +43,8 @@ class MetadataImage:
 
     assignments: AssignmentImage
     delete_delays: dict[str, int]
-    cleanup_policies: dict[str, str]
-    default_policies: dict[str, str]
+    topic_configs: dict[str, dict[str, str]]
+    broker_configs: dict[str, dict[str, str]]
     snapshot: str | None
     voters: int | None
     committed_offset: int
@@ -54,9 +54,10 @@ class MetadataImage:
         """The dynamic setting of this node, else that of all nodes; None if neither is set."""
         return self.delete_delays.get(str(node_id), self.delete_delays.get(""))
 
-    def default_policy(self, node_id: int) -> str | None:
-        """The dynamic `log.cleanup.policy` of this node, else that of all nodes; None if neither is set."""
-        return self.default_policies.get(str(node_id), self.default_policies.get(""))
+    def broker_config(self, name: str, node_id: int) -> str | None:
+        """The dynamic setting `name` of this node, else that of all nodes; None if neither is set."""
+        values = self.broker_configs[name]
+        return values.get(str(node_id), values.get(""))
 
 
 def read_metadata_log(
@@ -210,8 +211,8 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
     return MetadataImage(
         assignments=image,
         delete_delays=replay.delete_delays,
-        cleanup_policies=replay.cleanup_policies,
-        default_policies=replay.default_policies,
+        topic_configs=replay.topic_configs,
+        broker_configs=replay.broker_configs,
         snapshot=state.snapshot,
         voters=voters,
         committed_offset=committed,

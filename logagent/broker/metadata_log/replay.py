@@ -32,8 +32,8 @@ from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
-CLEANUP_POLICY = "cleanup.policy"
-_DEFAULT_POLICY = "log.cleanup.policy"
+CLEANUP_POLICY, RETENTION = "cleanup.policy", "retention.ms"
+DEFAULT_POLICY, DEFAULT_RETENTION = "log.cleanup.policy", "log.retention.ms"
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 _BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default for all brokers
 _TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
@@ -48,16 +48,18 @@ class Replay:
 
     `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
     which that happened; in a transaction, to the offset of its end. `resigns_since` is the offset from which
-    `metadata.version` is one whose leaders resign without a majority. `cleanup_policies`: `cleanup.policy` by topic,
-    where it is set; `default_policies`: `log.cleanup.policy` by node id, "" for all nodes.
+    `metadata.version` is one whose leaders resign without a majority. `topic_configs`, `broker_configs`: of the
+    settings that matter here, by name, the value by topic, and by node id ("" for all nodes), where it is set.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     delete_delays: dict[str, int] = field(default_factory=dict)
-    cleanup_policies: dict[str, str] = field(default_factory=dict)
-    default_policies: dict[str, str] = field(default_factory=dict)
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=lambda: {CLEANUP_POLICY: {}, RETENTION: {}})
+    broker_configs: dict[str, dict[str, str]] = field(
+        default_factory=lambda: {DEFAULT_POLICY: {}, DEFAULT_RETENTION: {}}
+    )
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
     metadata_version: int | None = None
     resigns_since: int | None = None
@@ -136,7 +138,8 @@ class Replay:
         if topic is None:
             raise UnreadableError(f"offset {offset} removes the unknown topic {record.topic_id}")
         del self.ids[topic.name]
-        self.cleanup_policies.pop(topic.name, None)  # `ConfigurationControlManager.deleteTopicConfigs`
+        for values in self.topic_configs.values():
+            values.pop(topic.name, None)  # `ConfigurationControlManager.deleteTopicConfigs`
         self.removals[record.topic_id] = offset
 
     def _broker(self, record: MetadataRecord) -> None:
@@ -158,10 +161,10 @@ class Replay:
                 pass
 
     def _config(self, record: ConfigRecord) -> None:
-        if (record.resource_type, record.name) == (_TOPIC_RESOURCE, CLEANUP_POLICY):
-            _set(self.cleanup_policies, record)
-        elif (record.resource_type, record.name) == (_BROKER_RESOURCE, _DEFAULT_POLICY):
-            _set(self.default_policies, record)
+        if record.resource_type == _TOPIC_RESOURCE and record.name in self.topic_configs:
+            _set(self.topic_configs[record.name], record)
+        elif record.resource_type == _BROKER_RESOURCE and record.name in self.broker_configs:
+            _set(self.broker_configs[record.name], record)
         elif (record.resource_type, record.name) == (_BROKER_RESOURCE, DELETE_DELAY):
             self._delete_delay(record)
 

@@ -1,13 +1,20 @@
 """What a lower `retention.ms` on the largest topics would free on this host. Only a broker can apply it.
 
 Computed as Kafka does (`UnifiedLog.deleteRetentionMsBreachedSegments`): whole segments, oldest first, as long as the
-largest timestamp is older than the retention; the active segment stays.
+largest timestamp is older than the retention; the active segment stays. A topic's retention is its own
+`retention.ms`, else `log.retention.ms` of this broker, of all brokers (both dynamic), then of `server.properties`
+(`DynamicBrokerConfig`, `ServerProperties.retention_ms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from logagent.model.facts import Facts
+from logagent.model.naming.topic_names import is_internal, is_valid_topic
+from logagent.model.records import Health, Kind, PartitionDir, Verdict
 
 HOUR_MS = 3_600_000
 # Offered from the longest to the shortest.
@@ -24,43 +31,97 @@ class SegmentAge:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupPolicies:
-    """`cleanup.policy` of the topics that have their own, and the broker's default for the others (None: unknown)."""
+class TopicConfigs:
+    """`cleanup.policy` and `retention.ms` of topics, as far as they are known without asking the cluster.
 
-    by_topic: Mapping[str, str] = field(default_factory=dict)
-    default: str | None = None
+    `policies`, `retentions_ms`: of the topics that have their own (a retention of None: its value is not a number);
+    `policy`, `retention_ms`: the broker's defaults for the others (None: unknown). `complete`: the metadata log was
+    read, so a topic that is not in these has none of its own. A retention below 0 is unlimited.
+    """
 
-    def of(self, topic: str) -> str | None:
+    policies: Mapping[str, str] = field(default_factory=dict)
+    policy: str | None = None
+    retentions_ms: Mapping[str, int | None] = field(default_factory=dict)
+    retention_ms: int | None = None
+    complete: bool = False
+
+    def policy_of(self, topic: str) -> str | None:
         """As Kafka lists it: `delete`, `compact`, or both with a comma."""
-        return self.by_topic.get(topic, self.default)
+        return self.policies.get(topic, self.policy)
 
     def keeps_all(self, topic: str) -> bool:
         """Whether retention is known to free nothing of `topic`: its policy has no `delete` (`LogConfig.delete`)."""
-        policy = self.of(topic)
+        policy = self.policy_of(topic)
         return policy is not None and "delete" not in (word.strip() for word in policy.split(","))
 
+    def retention_of(self, topic: str) -> int | None:
+        """In ms, below 0 if unlimited; None if it is unknown."""
+        return self.retentions_ms.get(topic, self.retention_ms) if self.complete else None
 
-UNKNOWN_POLICIES = CleanupPolicies()
+    def steps(self, topic: str) -> list[int]:
+        """The retentions that are lower than the present one: any other would keep records longer. Where only the
+        broker's default is known, they are lower than that."""
+        now = self.retention_of(topic) if self.complete else self.retention_ms
+        return [step for step in STEPS_MS if now is None or now < 0 or step < now]
+
+
+UNKNOWN_CONFIGS = TopicConfigs()
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionAdvice:
-    """`gives_back`: for each retention in ms (longest first), the bytes on this host that are older. `retention_ms`:
-    the one to set. `policy`: its `cleanup.policy`; where that is unknown (None) it may free nothing."""
+    """`gives_back`: for each retention in ms that may be set (longest first), the bytes on this host that only this
+    would free: what is past the present retention does not count. `retention_ms`: the one to set; `now_ms`: the present
+    one (below 0: unlimited), and where that is unknown (None) it may be lower already, and then nothing is freed.
+    `policy`: its `cleanup.policy`; where that is unknown (None) it may free nothing."""
 
     topic: str
     bytes: int
     retention_ms: int
     gives_back: Mapping[int, int]
     policy: str | None = None
+    now_ms: int | None = None
 
     @property
     def command(self) -> str:
-        """The `kafka-configs.sh` command that sets it; topic names need no quoting in a shell."""
-        return (
-            "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics"
-            f" --entity-name {self.topic} --add-config retention.ms={self.retention_ms}"
-        )
+        """The `kafka-configs.sh` command line that sets it, for a shell."""
+        words = ["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter", "--entity-type", "topics"]
+        return shlex.join([*words, "--entity-name", self.topic, "--add-config", f"retention.ms={self.retention_ms}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Bytes of a topic on this host that are past its retention, which a running broker deletes by itself."""
+
+    topic: str
+    bytes: int
+    retention_ms: int
+
+
+def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[str, str]]) -> list[PartitionDir]:
+    """The directories in which retention would free anything on this host: assigned replicas of topics that are not
+    internal, in log dirs that their broker can use, without those that the plan removes (`planned`).
+
+    No broker starts with two copies of a partition, so neither of them counts.
+    """
+    found: dict[tuple[str | None, int | None], list[PartitionDir]] = {}
+    for d in dirs:
+        where = facts.log_dirs.get(d.log_dir)
+        if (
+            d.kind is Kind.CURRENT
+            and d.topic is not None
+            # Topics that exist have legal names; a directory can have any.
+            and is_valid_topic(d.topic)
+            and not is_internal(d.topic)
+            and not d.removal_started
+            and (d.log_dir, d.name) not in planned
+            and where is not None
+            and where.health in (Health.ONLINE, Health.FULL)
+            and d.log_dir not in facts.cluster_problems
+            and facts.ruling(d).verdict is Verdict.ASSIGNED
+        ):
+            found.setdefault((d.topic_id, d.partition), []).append(d)
+    return [copies[0] for copies in found.values() if len(copies) == 1]
 
 
 def advise(
@@ -68,22 +129,42 @@ def advise(
     sizes: Mapping[str, int],
     now_ms: int,
     need: int | None,
-    policies: CleanupPolicies = UNKNOWN_POLICIES,
-) -> list[RetentionAdvice]:
-    """Advice for each topic (with its partitions' closed segments) that could free anything, the largest gain first.
-    The suggested retention is the longest that frees `need`; if none does, the shortest that frees anything; if `need`
-    is None, the longest that frees anything."""
+    configs: TopicConfigs = UNKNOWN_CONFIGS,
+) -> tuple[list[RetentionAdvice], list[Expired]]:
+    """Advice for each topic (with its partitions' closed segments) that could free anything, the largest gain first;
+    and what is past the retention of its topic already.
+
+    The suggested retention is the longest that frees `need` (less what is past retention); if none does, the shortest
+    that frees anything; if `need` is None, the longest that frees anything. There is none if nothing more is needed.
+    """
+    logs = {topic: [list(segments) for segments in partitions] for topic, partitions in topics.items()}
+    expired = [
+        Expired(topic, size, now)
+        for topic, partitions in logs.items()
+        if (now := configs.retention_of(topic)) is not None
+        and now >= 0
+        and configs.policy_of(topic) is not None
+        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
+    ]
+    gone = {e.topic: e.bytes for e in expired}
+    if need is not None:
+        need -= sum(gone.values())
+        if need <= 0:
+            return [], expired
     found: list[RetentionAdvice] = []
-    for topic, partitions in topics.items():
-        logs = [list(segments) for segments in partitions]
-        gives = {step: sum(_older(log, now_ms - step) for log in logs) for step in STEPS_MS}
-        useful = [step for step in STEPS_MS if gives[step] > 0]
+    for topic, partitions in logs.items():
+        gives = {
+            step: sum(_older(log, now_ms - step) for log in partitions) - gone.get(topic, 0)
+            for step in configs.steps(topic)
+        }
+        useful = [step for step in gives if gives[step] > 0]
         if not useful:
             continue
         enough = [step for step in useful if need is not None and gives[step] >= need]
         chosen = enough[0] if enough else useful[-1] if need is not None else useful[0]
-        found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policies.of(topic)))
-    return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic))
+        present = configs.retention_of(topic)
+        found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, configs.policy_of(topic), present))
+    return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
 
 
 def _older(log: Sequence[SegmentAge], than_ms: int) -> int:

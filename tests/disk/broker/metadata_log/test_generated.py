@@ -121,8 +121,24 @@ def test_cleanup_policies_of_topics_and_the_brokers_default(tmp_path: Path) -> N
     values += [writer.config(2, "d", name, "compact"), writer.remove_topic(id_of(4)), writer.topic("d", id_of(5))]
     writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
     image = read(tmp_path)
-    assert image.cleanup_policies == {"a": "compact", "b": "compact,delete"}
-    assert (image.default_policy(7), image.default_policy(8)) == ("delete", "compact")
+    assert image.topic_configs[name] == {"a": "compact", "b": "compact,delete"}
+    assert [image.broker_config(default, node) for node in (7, 8)] == ["delete", "compact"]
+
+
+def test_retentions_of_topics_and_the_brokers_default(tmp_path: Path) -> None:
+    name, default = "retention.ms", "log.retention.ms"
+    values = [writer.topic(topic, id_of(n)) for n, topic in enumerate("abc", 1)]
+    values += [writer.config(2, topic, name, "5") for topic in "abc"]
+    values += [writer.config(2, "b", name, None), writer.remove_topic(id_of(3)), writer.config(4, "7", name, "9")]
+    values += [
+        writer.config(4, "", default, "1"),
+        writer.config(4, "7", default, "2"),
+        writer.config(4, "", default, None),
+    ]
+    writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
+    image = read(tmp_path)
+    assert image.topic_configs[name] == {"a": "5"}
+    assert [image.broker_config(default, node) for node in (7, 8)] == ["2", None]
 
 
 def test_a_symlink_is_not_followed(tmp_path: Path) -> None:

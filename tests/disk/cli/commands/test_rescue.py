@@ -32,10 +32,16 @@ things = st.lists(
 
 
 def rescue(mess: Mess, *arguments: str, command: str = "rescue", settings: str = "", state: Path | None = None) -> Ran:
+    return rescue_text(mess, "--json", *arguments, command=command, settings=settings, state=state)
+
+
+def rescue_text(
+    mess: Mess, *arguments: str, command: str = "rescue", settings: str = "", state: Path | None = None
+) -> Ran:
     toml = mess.root / "logagent.toml"
     toml.write_text('[kafka]\nversion = "3.9.1"\n[assignments]\nsources = ["file"]\n'
                     f'file = "{mess.assignments}"\n[cleanup]\n{settings}\n')  # fmt: skip
-    common = ["--config", str(toml), "--state-dir", str(state or mess.root / "state"), "--json"]
+    common = ["--config", str(toml), "--state-dir", str(state or mess.root / "state")]
     common += [word for d in mess.log_dirs for word in ("--log-dir", str(d))]
     return run_here(command, *common, *arguments)
 
@@ -299,26 +305,71 @@ def test_a_directory_of_an_internal_topic_is_no_orphan(tmp_path: Path) -> None:
 def test_what_no_retention_frees_is_said(tmp_path: Path, default: str) -> None:
     """By the host's own metadata log, and server.properties for topics that have no policy of their own."""
     host = CliHost(tmp_path)
-    host.set_property(f"log.cleanup.policy={default}")
+    host.configure(**{"assignments.max_age": "36500d"})
+    host.set_property(f"log.cleanup.policy={default}\nlog.retention.ms=-1")
     found = host.run("rescue", "--json").json["rescue"]
     compacted = {c["topic"]: c["cleanup_policy"] for c in found["compacted"]}
-    assert ("orders" in compacted) == (default == "compact"), found
-    assert set(compacted.values()) <= {"compact"}
-    assert all(advice["cleanup_policy"] == "delete" for advice in found["retention"])
+    assert set(compacted.values()) == {"compact"}
+    assert ("shipments" in compacted) == (default == "compact"), found
+    assert ("shipments" in [a["topic"] for a in found["retention"]]) == (default == "delete"), found
+    assert all((a["cleanup_policy"], a["retention_now_ms"]) == ("delete", -1) for a in found["retention"])
 
 
-def test_where_no_metadata_log_tells_it_the_policy_is_unknown(point: Path, tmp_path: Path) -> None:
-    root = point / tmp_path.name
-    root.mkdir()
-    try:
-        mess = make(root, [Thing("assigned")])
-        log = mess.stays[0] / "00000000000000000000.log"
-        shutil.copy(log, mess.stays[0] / f"{100:020d}.log")
-        found = rescue(mess).json["rescue"]
-        assert found["compacted"] == []
-        assert [advice["cleanup_policy"] for advice in found["retention"]] in ([], [None])
-    finally:
-        shutil.rmtree(root)
+def test_what_is_past_its_retention_needs_no_lower_one(tmp_path: Path) -> None:
+    """As after a long stop of the broker: a longer retention must not be advised."""
+    host = CliHost(tmp_path)
+    host.configure(**{"assignments.max_age": "36500d"})
+    host.set_property("log.retention.hours=1")
+    shown = host.run("rescue", "--json").json["rescue"]
+    assert shown["retention"] == [] and "shipments" in [e["topic"] for e in shown["expired"]], shown
+    assert {e["retention_ms"] for e in shown["expired"]} == {3_600_000}
+    said = host.run("rescue").err
+    assert "topic shipments: " in said and " past its retention of 1h, which a running broker deletes by itself" in said
+
+
+@pytest.mark.parametrize(("max_age", "known"), [("36500d", True), ("15m", False)])
+def test_a_metadata_log_that_is_no_source_tells_settings_unless_it_is_stale(
+    tmp_path: Path, max_age: str, known: bool
+) -> None:
+    host = CliHost(tmp_path)
+    host.with_assignments(**{"assignments.max_age": max_age})
+    host.set_property("log.retention.ms=-1")
+    found = host.run("rescue", "--json").json["rescue"]
+    assert bool(found["compacted"]) is known
+    assert {a["retention_now_ms"] for a in found["retention"]} == {-1 if known else None}
+
+
+def test_where_no_metadata_log_tells_them_policy_and_retention_are_unknown(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("assigned")])
+    found = rescue(mess).json["rescue"]
+    assert (found["compacted"], found["expired"]) == ([], [])
+    assert [(a["topic"], a["cleanup_policy"], a["retention_now_ms"]) for a in found["retention"]] == [
+        ("t0", None, None)
+    ]
+    text = rescue_text(mess).out
+    assert "unknown: nothing, if it is lower already" in text and "up to " in text
+    # The broker's default is known: what is not below it may be longer than what the topic has.
+    properties = mess.root / "server.properties"
+    for hours, steps in (2, [1]), (1, None):
+        dirs = ",".join(map(str, mess.log_dirs))
+        properties.write_text(f"node.id=3\nprocess.roles=broker\nlog.dirs={dirs}\nlog.retention.hours={hours}\n")
+        found = rescue(mess, "--kafka-config", str(properties)).json["rescue"]["retention"]
+        assert [[s["retention_ms"] // 3_600_000 for s in a["steps"]] for a in found] == ([steps] if steps else [])
+
+
+def test_a_lower_retention_is_advised_only_where_it_frees_something_here(tmp_path: Path) -> None:
+    """On orphans it would cost the living replicas their records; what the plan removes is not counted again; what is
+    no name of a topic is no word for a shell."""
+    sorts: list[Sort] = ["assigned", "orphan", "moved-away", "no-id", "double", "double-diverged", "stray-covered"]
+    mess = make(tmp_path, [Thing(sort, 64) for sort in sorts])
+    hostile = mess.stays[0].rename(mess.log_dirs[0] / "$(touch${IFS}pwned);reboot-0")
+    shown = rescue(mess).json["rescue"]
+    copy = next(path for path in mess.stays if path.name == "t4-0")
+    assert [a["topic"] for a in shown["retention"]] == ["t4", "t6"]
+    log = (copy / f"{0:020d}.log").stat().st_size
+    assert log <= shown["retention"][0]["gives_back"] < 2 * log
+    assert hostile.name not in "".join(a["command"] for a in shown["retention"])
+    assert "kafka-configs.sh" not in rescue_text(mess, "--need", "1").out
 
 
 @pytest.mark.parametrize("sort", ["double", "stray-covered-elsewhere"])

@@ -216,3 +216,24 @@ def test_a_long_value_takes_no_longer_than_it_is_long(value: str) -> None:
 def test_variables_are_those_of_kafkas_pattern(value: str) -> None:
     pattern = re.compile(r"\$\{([^}]*?):(?:[^}]*?:)?[^}]*?\}")
     assert list(_variables(value)) == [(found[1], found[0]) for found in pattern.finditer(value)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", 7 * 24 * 3_600_000),
+        ("log.retention.hours=1", 3_600_000),
+        ("log.retention.hours=1\nlog.retention.minutes=2", 120_000),
+        ("log.retention.minutes=2\nlog.retention.ms= 3 \nlog.retention.hours=1", 3),
+        ("log.retention.ms=99999999999", 99_999_999_999),
+        ("log.retention.ms=-1", -1),
+        ("log.retention.hours=-1", -1),
+        ("log.retention.minutes=-1\nlog.retention.hours=1", -1),
+        # No broker starts with these; none of them falls back to another key.
+        ("log.retention.hours=99999999999", None),
+        ("log.retention.ms=\nlog.retention.hours=1", None),
+        ("config.providers=file\nlog.retention.ms=${file:/etc/kafka/x:ms}", None),
+    ],
+)
+def test_retention(lines: str, expected: int | None) -> None:
+    assert parse_server_properties(f"log.dirs=/d\n{lines}\n".encode()).retention_ms == expected

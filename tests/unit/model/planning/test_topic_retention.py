@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.planning.topic_retention import HOUR_MS, STEPS_MS, CleanupPolicies, SegmentAge, advise
+from logagent.model.facts import Ruling
+from logagent.model.planning.topic_retention import (
+    HOUR_MS,
+    STEPS_MS,
+    Expired,
+    RetentionAdvice,
+    SegmentAge,
+    TopicConfigs,
+    advise,
+    loaded,
+)
+from logagent.model.records import Health, Verdict
+from tests.hosts import LOG_DIR, directory, facts, log_dir
 
 NOW = 1_800_000_000_000
 
@@ -18,7 +34,7 @@ def segment(size: int, hours: float) -> SegmentAge:
 def test_segments_go_oldest_first_until_one_is_young_enough() -> None:
     # The third is old, but stands behind one that is not: Kafka stops there.
     log = [segment(100, 200), segment(10, 2), segment(1, 100)]
-    (found,) = advise({"t": [log]}, {"t": 500}, NOW, None)
+    ((found,), _) = advise({"t": [log]}, {"t": 500}, NOW, None)
     assert found.gives_back[168 * HOUR_MS] == 100 and found.gives_back[HOUR_MS] == 111
     assert found.retention_ms == 168 * HOUR_MS
     assert found.command.endswith("--entity-name t --add-config retention.ms=604800000")
@@ -26,12 +42,14 @@ def test_segments_go_oldest_first_until_one_is_young_enough() -> None:
 
 def test_the_longest_retention_that_gives_what_is_needed() -> None:
     log = [segment(100, 200), segment(100, 80), segment(100, 30), segment(100, 2)]
-    chosen = {need: advise({"t": [log]}, {}, NOW, need)[0].retention_ms // HOUR_MS for need in (0, 150, 250, 350, 999)}
-    assert chosen == {0: 168, 150: 72, 250: 24, 350: 1, 999: 1}
+    chosen = {
+        need: advise({"t": [log]}, {}, NOW, need)[0][0].retention_ms // HOUR_MS for need in (1, 150, 250, 350, 999)
+    }
+    assert chosen == {1: 168, 150: 72, 250: 24, 350: 1, 999: 1}
 
 
 def test_topics_that_have_nothing_to_give_are_left_out_and_the_others_ordered() -> None:
-    found = advise(
+    found, _ = advise(
         {"young": [[segment(9, 0.5)]], "small": [[segment(1, 99)]], "big": [[segment(5, 99)]]}, {}, NOW, None
     )
     assert [a.topic for a in found] == ["big", "small"]
@@ -52,14 +70,113 @@ def test_topics_that_have_nothing_to_give_are_left_out_and_the_others_ordered() 
 def test_what_retention_frees_of_a_topic(
     own: str | None, default: str | None, policy: str | None, keeps_all: bool
 ) -> None:
-    policies = CleanupPolicies({} if own is None else {"t": own}, default)
-    assert (policies.of("t"), policies.keeps_all("t")) == (policy, keeps_all)
-    (found,) = advise({"t": [[segment(9, 99)]]}, {}, NOW, None, policies)
+    configs = TopicConfigs({} if own is None else {"t": own}, default)
+    assert (configs.policy_of("t"), configs.keeps_all("t")) == (policy, keeps_all)
+    ((found,), _) = advise({"t": [[segment(9, 99)]]}, {}, NOW, None, configs)
     assert found.policy == policy
 
 
 @given(st.lists(st.lists(st.builds(segment, st.integers(0, 1000), st.floats(0, 300)), max_size=8), max_size=4))
 def test_a_shorter_retention_never_gives_less(logs: list[list[SegmentAge]]) -> None:
-    for found in advise({"t": logs}, {}, NOW, None):
+    for found in advise({"t": logs}, {}, NOW, None)[0]:
         gives = [found.gives_back[step] for step in STEPS_MS]
         assert gives == sorted(gives)
+
+
+def known(default_hours: float | None = None, **hours: float | None) -> TopicConfigs:
+    """Of a host whose metadata log was read."""
+
+    def ms(hours: float | None) -> int | None:
+        return None if hours is None else int(hours * HOUR_MS)
+
+    return TopicConfigs({}, "delete", {t: ms(h) for t, h in hours.items()}, ms(default_hours), complete=True)
+
+
+LOG = [segment(1000, 720), segment(100, 80), segment(10, 30), segment(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("configs", "now_hours", "steps"),
+    [
+        (known(168), 168, [72, 24, 12, 6, 1]),
+        (known(168, t=24), 24, [12, 6, 1]),
+        (known(1, t=168), 168, [72, 24, 12, 6, 1]),
+        (known(1), 1, []),
+        (known(0.5), 0.5, []),
+        (known(-1), -1, [168, 72, 24, 12, 6, 1]),
+        (known(1, t=-1), -1, [168, 72, 24, 12, 6, 1]),
+        (known(), None, [168, 72, 24, 12, 6, 1]),
+        (known(1, t=None), None, [168, 72, 24, 12, 6, 1]),
+        (TopicConfigs(), None, [168, 72, 24, 12, 6, 1]),
+        (TopicConfigs(retention_ms=24 * HOUR_MS), None, [12, 6, 1]),
+        (TopicConfigs(retention_ms=HOUR_MS), None, []),
+    ],
+)
+def test_only_a_lower_retention_is_offered(configs: TopicConfigs, now_hours: float | None, steps: list[int]) -> None:
+    now_ms = None if now_hours is None else int(now_hours * HOUR_MS)
+    assert configs.retention_of("t") == now_ms
+    assert configs.steps("t") == [hours * HOUR_MS for hours in steps]
+    found, _ = advise({"t": [LOG]}, {}, NOW, None, configs)
+    assert [(a.now_ms, list(a.gives_back)) for a in found] == ([(now_ms, configs.steps("t"))] if steps else [])
+
+
+def test_what_is_past_the_present_retention_is_no_gain() -> None:
+    """A broker that was down for a while deletes it when it runs again."""
+    found, expired = advise({"t": [LOG]}, {}, NOW, None, known(168))
+    assert expired == [Expired("t", 1000, 168 * HOUR_MS)]
+    assert found[0].gives_back == {h * HOUR_MS: size for h, size in {72: 100, 24: 110, 12: 110, 6: 110, 1: 111}.items()}
+    # Unlimited, or not known: nothing is past it.
+    for configs in known(-1), TopicConfigs(), TopicConfigs(retention_ms=168 * HOUR_MS), known():
+        found, expired = advise({"t": [LOG]}, {}, NOW, None, configs)
+        assert (expired, found[0].gives_back[72 * HOUR_MS]) == ([], 1100)
+    # What may be compacted may not go either.
+    assert advise({"t": [LOG]}, {}, NOW, None, TopicConfigs(retention_ms=HOUR_MS, complete=True)) == ([], [])
+
+
+@pytest.mark.parametrize(("need", "hours"), [(1000, None), (1001, 72), (1105, 24), (1111, 1), (9999, 1), (0, None)])
+def test_no_advice_where_nothing_more_is_needed(need: int, hours: int | None) -> None:
+    found, _ = advise({"t": [LOG]}, {}, NOW, need, known(168))
+    assert [a.retention_ms for a in found] == ([] if hours is None else [hours * HOUR_MS])
+
+
+@given(st.text(), st.integers())
+def test_a_shell_takes_the_command_apart_as_it_is_meant(topic: str, retention_ms: int) -> None:
+    words = shlex.split(RetentionAdvice(topic, 0, retention_ms, {}).command)
+    assert words[words.index("--entity-name") + 1] == topic and words[-1] == f"retention.ms={retention_ms}"
+    assert len(words) == 10
+
+
+def test_only_what_its_broker_loads_and_the_plan_leaves_counts() -> None:
+    ruled = {
+        "ok-0": Ruling(Verdict.ASSIGNED),
+        "planned-0": Ruling(Verdict.ASSIGNED),
+        "__consumer_offsets-0": Ruling(Verdict.ASSIGNED),
+        "$(reboot)-0": Ruling(Verdict.ASSIGNED),
+        "no-id-0": Ruling(Verdict.UNKNOWN, "no-topic-id"),
+        "gone-0": Ruling(Verdict.ORPHAN, "topic-absent"),
+        "moved-0": Ruling(Verdict.ORPHAN, "not-a-replica"),
+        f"moving-0.{'0' * 32}-future": Ruling(Verdict.ASSIGNED),
+    }
+    dirs = [directory(name, inode=n, topic_id=f"id-{n}") for n, name in enumerate(ruled)]
+    rulings = {(LOG_DIR, name): ruling for name, ruling in ruled.items()}
+    planned = {(LOG_DIR, "planned-0")}
+
+    def names(**changes: Any) -> list[str]:
+        return [d.name for d in loaded(dirs, facts(log_dir(**changes), rulings=rulings), planned)]
+
+    assert names() == names(health=Health.FULL) == ["ok-0"]
+    for health in Health.OFFLINE, Health.READ_ONLY, Health.UNFORMATTED:
+        assert names(health=health) == []
+    foreign = facts(rulings=rulings, cluster_problems={LOG_DIR: "another cluster"})
+    assert loaded(dirs, foreign, planned) == []
+
+
+def test_a_double_counts_once_its_copy_is_planned_and_not_before() -> None:
+    one = directory("t-0", topic_id="id")
+    two = directory("t-0", log_dir="/data/d2", inode=101, topic_id="id")
+    rulings = {(d.log_dir, d.name): Ruling(Verdict.ASSIGNED) for d in (one, two)}
+    known_facts = facts(log_dir(), log_dir("/data/d2"), rulings=rulings)
+    assert loaded([one, two], known_facts, ()) == []
+    assert loaded([one, two], known_facts, [(LOG_DIR, "t-0")]) == [two]
+    begun = replace(one, removal_started=True)
+    assert loaded([begun, two], known_facts, ()) == [two]
