@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import IO, Protocol, Self
 
 from logagent.errors import ConfigError, ServiceUnreachable
@@ -98,7 +99,7 @@ def check_store(store: str) -> None:
     a later mount would hide what is written there. A missing marker in an object store may be a mistyped bucket or
     prefix.
     """
-    new = f"for a new store run `logagent fleet init --store {store}` once, on any host"
+    new = f"for a new store run `logagent fleet init --store {quote(store)}` once, on any host"
     hint = f"check bucket, region and credentials; {new}" if is_uri(store) else f"mount it; {new}"
     try:
         with open_store(store) as opened:

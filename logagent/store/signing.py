@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 from logagent.errors import ConfigError, LogAgentError
 from logagent.files.foreign_json import parse_json
@@ -132,7 +133,9 @@ def load_private_key(path: Path) -> PrivateKey:
     except (OSError, LogAgentError) as error:
         raise ConfigError(f"the private key {path} cannot be read: {error}") from error
     if mode & 0o077:
-        raise ConfigError(f"the private key {path} can be read by users other than its owner", hint=f"chmod 600 {path}")
+        raise ConfigError(
+            f"the private key {path} can be read by users other than its owner", hint=f"chmod 600 {quote(str(path))}"
+        )
     key_id, _, text = content.decode("ascii", "replace").strip().partition(":")
     try:
         raw = base64.b64decode(text, validate=True)

@@ -7,6 +7,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -210,7 +211,7 @@ def archive(folder: str) -> None:
     need_pyspark()
     from logagent.fleet.submit import write_archive
 
-    packed, main_file = write_archive(Path(folder))
+    packed, main_file = (quote(str(path)) for path in write_archive(Path(folder)))
     click.echo(f"spark-submit --master URL --py-files {packed} {main_file} ingest --store STORE")
     click.echo(f"spark-submit --master URL --py-files {packed} {main_file} report --store STORE --out DIR")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from shlex import quote
 
 from logagent.model.doctor.doctor_facts import DoctorFacts
-from logagent.model.doctor.fixes import shell_word, toml_change
+from logagent.model.doctor.fixes import toml_change
 from logagent.model.finding import Change, Finding, fatal, info, warning, works
 
 
@@ -48,7 +49,7 @@ def state_dir(f: DoctorFacts) -> Iterator[Finding]:
     yield from found
     if s.service_path is not None and s.service_path != s.path:
         says = f"{f.service.unit if f.service else 'the service'} keeps its journal in {s.service_path}, not here"
-        yield info("other-state-dir", s.path, says, f"add --state-dir {s.service_path}")
+        yield info("other-state-dir", s.path, says, f"add --state-dir {quote(s.service_path)}")
 
 
 def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
@@ -67,8 +68,10 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
             f"user {name} lacks {s.access.lacks} permission on {at} (owner {s.access.owner}): nothing is done without"
         )
         says += " a journal"
-        path = shell_word(s.path)
-        change = Change(line=f"install -d -m 0750 -o {name} {path}" if not s.exists else f"chown -R {name} {path}")
+        path = quote(s.path)
+        change = Change(
+            line=f"install -d -m 0750 -o {quote(name)} {path}" if not s.exists else f"chown -R {quote(name)} {path}"
+        )
         yield fatal("state-closed", s.path, says, "give it to the user the agent runs as", change=change)
     if s.full:
         says = "its file system is full: nothing is done while the journal cannot be written"
@@ -136,4 +139,4 @@ def siblings(f: DoctorFacts) -> Iterator[Finding]:
                 change=toml_change(f.config, "metrics.listen", f"{host}:{free}"),
             )
         if s.problem is not None:
-            yield info("instance-wrong", s.file, s.problem, f"logagent doctor --config {s.file}")
+            yield info("instance-wrong", s.file, s.problem, f"logagent doctor --config {quote(s.file)}")

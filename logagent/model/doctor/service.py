@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from shlex import quote
 
 from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceLook
 from logagent.model.doctor.fixes import unit_change, unit_word
@@ -50,7 +51,7 @@ def _setup(s: ServiceLook) -> Iterator[Finding]:
         "refused": f"it could not be written again: {look.why}",
     }[look.state]
     hint = f"look at what `{look.command.removesuffix(' --execute')}` shows first"
-    then = f"systemctl daemon-reload && systemctl restart {s.unit}"
+    then = f"systemctl daemon-reload && systemctl restart {quote(s.unit)}"
     change = Change(line=look.command, then=then) if look.state != "refused" else None
     yield fatal("setup-outdated" if look.state != "missing" else "not-set-up", look.place, says, hint, change=change)
 
@@ -93,7 +94,7 @@ def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
                 path,
                 f"read-only for the running daemon (process {s.main_pid}), mounted at {seen.point}",
                 "it was started before the path was made writable, or before its disk was mounted",
-                change=Change(line=f"systemctl restart {s.unit}"),
+                change=Change(line=f"systemctl restart {quote(s.unit)}"),
             )
     if s.properties.get("PrivateTmp") in ("yes", "connected", "disconnected"):
         for path in [p for p in (f.config.kafka_config,) if p and _below(p, _TMP)]:
@@ -143,5 +144,5 @@ def _failed(s: ServiceLook) -> Iterator[Finding]:
         result = s.properties.get("Result", "unknown")
         status = s.properties.get("ExecMainStatus", "unknown")
         says = f"the service failed (result {result}, exit status {status})"
-        change = Change(line=f"systemctl restart {s.unit}")
-        yield fatal("service-failed", s.unit, says, f"journalctl --unit {s.unit} says why", change=change)
+        change = Change(line=f"systemctl restart {quote(s.unit)}")
+        yield fatal("service-failed", s.unit, says, f"journalctl --unit {quote(s.unit)} says why", change=change)

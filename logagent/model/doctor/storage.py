@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from logagent.model.doctor.doctor_facts import AccessLook, DoctorFacts, LogDirLook
-from logagent.model.doctor.fixes import shell_word
 from logagent.model.finding import Change, Finding, fatal, warning, works
 from logagent.model.records import Health, HolderState
 
@@ -49,7 +49,7 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[Finding]:
             d.example or d.path,
             f"user {name} may not write to it{more}: another user created it (was a broker once started as root?)",
             "it would cost the broker the log dir, too: give it to the owner of the log dir",
-            change=Change(line=f"chown -R --reference={shell_word(d.path)} {shell_word(d.path)}"),
+            change=Change(line=f"chown -R --reference={quote(d.path)} {quote(d.path)}"),
         )
     if d.holder is HolderState.UNREADABLE and blocked is None and d.health is not Health.OFFLINE:
         says = d.holder_detail or "cannot determine who holds it"
@@ -71,7 +71,7 @@ def _read_only(d: LogDirLook) -> Finding | None:
             d.path,
             f"its mount at {d.mount.point} is read-only here, but the file system itself is not",
             "usually a bind mount or a sandbox",
-            change=Change(line=f"mount -o remount,bind,rw {shell_word(d.mount.point)}"),
+            change=Change(line=f"mount -o remount,bind,rw {quote(d.mount.point)}"),
         )
     return None
 
@@ -97,13 +97,13 @@ def _denied(f: DoctorFacts, a: AccessLook, d: LogDirLook) -> Finding:
     says = f"user {name} lacks {a.lacks} permission on {a.at or a.path} (owner {a.owner}, mode {_mode(a)})"
     if a.at is not None and a.at != a.path:
         hint = "a directory above the log dir denies it access"
-        change = Change(line=f"chmod o+x {shell_word(a.at)}")
+        change = Change(line=f"chmod o+x {quote(a.at)}")
         return fatal("parent-closed", d.path, says, hint, change=change)
-    path = shell_word(d.path)
+    path = quote(d.path)
     hint = "the broker's user needs the same access, and the agent should run as that user"
     if not f.holders and all(x.owner_uid != f.subject.uid for x in f.log_dirs):
         return fatal("no-access", d.path, says, hint)  # the user is wrong, which is said above
-    change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {name} {path}")
+    change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {quote(name)} {path}")
     return fatal("no-access", d.path, says, hint, change=change)
 
 
@@ -132,4 +132,4 @@ def files(f: DoctorFacts) -> Iterator[Finding]:
 
 def _opened(a: AccessLook, at: str, name: str) -> Change:
     bits = "".join(bit for bit, word in (("r", "read"), ("w", "write"), ("x", "search")) if word in (a.lacks or ""))
-    return Change(line=f"setfacl -m u:{name}:{bits} {shell_word(at)}")
+    return Change(line=f"setfacl -m u:{quote(name)}:{bits} {quote(at)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ from logagent.model.doctor.doctor_facts import (
     StateLook,
     SubjectLook,
 )
-from logagent.model.doctor.fixes import shell_word, toml_change, unit_word
+from logagent.model.doctor.fixes import toml_change, unit_word
 from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.health.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState
@@ -158,10 +159,7 @@ def test_which_line_of_the_configuration_and_what_makes_it_effective() -> None:
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))
-def test_words_of_a_shell_and_of_a_unit(text: str) -> None:
-    import shlex
-
-    assert shlex.split(shell_word(text)) == [text]
+def test_words_of_a_unit(text: str) -> None:
     if not re.search(r"[\n\r]", text):
         word = unit_word(text).replace("%%", "%")
         assert word == text or word[1:-1].replace(r"\"", '"').replace(r"\\", "\\") == text
@@ -229,3 +227,32 @@ def test_a_line_of_fstab_keeps_its_other_options() -> None:
     proc = ProcLook(hidepid="2", fstab=Place("/etc/fstab", 4, "proc /proc proc hidepid=2 0 0"))
     change = of(replace(FACTS, proc=proc), "hidepid").change
     assert change is not None and change.line == "proc /proc proc defaults 0 0"
+
+
+ODD, USER = "/d/$(reboot); 'x", "DOMAIN\\kafka"
+CLOSED = AccessLook(path=ODD, what="a log dir", lacks="write", at=ODD, owner="root", mode=0o700)
+ODD_STATE = StateLook(path=ODD, exists=True, access=CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("code", "changed", "words"),
+    [
+        ("no-access", {"log_dirs": (replace(LOG_DIR, access=CLOSED, path=ODD),)}, ["chown", USER, ODD]),
+        ("parent-closed", {"log_dirs": (replace(LOG_DIR, access=replace(CLOSED, path="/d1")),)}, ["chmod", "o+x", ODD]),
+        ("state-closed", {"state": ODD_STATE}, ["chown", "-R", USER, ODD]),
+        ("state-closed", {"state": replace(ODD_STATE, exists=False)}, ["install", "-d", "-m", "0750", "-o", USER, ODD]),
+        (
+            "other-state-dir",
+            {"state": StateLook(path="/s", exists=True, service_path=ODD)},
+            ["add", "--state-dir", ODD],
+        ),
+        (
+            "instance-wrong",
+            {"siblings": (SiblingLook(file=ODD, problem="x"),)},
+            ["logagent", "doctor", "--config", ODD],
+        ),
+    ],
+)
+def test_a_shell_takes_names_in_a_command_line_as_they_are(code: str, changed: Any, words: list[str]) -> None:
+    finding = of(replace(FACTS, subject=replace(FACTS.subject, name=USER), **changed), code)
+    assert shlex.split(finding.change.line if finding.change is not None else finding.hint) == words
