@@ -56,6 +56,7 @@ def plan_document(
                 "reason": w.reason,
                 "until": rfc3339_or_none(w.until_ms),
                 "sightings": w.sightings,
+                "bytes": w.bytes,
             }
             for w in plan.waiting
         ],

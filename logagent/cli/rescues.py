@@ -10,7 +10,7 @@ from logagent.agent.rescue.plan_rescue import Rescue
 from logagent.agent.rescue.rescue_looks import BrokersPart
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, human_ms, table
-from logagent.cli.run_plan import show_refusals
+from logagent.cli.run_plan import show_refusals, show_waiting
 from logagent.model.planning.rescue_steps import COSTS
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
+    show_waiting(call, rescue.plan)
     _show_by_broker(call, rescue.by_broker)
     _show_kept(call, rescue)
     show_refusals(call, document)
@@ -165,4 +166,6 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
     )
     more = f", {human_bytes(rescue.more)} more if needed" if rescue.more else ""
     short = "" if rescue.need is None or rescue.gives_back >= rescue.need else f"; {human_bytes(rescue.need)} needed"
-    call.say(f"{said}{more}{short}" + ("" if executed else ": nothing has been done yet"))
+    waiting = sum(w.bytes for w in rescue.plan.waiting)
+    later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
+    call.say(f"{said}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))

@@ -99,19 +99,29 @@ def show_plan(call: Call, done: Done) -> None:
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
-    if document["waiting"]:
-        rows = [
-            [w["action"], f"{w['log_dir']}/{w['name']}", w["reason"],
-             "" if p.until_ms is None else f"{human_time(p.until_ms)} (in {human_ms(p.until_ms - plan.made_at_ms)})"]
-            for w, p in zip(document["waiting"], plan.waiting, strict=True)
-        ]  # fmt: skip
-        columns = [("action", "left"), ("directory", "path"), ("waits for", "text"), ("until", "text")]
-        table("Waiting", columns, rows, color=call.color)
+    show_waiting(call, plan)
     show_refusals(call, document)
     for a in document["actions"]:
         if a["error"]:
             call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
     _say_totals(call, document, executed=executed)
+
+
+def show_waiting(call: Call, plan: Plan) -> None:
+    if plan.waiting:
+        rows = [
+            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.bytes), w.reason,
+             "" if w.until_ms is None else f"{human_time(w.until_ms)} (in {human_ms(w.until_ms - plan.made_at_ms)})"]
+            for w in plan.waiting
+        ]  # fmt: skip
+        columns = [
+            ("action", "left"),
+            ("directory", "path"),
+            ("size", "right?"),
+            ("waits for", "text"),
+            ("until", "text"),
+        ]
+        table("Waiting", columns, rows, color=call.color)
 
 
 def show_refusals(call: Call, document: PlanDoc) -> None:

@@ -55,6 +55,7 @@ class WaitingDoc(TypedDict):
     reason: str
     until: Time | None
     sightings: int
+    bytes: Size
 
 
 @strict

@@ -89,7 +89,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known."""
+    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes`: of
+    the directory."""
 
     log_dir: str
     name: str
@@ -97,6 +98,7 @@ class Waiting:
     reason: str
     until_ms: int | None
     sightings: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

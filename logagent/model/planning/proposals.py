@@ -84,7 +84,7 @@ def removals(queue: Sequence[QueueEntry], now_ms: int) -> tuple[list[Proposal], 
             )
         else:
             why = f"retry after: {entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
-            waiting.append(Waiting(entry.dir.log_dir, entry.dir.name, ActionKind.REMOVE, why, ready_at))
+            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at))
     return proposals, waiting
 
 
@@ -111,7 +111,7 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
     if hidden is None:
         return [], list(queue)
     why = f"{hidden.fact}: this may be the source of a move to it; {hidden.hint}"
-    waiting = [Waiting(e.dir.log_dir, e.dir.name, ActionKind.REMOVE, why, None) for e in kept]
+    waiting = [_waits(e.dir, ActionKind.REMOVE, why, None) for e in kept]
     return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
 
 
@@ -143,7 +143,7 @@ def strays(
         failed = failures.get(key)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
             until, why = failed.last_at_ms + backoff_ms(failed.count), f"retry after: {failed.last_error}"
-            waiting.append(Waiting(d.log_dir, d.name, ActionKind.REMOVE, why, until))
+            waiting.append(_waits(d, ActionKind.REMOVE, why, until))
         elif max(due_at, at) <= now_ms:
             proposals.append(
                 Proposal(
@@ -158,7 +158,7 @@ def strays(
                 )
             )
         else:
-            waiting.append(Waiting(d.log_dir, d.name, ActionKind.REMOVE, "stray-retention", max(due_at, at)))
+            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at)))
     return proposals, waiting
 
 
@@ -184,10 +184,10 @@ def orphans(
         reason = ruling.reason or "orphan"
         if count < ages.sightings or until > facts.now_ms:
             why = f"{reason}: seen {count} of {ages.sightings} times"
-            waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
+            waiting.append(_waits(d, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
         elif _broker_there(facts, d.log_dir):
             why = f"{reason}: waiting for the broker's next stop"
-            waiting.append(Waiting(d.log_dir, d.name, ActionKind.QUARANTINE, why, None, count))
+            waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count))
         else:
             proposals.append(
                 rename_away(
@@ -213,7 +213,11 @@ def orphan_because(p: Proposal, facts: Facts) -> str | None:
 
 def held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
     """Make all proposals wait, for a reason that concerns the whole cycle."""
-    return [Waiting(p.dir.log_dir, p.dir.name, p.action, why, None, p.sightings) for p in proposals]
+    return [_waits(p.dir, p.action, why, None, p.sightings) for p in proposals]
+
+
+def _waits(d: PartitionDir, action: ActionKind, why: str, until_ms: int | None, sightings: int = 0) -> Waiting:
+    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes)
 
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:

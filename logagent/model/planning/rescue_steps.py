@@ -18,7 +18,7 @@ from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, plan_id
 from logagent.model.planning.proposals import NewUuid, rename_away
-from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
 
 Key = tuple[str, str]
 
@@ -140,12 +140,7 @@ def _why_kept(d: PartitionDir, facts: Facts) -> str:
         return f"internal topic ({ruling.reason or ruling.verdict.value})"
     if ruling.verdict is Verdict.ASSIGNED:
         return "assigned: the only live copy" if ruling.last_copy else "assigned"
-    if ruling.verdict is Verdict.UNKNOWN:
-        return f"unknown: {ruling.reason or 'no verdict'}"
-    where = facts.log_dirs.get(d.log_dir)
-    if where is not None and where.holder.state is not HolderState.FREE:
-        return f"orphan ({ruling.reason}), but only while the broker is stopped"
-    return f"orphan ({ruling.reason})"
+    return f"{ruling.verdict.value}: {ruling.reason or 'no verdict'}"
 
 
 def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:

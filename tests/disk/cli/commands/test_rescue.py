@@ -290,6 +290,25 @@ def test_what_the_broker_marked_waits_while_a_log_dir_is_not_seen(tmp_path: Path
     shown = rescue(mess)
     assert offered(shown.json) == {stray}
     assert [w["name"] for w in shown.json["waiting"]] == [marked.name]
+    text = rescue_text(mess)
+    assert "this may be the source of a move to it; repair that log dir first" in flat(text.out)
+    assert " wait, see above" in text.err
+
+
+def flat(text: str) -> str:
+    """Cells of a table that are folded, on one line."""
+    return " ".join(text.split())
+
+
+def test_what_a_stop_of_the_broker_would_free_is_shown_with_its_size(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("orphan", 4096), Thing("assigned")])
+    with lock_held(mess.log_dirs[0]), lock_held(mess.log_dirs[1]):
+        shown, text = rescue(mess), rescue_text(mess)
+    (waits,) = shown.json["waiting"]
+    assert waits["name"] == "t0-0" and waits["bytes"] >= 4096 << 10 and waits["reason"].endswith("next stop")
+    assert "/t0-0 4.0 MiB topic-absent: waiting for the broker's next stop" in flat(text.out)
+    assert "0 B can be freed; 4.0 MiB wait, see above: nothing has been done yet" in text.err
+    assert "t0" not in [a["topic"] for a in shown.json["rescue"]["retention"]]
 
 
 def test_a_directory_of_an_internal_topic_is_no_orphan(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.plan import Flags, Plan, Proposal, plan_id
 from logagent.model.planning.rescue_steps import Offer, Step, approved, in_order, kept, removal_of, up_to, with_approval
-from logagent.model.records import ActionKind, Holder, HolderState, Verdict
-from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, log_dir, proposal
+from logagent.model.records import ActionKind, Verdict
+from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, proposal
 
 STEPS = list(Step)
 
@@ -73,11 +73,10 @@ def test_everything_that_is_not_offered_is_said_with_its_reason() -> None:
     rulings = {
         (LOG_DIR, "a-0"): Ruling(Verdict.ASSIGNED, last_copy=True),
         (LOG_DIR, "b-0"): Ruling(Verdict.ASSIGNED, last_copy=False),
-        (LOG_DIR, "d-0"): Ruling(Verdict.ORPHAN, "topic-absent"),
+        (LOG_DIR, "d-0"): Ruling(Verdict.UNKNOWN, "reassigning"),
     }
-    held = facts(log_dir(holder=Holder(HolderState.HELD, 1)), rulings=rulings)
-    assert [(k.name, k.reason) for k in kept(dirs, held, [(LOG_DIR, "e-0")])] == [
-        ("d-0", "orphan (topic-absent), but only while the broker is stopped"),
+    assert [(k.name, k.reason) for k in kept(dirs, facts(rulings=rulings), [(LOG_DIR, "e-0")])] == [
+        ("d-0", "unknown: reassigning"),
         ("c-0", "unknown: no-assignments"),
         ("b-0", "assigned"),
         ("a-0", "assigned: the only live copy"),
