@@ -46,6 +46,7 @@ def rescue_document(rescue: Rescue, room_after: Room) -> RescueDoc:
             {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
             for o in rescue.open_removed
         ],
+        "unread_processes": rescue.unread_processes,
         "retention": [
             {
                 "topic": a.topic,
@@ -84,6 +85,12 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         ]  # fmt: skip
         columns = [("process", "right"), ("program", "path"), ("log dir", "path"), ("frees", "right"), ("cost", "text")]
         table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
+    if rescue.unread_processes:
+        what = "1 process" if rescue.unread_processes == 1 else f"{rescue.unread_processes} processes"
+        call.say(
+            f"{what} of other users cannot be read, nor what removed files they keep open: logagent rescue as root,"
+            " without --execute, shows those"
+        )
     if document["actions"]:
         rows = [
             [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)), a.get("cost", ""),

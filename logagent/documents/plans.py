@@ -140,7 +140,8 @@ class CompactedDoc(TypedDict):
 @strict
 class RescueDoc(TypedDict):
     """`need`: what was asked for; `gives_back`: what the plan frees as `statvfs` counts it; `more`: what else could be
-    freed. `room` is the state before, `room_after` (with `--execute`) the state now. `kept`: what is not offered."""
+    freed. `room` is the state before, `room_after` (with `--execute`) the state now. `kept`: what is not offered.
+    `unread_processes`: processes of other users, of which `open_removed` says nothing."""
 
     need: Size | None
     gives_back: Size
@@ -148,6 +149,7 @@ class RescueDoc(TypedDict):
     room: list[RescueRoom]
     room_after: list[RescueRoom]
     open_removed: list[OpenRemovedDoc]
+    unread_processes: int
     retention: list[RetentionDoc]
     expired: list[ExpiredDoc]
     compacted: list[CompactedDoc]

@@ -15,7 +15,8 @@ class LogDirFacts:
 
     `quarantine`: this is a quarantine directory (for brokers before 3.6.1), not a log dir; no broker ever opens it.
     `open_removed_by`: by PID, the bytes of removed files that it still has open and that are therefore not freed.
-    `open_files_unreadable`: why `open_by` cannot be trusted, None if it can.
+    `open_files_unreadable`: why `open_by` cannot be trusted, None if it can. `unread_processes`: how many processes of
+    other users could not be read; what they have open is missing.
     """
 
     path: str
@@ -30,6 +31,7 @@ class LogDirFacts:
     open_files_unreadable: str | None = None
     open_removed_bytes: int = 0
     open_removed_by: Mapping[int, int] = field(default_factory=dict)
+    unread_processes: int = 0
     quarantine: bool = False
 
 

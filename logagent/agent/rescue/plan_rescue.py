@@ -45,7 +45,7 @@ class OpenRemoved:
 @dataclass(frozen=True, slots=True)
 class Rescue:
     """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
-    the need. `free`: bytes and inodes by log dir."""
+    the need. `unread_processes`: how many `open_removed` lacks. `free`: bytes and inodes by log dir."""
 
     plan: Plan
     offers: dict[Key, Offer]
@@ -53,6 +53,7 @@ class Rescue:
     need: int | None
     kept: list[Kept]
     open_removed: list[OpenRemoved]
+    unread_processes: int
     by_broker: BrokersPart
     free: dict[str, tuple[int, int]]
 
@@ -105,6 +106,7 @@ def plan_rescue(
         need,
         kept([d for d in session.dirs if d.log_dir not in spared], facts, concerned),
         _open_removed(facts, spared),
+        max((where.unread_processes for where in facts.log_dirs.values()), default=0),
         brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
         {path: room for path, room in free_room(session).items() if path not in spared},
     )

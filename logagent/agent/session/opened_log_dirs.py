@@ -196,6 +196,7 @@ class LogDirs:
             open_files_unreadable=unreadable or _doubt(holder, open_files, path),
             open_removed_bytes=open_files.removed_bytes.get(path, 0),
             open_removed_by=open_files.removed_by.get(path, {}),
+            unread_processes=len(open_files.unreadable),
         )
 
     def _open_files(self, log_dirs: Mapping[str, OpenLogDir]) -> tuple[OpenFiles, str | None]:

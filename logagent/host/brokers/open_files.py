@@ -20,15 +20,16 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 class OpenFiles:
     """What the processes of this host have open or mapped below the log dirs (keys: their configured paths).
 
-    lock_pids: PIDs that have `.lock` open, even an unlinked one. dir_pids: per direct child directory, PIDs that have a
-    file below it open or mapped. read: PIDs whose descriptors and maps were both read. unreadable: PIDs that we may not
-    read. doubtful: per log dir, PIDs that may have something open in it that we cannot see. These are unreadable
-    processes that may be its broker (a JVM of its owner, or one of root with a broker's main class; nothing else on a
-    command line counts, because every host has processes that its agent cannot read, such as systemd's `(sd-pam)` or
-    ssh-agent, and refusing for each of them would mean refusing always), and readable ones with a file on its device
-    that cannot be found by its path. removed_bytes: per log dir, the allocated bytes of files that were removed while a
-    process had them open; the space is freed when they are closed. (Files that are only mapped cannot be measured and
-    are missing.) removed_by: the same by process; a file that several have open counts for each.
+    lock_pids: PIDs that have `.lock` open, even an unlinked one. dir_pids: per direct child directory, PIDs that
+    have a file below it open or mapped. read: PIDs whose descriptors and maps were both read. unreadable: PIDs that
+    we may not read (not the kernel's threads, which have no files). doubtful: per log dir, PIDs that may have
+    something open in it that we cannot see. These are unreadable processes that may be its broker (a JVM of its
+    owner, or one of root with a broker's main class; nothing else on a command line counts, because every host has
+    processes that its agent cannot read, such as systemd's `(sd-pam)` or ssh-agent, and refusing for each of them
+    would mean refusing always), and readable ones with a file on its device that cannot be found by its path.
+    removed_bytes: per log dir, the allocated bytes of files that were removed while a process had them open; the
+    space is freed when they are closed. (Files that are only mapped cannot be measured and are missing.)
+    removed_by: the same by process; a file that several have open counts for each.
     """
 
     lock_pids: Mapping[str, frozenset[int]] = field(default_factory=dict)

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from logagent.host.brokers.watched_log_dir import DELETED, Watched
 from logagent.host.linux.mounts import RemoteMounts
 from logagent.host.linux.proc import (
-    PF_KTHREAD,
     ancestors,
-    command_and_flags,
     command_line,
+    command_name,
     effective_user,
     is_java,
+    is_kernel_thread,
     may_be_a_broker,
     mount_namespace,
 )
@@ -64,6 +64,8 @@ class ProcScan:
                 for watched in self.watched:
                     watched.doubtful.add(pid)
         except PermissionError:
+            if is_kernel_thread(pid):
+                return
             self.unreadable.add(pid)
             self._judge_unreadable(pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -215,12 +217,12 @@ class ProcScan:
         if pid in self._above_us:
             return  # `sudo -u kafka logagent ...` runs as root with "kafka" on its command line, but is not a broker
         try:
-            command, flags = command_and_flags(pid)
+            command = command_name(pid)
             user = effective_user(pid)
             words = command_line(pid)
         except (OSError, ValueError):
             return
-        if flags & PF_KTHREAD or not is_java(command, words):
+        if not is_java(command, words):
             return
         for watched in self.watched:
             if user == watched.owner or (user == 0 and may_be_a_broker(words)):

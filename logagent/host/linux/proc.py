@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-# In the flags of /proc/PID/stat: a kernel thread, which has no files.
-PF_KTHREAD = 0x00200000
+# In the flags of /proc/PID/stat.
+_PF_KTHREAD = 0x00200000
 # Apache's (also in its Docker image) and Confluent's main classes.
 _BROKER_CLASSES = (b"kafka.", b"org.apache.kafka.", b"io.confluent.")
 
@@ -38,9 +38,17 @@ def _stat_fields(pid: int) -> list[str]:
         raise ProcessLookupError(error.errno, f"there is no process {pid}") from error
 
 
-def command_and_flags(pid: int) -> tuple[str, int]:
+def command_name(pid: int) -> str:
     with open(f"/proc/{pid}/comm", "rb") as file:
-        return os.fsdecode(file.read()).rstrip("\n"), int(_stat_fields(pid)[6])
+        return os.fsdecode(file.read()).rstrip("\n")
+
+
+def is_kernel_thread(pid: int) -> bool:
+    """Whether it is a thread of the kernel, which has no files. False if that cannot be read."""
+    try:
+        return bool(int(_stat_fields(pid)[6]) & _PF_KTHREAD)
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def command_line(pid: int) -> list[bytes]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from logagent.host.state.reserve import RESERVE_NAME
 from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
+from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
 from tests.disk.failing import wait_until
 from tests.disk.messes import SORTS, Mess, Sort, Thing, content, fill_bytes, fill_inodes, free, lock_held, make
 from tests.needs import need_command
@@ -187,6 +188,30 @@ def test_what_is_removed_but_open_is_told_by_process_and_never_part_of_the_plan(
         assert log.exists() and rescue(mess).json["rescue"]["open_removed"] == []
     finally:
         shutil.rmtree(root)
+
+
+def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
+    """What root's process keeps open is seen by root alone; with --execute root becomes the user of the state dir."""
+    with doctor_host(tmp_path) as host:
+        gone = f"{DISK}/d1/gone"
+        host.path(gone).write_bytes(b"x" * MIB)
+        command = host.command(sys.executable, "-c", HOLD_OPEN, gone)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
+            host.path(gone).unlink()
+
+            def shown(*words: str, user: str | None = None) -> Ran:
+                return host.logagent("rescue", "--config", TOML, "--state-dir", STATE, *words, user=user)
+
+            seen = shown("--json").json["rescue"]
+            assert [o["bytes"] for o in seen["open_removed"]] == [MIB] and seen["unread_processes"] == 0
+            blind = shown("--json", user="kafka"), shown("--json", "--execute", "--need", "1")
+            for found in (ran.json["rescue"] for ran in blind):
+                # Its init, the holder and the shell or nsenter above it.
+                assert found["open_removed"] == [] and 2 <= found["unread_processes"] <= 4, found
+            assert "processes of other users cannot be read, nor what removed" in shown(user="kafka").err
+            assert "of other users" not in shown().err
+            holder.communicate()
 
 
 def test_a_failed_removal_is_tried_again_after_its_wait_or_with_approval(point: Path, tmp_path: Path) -> None:

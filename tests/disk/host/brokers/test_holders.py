@@ -313,6 +313,7 @@ sys.stdin.read()
 import os, sys
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.brokers.holders import holder_of, scan_open_files
+from logagent.host.linux.proc import is_kernel_thread
 import ctypes, encodings.ascii
 with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
     os.setuid(54321)
@@ -322,6 +323,7 @@ with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
     print(*open_files.doubtful[log_dir.path], flush=True)
     print(holder.state.value, flush=True)
     print(os.getppid() in open_files.unreadable, os.getppid() in open_files.read, flush=True)
+    print(any(is_kernel_thread(pid) for pid in open_files.unreadable), flush=True)
 """,
         tmp_path,
     )
@@ -331,6 +333,7 @@ with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
     assert doubtful.isdisjoint(str(process.pid) for process in others)
     assert onlooker.line() == "unreadable"
     assert onlooker.line() == "True False"
+    assert onlooker.line() == "False", "a thread of the kernel has no files"
 
 
 def test_start_times_and_dead_processes(spawn: Spawn) -> None:
