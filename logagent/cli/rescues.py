@@ -11,7 +11,6 @@ from logagent.agent.rescue.rescue_looks import BrokersPart
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, human_ms, table
 from logagent.cli.run_plan import show_refusals, show_waiting
-from logagent.model.planning.rescue_steps import COSTS
 
 if TYPE_CHECKING:
     from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom
@@ -29,7 +28,7 @@ def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
         offer = rescue.offers.get(key) or aside.get(key)
         if offer is not None:
             action["step"] = offer.step
-            action["cost"] = COSTS[offer.step]
+            action["cost"] = offer.cost
             action["gives_back"] = offer.gives_back if key in rescue.offers else 0
             action["shortens"] = offer.shortens
     document["rescue"] = rescue_document(rescue, room_after)
@@ -67,7 +66,10 @@ def rescue_document(rescue: Rescue, room_after: Room) -> RescueDoc:
             {"topic": topic, "bytes": size, "cleanup_policy": policy}
             for topic, size, policy in rescue.by_broker.compacted
         ],
-        "kept": [{"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "bytes": k.bytes} for k in rescue.kept],
+        "kept": [
+            {"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "detail": k.detail, "bytes": k.bytes}
+            for k in rescue.kept
+        ],
     }
 
 
@@ -147,7 +149,7 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
     if not rescue.kept:
         return
     shown = rescue.kept if call.verbose else rescue.kept[:KEPT_SHOWN]
-    rows = [[f"{k.log_dir}/{k.name}", human_bytes(k.bytes), k.reason] for k in shown]
+    rows = [[f"{k.log_dir}/{k.name}", human_bytes(k.bytes), k.reason, k.detail or ""] for k in shown]
     count, size = Counter[str](), Counter[str]()
     for k in rescue.kept:
         count[k.reason] += 1
@@ -155,9 +157,11 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
     title = "Not offered" + (
         f" (the largest {KEPT_SHOWN} of {len(rescue.kept)}; all with -v)" if len(shown) < len(rescue.kept) else ""
     )
-    table(title, [("directory", "path"), ("size", "right"), ("because", "text")], rows, color=call.color)
+    columns = [("directory", "path"), ("size", "right"), ("because", "text"), ("detail", "text")]
+    table(title, columns, rows, color=call.color)
     for reason, number in count.most_common():
-        call.say(f"not offered: {number} directories, {human_bytes(size[reason])}: {reason}")
+        what = "1 entry" if number == 1 else f"{number} entries"
+        call.say(f"not offered: {what}, {human_bytes(size[reason])}: {reason}")
 
 
 def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:

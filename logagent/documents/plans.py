@@ -122,9 +122,12 @@ class ExpiredDoc(TypedDict):
 
 @strict
 class KeptDoc(TypedDict):
+    """A directory or a file in a log dir that is not offered; `detail` is a fact that concerns only this one."""
+
     log_dir: str
     name: str
     reason: str
+    detail: str | None
     bytes: Size
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import look_as_loaded
-from logagent.agent.rescue.rescue_looks import BrokersPart, brokers_part, free_room, room_given_back
+from logagent.agent.rescue.rescue_looks import BrokersPart, brokers_part, free_room, plain_files, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import doubles, pairs
@@ -74,8 +74,10 @@ def plan_rescue(
     """What can be freed now. `only_due`: without what would need approval (plain `--execute`); `approve`: exactly the
     plan with that id."""
     session.ask_leaders = False
-    offers, waiting = _offers(session, facts, Flags(include_internal=include_internal))
-    offers, only_copies = _without_only_copies(session, facts, offers)
+    flags = Flags(include_internal=include_internal)
+    offers, waiting = _offers(session, facts, flags)
+    double_offers, uncovered = _doubles(session, facts, flags)
+    offers, only_copies = _without_only_copies(session, facts, [*offers, *double_offers])
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
     passed = {(p.dir.log_dir, p.dir.name) for p in whole.actions}
     possible = in_order(o for o in offers if o.key in passed)
@@ -104,7 +106,7 @@ def plan_rescue(
         by_key,
         sum(o.gives_back for o in possible) - given,
         need,
-        kept([d for d in session.dirs if d.log_dir not in spared], facts, concerned),
+        kept([d for d in session.dirs if d.log_dir not in spared], plain_files(session), facts, concerned, uncovered),
         _open_removed(facts, spared),
         max((where.unread_processes for where in facts.log_dirs.values()), default=0),
         brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
@@ -118,7 +120,7 @@ _NEVER_MS = 1 << 62
 
 
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
-    """Every step before the guards check it, and what cannot be a step now."""
+    """Every step but doubles, before the guards check it, and what cannot be a step now."""
     doubt = session.clock_watch.doubt()
     # While the clock is in doubt nothing is due: everything would be early, and needs approval.
     now_ms = facts.now_ms if doubt is None else 0
@@ -133,7 +135,7 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
     ]
     room = room_given_back(session, facts, [p.dir for _, p, _ in found])
     offers = [Offer(step, p, room.get((p.dir.log_dir, p.dir.name), 0), shortens) for step, p, shortens in found]
-    return [*offers, *_doubles(session, facts, flags)], [*waiting, *later]
+    return offers, [*waiting, *later]
 
 
 def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) -> tuple[list[Offer], list[Refusal]]:
@@ -186,13 +188,16 @@ def _due_first(
     return [*((past, p, None) for p in due), *((within, p, wait) for p, wait in rest)]
 
 
-def _doubles(session: Session, facts: Facts, flags: Flags) -> list[Offer]:
-    """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside."""
+def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], dict[Key, str]]:
+    """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside. Also
+    returns why the others are not offered."""
     logs = look_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.ours(), session.calls)
-    found = doubles(session.dirs, facts, logs)
+    decided = doubles(session.dirs, facts, logs)
+    found = decided.found
     room = room_given_back(session, facts, [double.dir for double in found])
     session.doubles = {(d.dir.log_dir, d.dir.name): d.other for d in found}
-    return [offer_double(d, room.get((d.dir.log_dir, d.dir.name), 0), new_uuid, flags, facts) for d in found]
+    offers = [offer_double(d, room.get((d.dir.log_dir, d.dir.name), 0), new_uuid, flags, facts) for d in found]
+    return offers, decided.kept
 
 
 def _early(offer: Offer) -> Refusal:

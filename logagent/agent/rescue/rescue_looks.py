@@ -12,6 +12,7 @@ from logagent.agent.execute.removals import TRUNCATES_HELD_SINCE
 from logagent.agent.session.session import Session
 from logagent.broker.files.segment_times import segment_times
 from logagent.errors import LogAgentError
+from logagent.host.log_dir.changed import BROKER_FILES
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.gives_back import gives_back
 from logagent.model.facts import Facts
@@ -27,6 +28,8 @@ from logagent.model.records import HolderState, PartitionDir
 
 T = TypeVar("T")
 Key = tuple[str, str]
+# With what `kafka-storage.sh format` writes.
+_KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
 # Free inodes of a file system that creates them on demand (btrfs).
 UNCOUNTED = 1 << 31
 
@@ -105,6 +108,23 @@ def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: 
         by_topic.setdefault(d.topic or "", []).append(ages.get((d.log_dir, d.name), []))
     advice, expired = advise(by_topic, sizes, facts.now_ms, need, configs)
     return BrokersPart(advice, expired, compacted[:LARGEST_TOPICS])
+
+
+def plain_files(session: Session) -> list[tuple[Key, int]]:
+    """The files in the log dirs that are acted on and that Kafka did not write, with their bytes on disk."""
+
+    def look(log_dir: OpenLogDir) -> list[tuple[Key, int]]:
+        with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
+            return [
+                ((log_dir.path, e.name), e.stat(follow_symlinks=False).st_blocks * 512)
+                for e in entries
+                if e.name not in _KAFKAS_FILES and e.is_file(follow_symlinks=False)
+            ]
+
+    online = session.log_dirs.online()
+    jobs = {path: partial(look, d) for path, d in online.items() if path not in session.target.spared}
+    looked = session.calls.looks(jobs).values()
+    return [file for files in looked if not isinstance(files, LogAgentError) for file in files]
 
 
 def free_room(session: Session) -> Mapping[str, tuple[int, int]]:

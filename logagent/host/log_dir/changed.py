@@ -11,7 +11,7 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 # What a broker writes while it runs and when it stops.
-_WRITTEN = (*CHECKPOINTS, META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN)
+BROKER_FILES = (*CHECKPOINTS, META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN)
 
 
 def changed_ms(log_dir: OpenLogDir) -> list[int]:
@@ -19,7 +19,7 @@ def changed_ms(log_dir: OpenLogDir) -> list[int]:
     KafkaStorageError or ItemFailed."""
     with log_dir.acting("look"):
         found = [os.fstat(log_dir.fd).st_ctime_ns]
-        for name in _WRITTEN:
+        for name in BROKER_FILES:
             try:
                 found.append(os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False).st_ctime_ns)
             except FileNotFoundError:

@@ -7,7 +7,7 @@ other one covers it (`covered`), begins no later and is no smaller (what is lost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
@@ -26,19 +26,23 @@ class Double:
     other: PartitionDir
 
 
+@dataclass(frozen=True, slots=True)
+class Doubles:
+    """`found`: which may be deleted, at most one of each pair. `kept`: where that is none, why, by directory."""
+
+    found: list[Double]
+    kept: dict[Key, str]
+
+
 def pairs(dirs: Iterable[PartitionDir]) -> list[tuple[PartitionDir, PartitionDir]]:
     """Pairs of current directories with the same topic id and partition in two log dirs. (Three are left to people.)
 
     A directory that is seen twice (one log dir is a bind mount of the other) is not a pair; directories whose removal
     has started do not count either.
     """
-    found: dict[tuple[str, int], list[PartitionDir]] = {}
-    for d in dirs:
-        if d.kind is Kind.CURRENT and d.topic_id is not None and d.partition is not None and d.error is None:
-            found.setdefault((d.topic_id, d.partition), []).append(d)
     return [
         (ds[0], ds[1])
-        for ds in found.values()
+        for ds in _copies(dirs)
         if len(ds) == 2
         and ds[0].log_dir != ds[1].log_dir
         and ds[0].identity != ds[1].identity
@@ -46,19 +50,36 @@ def pairs(dirs: Iterable[PartitionDir]) -> list[tuple[PartitionDir, PartitionDir
     ]
 
 
-def doubles(dirs: Iterable[PartitionDir], facts: Facts, logs: Mapping[Key, LogLook]) -> list[Double]:
-    """At most one directory of each pair. If each covers the other, choose the one in the wrong log dir, else the
-    shorter one."""
+def _copies(dirs: Iterable[PartitionDir]) -> Iterable[list[PartitionDir]]:
+    found: dict[tuple[str, int], list[PartitionDir]] = {}
+    for d in dirs:
+        if d.kind is Kind.CURRENT and d.topic_id is not None and d.partition is not None and d.error is None:
+            found.setdefault((d.topic_id, d.partition), []).append(d)
+    return found.values()
+
+
+def doubles(dirs: Sequence[PartitionDir], facts: Facts, logs: Mapping[Key, LogLook]) -> Doubles:
+    """If each of a pair covers the other, the one in the wrong log dir may be deleted, else the shorter one."""
     chosen: list[Double] = []
+    kept: dict[Key, str] = {}
     for one, two in pairs(dirs):
-        rated = [
-            Double(d, other)
-            for d, other in ((one, two), (two, one))
-            if _is_known(d, facts) and decide_double(logs.get(_key(d)), logs.get(_key(other)), other).may_go
-        ]
+        rated: list[Double] = []
+        why: dict[Key, str] = {}
+        for d, other in ((one, two), (two, one)):
+            if not _is_known(d, facts):
+                continue
+            ruling = decide_double(logs.get(_key(d)), logs.get(_key(other)), other)
+            if ruling.may_go:
+                rated.append(Double(d, other))
+            why[_key(d)] = f"a duplicate, not known to be covered: {ruling.detail}"
         rated.sort(key=lambda double: _rank(double.dir, facts, logs[_key(double.dir)]))
         chosen += rated[:1]
-    return chosen
+        if not rated:
+            kept |= why
+    for ds in _copies(dirs):
+        if len(ds) > 2:
+            kept |= {_key(d): f"one of {len(ds)} copies on this host: which may go is for you to decide" for d in ds}
+    return Doubles(chosen, kept)
 
 
 def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir) -> StrayRuling:
@@ -67,7 +88,10 @@ def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDi
     there = f"{where.log_dir}/{where.name}"
     if own is None or other is None:
         return StrayRuling(False, f"its log, or that of {there}, cannot be read")
-    if own.log_start is None or other.log_start is None or other.log_start > own.log_start:
+    if own.log_start is None or other.log_start is None:
+        log, what = (other, there) if other.log_start is None else (own, "this one")
+        return StrayRuling(False, f"{what} does not count: {log.problem or 'it has no segment'}")
+    if other.log_start > own.log_start:
         return StrayRuling(False, f"{there} begins at offset {other.log_start}, this one at {own.log_start}")
     if own.last_epoch is None:
         return StrayRuling(False, why_not_covered(own, ()))

@@ -33,7 +33,7 @@ class Step(StrEnum):
     DOUBLE = "double"
 
 
-COSTS: Mapping[Step, str] = {
+_COSTS: Mapping[Step, str] = {
     Step.MARKED: "none: it was deleted already, and only its files are left",
     Step.STRAY_PAST_RETENTION: "it can no longer be restored; its retention is over",
     Step.STRAY_WITHIN_RETENTION: "it can no longer be restored, although its retention is not over",
@@ -56,15 +56,22 @@ class Offer:
     def key(self) -> Key:
         return self.proposal.dir.log_dir, self.proposal.dir.name
 
+    @property
+    def cost(self) -> str:
+        if self.step is Step.MARKED and self.shortens is not None and not self.proposal.removal_started:
+            return "it can no longer be restored, although its delay is not over"
+        return _COSTS[self.step]
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A directory that is not offered, and why."""
+    """A directory or file that is not offered, and why. `detail`: the fact behind it that concerns only this one."""
 
     log_dir: str
     name: str
     reason: str
     bytes: int
+    detail: str | None = None
 
 
 def in_order(offers: Iterable[Offer]) -> list[Offer]:
@@ -123,18 +130,35 @@ def offer_double(double: Double, gives_back: int, new_uuid: NewUuid, flags: Flag
 # What is kept
 
 
-def kept(dirs: Iterable[PartitionDir], facts: Facts, concerned: Iterable[Key]) -> list[Kept]:
-    """Every partition dir that is not `concerned` (offered, refused or waiting), largest first, with the reason."""
+def kept(
+    dirs: Iterable[PartitionDir],
+    files: Iterable[tuple[Key, int]],
+    facts: Facts,
+    concerned: Iterable[Key],
+    details: Mapping[Key, str],
+) -> list[Kept]:
+    """Everything in the log dirs that is not `concerned` (offered, refused or waiting), largest first, with the reason.
+    `files`: plain files in them, with their bytes; `details`: what else there is to say about a directory."""
     known = frozenset(concerned)
     found = [
-        Kept(d.log_dir, d.name, _why_kept(d, facts), d.allocated)
+        Kept(d.log_dir, d.name, _why_kept(d, facts), d.allocated, details.get(_key(d)) or d.error)
         for d in dirs
-        if d.kind in (Kind.CURRENT, Kind.FUTURE) and _key(d) not in known
+        if d.kind not in (Kind.STRAY, Kind.DELETE) and _key(d) not in known
     ]
+    found += [Kept(*key, "a file that is not Kafka's: not for logagent to remove", size) for key, size in files]
     return sorted(found, key=lambda k: (-k.bytes, k.log_dir, k.name))
 
 
+_NO_PARTITION = {
+    Kind.INVALID: "not a partition directory: not for logagent to remove",
+    Kind.CACHE: "the broker's cache of remote indexes",
+    Kind.METADATA: "the metadata log",
+}
+
+
 def _why_kept(d: PartitionDir, facts: Facts) -> str:
+    if d.kind in _NO_PARTITION:
+        return _NO_PARTITION[d.kind]
     ruling = facts.ruling(d)
     if d.topic is not None and dir_names.is_internal(d.topic) and ruling.verdict is not Verdict.ASSIGNED:
         return f"internal topic ({ruling.reason or ruling.verdict.value})"

@@ -345,6 +345,27 @@ def test_a_directory_of_an_internal_topic_is_no_orphan(tmp_path: Path) -> None:
         assert any(k["name"] == internal.name and "internal" in k["reason"] for k in shown.json["rescue"]["kept"])
 
 
+def test_what_else_takes_room_in_a_log_dir_is_told_and_never_taken(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("assigned"), Thing("delete"), Thing("double-diverged"), Thing("invalid")])
+    core, link = mess.log_dirs[0] / "core.1234", mess.log_dirs[0] / "link"
+    core.write_bytes(b"x" * (9 * MIB))
+    link.symlink_to(core)
+    (mess.log_dirs[0] / "bootstrap.checkpoint").write_bytes(b"x")
+    shown = rescue(mess)
+    kept = {k["name"]: k for k in shown.json["rescue"]["kept"]}
+    assert kept.keys() == {"core.1234", "link", "t0-0", "t2-0", "lost+found"}
+    assert kept["core.1234"]["bytes"] >= 9 * MIB and "not Kafka's" in kept["core.1234"]["reason"]
+    assert "not a partition directory" in kept["lost+found"]["reason"] and kept["lost+found"]["bytes"] > 256 << 10
+    assert "not known to be covered" in kept["t2-0"]["detail"]
+    assert {path.name for path in offered(shown.json)} == {mess.may_go[0][0].name}
+    assert all("can no longer be restored, although its delay is not over" in a["cost"] for a in shown.json["actions"])
+    text = rescue_text(mess)
+    assert "a duplicate, not known to be covered" in flat(text.out)
+    assert "not offered: 1 entry, 9.0 MiB: a file that is not Kafka's" in text.err
+    done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], settings="max_fraction = 1.0")
+    assert {a["outcome"] for a in done.deeds} == {"done"} and core.exists() and link.is_symlink()
+
+
 @pytest.mark.parametrize("default", ["compact", "delete"])
 def test_what_no_retention_frees_is_said(tmp_path: Path, default: str) -> None:
     """By the host's own metadata log, and server.properties for topics that have no policy of their own."""

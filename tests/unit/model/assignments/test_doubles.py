@@ -24,7 +24,7 @@ def chosen(one: LogLook, two: LogLook, *rulings: Ruling) -> list[str]:
     first, second = rulings or (ASSIGNED, ASSIGNED)
     known = facts(rulings={(LOG_DIR, "orders-0"): first, (D2, "orders-0"): second})
     logs = {(LOG_DIR, "orders-0"): one, (D2, "orders-0"): two}
-    return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs)]
+    return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs).found]
 
 
 def log(end: int, *epochs: tuple[int, int], start: int = 0) -> LogLook:
@@ -132,3 +132,22 @@ def test_nothing_goes_whose_records_are_not_all_in_the_other(
 )
 def test_only_readable_current_directories_of_two_log_dirs_are_a_pair(two: PartitionDir) -> None:
     assert pairs([ONE, two]) == []
+
+
+def test_why_neither_of_a_pair_is_offered_is_said_of_each() -> None:
+    known = facts(rulings={(d.log_dir, d.name): ASSIGNED for d in (ONE, TWO)})
+    keys = [(d.log_dir, d.name) for d in (ONE, TWO)]
+    apart = doubles(
+        [ONE, TWO], known, dict(zip(keys, (log(110, (1, 0), (2, 100)), log(150, (1, 0), (3, 100))), strict=True))
+    )
+    assert apart.found == [] and list(apart.kept) == keys
+    assert all("not known to be covered: it ends at offset 1" in why for why in apart.kept.values())
+    emptied = as_loaded(log(100), 500)
+    gone = doubles([ONE, TWO], known, dict(zip(keys, (emptied, emptied), strict=True))).kept
+    assert all("does not count: a broker empties it" in why and "None" not in why for why in gone.values())
+    assert doubles([ONE, TWO], known, {}).kept.keys() == set(keys)
+    # Where one may go, the other one is a copy like any other; what is nobody's has a reason of its own.
+    assert doubles([ONE, TWO], known, dict(zip(keys, (log(100), log(120)), strict=True))).kept == {}
+    assert doubles([ONE, TWO], facts(), {}).kept == {}
+    three = [ONE, TWO, directory("orders-0", log_dir="/data/d3", inode=102)]
+    assert len(doubles(three, known, {}).kept) == 3

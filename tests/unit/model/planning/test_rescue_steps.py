@@ -75,12 +75,37 @@ def test_everything_that_is_not_offered_is_said_with_its_reason() -> None:
         (LOG_DIR, "b-0"): Ruling(Verdict.ASSIGNED, last_copy=False),
         (LOG_DIR, "d-0"): Ruling(Verdict.UNKNOWN, "reassigning"),
     }
-    assert [(k.name, k.reason) for k in kept(dirs, facts(rulings=rulings), [(LOG_DIR, "e-0")])] == [
+    known = facts(rulings=rulings)
+    assert [(k.name, k.reason) for k in kept(dirs, [], known, [(LOG_DIR, "e-0")], {})] == [
         ("d-0", "unknown: reassigning"),
         ("c-0", "unknown: no-assignments"),
         ("b-0", "assigned"),
         ("a-0", "assigned: the only live copy"),
     ]
+
+
+def test_what_is_no_partition_is_kept_and_said_too() -> None:
+    names = ["bad", "remote-log-index-cache", "__cluster_metadata-0", stray_name("t", 0, HEX), "a-0"]
+    dirs = [directory(name, inode=n, allocated=9 - n) for n, name in enumerate(names)]
+    dirs[0].error = "it has no '-'"
+    files = [((LOG_DIR, "core.1234"), 100)]
+    found = kept(dirs, files, facts(), [], {(LOG_DIR, "a-0"): "a duplicate"})
+    assert [(k.name, k.bytes, k.detail) for k in found] == [
+        ("core.1234", 100, None),
+        ("bad", 9, "it has no '-'"),
+        ("remote-log-index-cache", 8, None),
+        ("__cluster_metadata-0", 7, None),
+        ("a-0", 5, "a duplicate"),
+    ]
+    assert all(k.reason for k in found)
+
+
+def test_what_it_costs_to_remove_a_marked_directory_before_its_delay_is_over() -> None:
+    early, due = offer(1, Step.MARKED, shortens="file.delete.delay.ms"), offer(1, Step.MARKED)
+    assert "can no longer be restored" in early.cost and due.cost.startswith("none")
+    begun = replace(early, proposal=replace(early.proposal, removal_started=True))
+    assert begun.cost == due.cost
+    assert all(offer(1, step).cost for step in Step)
 
 
 def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() -> None:
