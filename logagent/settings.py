@@ -23,9 +23,9 @@ DAY_MS = 24 * HOUR_MS
 
 _DURATION_UNITS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 _SIZE_UNITS = {
-    "": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-    "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
-    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 
 
@@ -40,13 +40,17 @@ def parse_duration(text: object) -> int:
 
 
 def parse_size(text: object) -> int:
-    """Bytes of `64MiB`, `10MB`, `1G` (1024-based without the `B`) or a plain number of bytes."""
+    """Bytes of `64MiB`, `1.5gib`, `10MB`, `1G` (1024-based without the `B`) or a plain number of bytes. Units
+    may be in small letters: no size is in bits."""
     if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
         return text
-    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
-    if match is None or match[2] not in _SIZE_UNITS:
-        raise ValueError(f"{text!r} is not a size, for example 64MiB, 10MB or 1048576")
-    return int(match[1]) * _SIZE_UNITS[match[2]]
+    match = re.fullmatch(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
+    unit = _SIZE_UNITS.get(match[3].lower()) if match is not None else None
+    if match is None or unit is None or (match[2] is not None and unit == 1):
+        raise ValueError(f"{text!r} is not a size, for example 64MiB, 1.5GiB, 10MB or 1048576")
+    fraction = match[2] or ""
+    scale: int = 10 ** len(fraction)
+    return int(match[1] + fraction) * unit // scale
 
 
 def parse_words(text: object) -> list[str]:

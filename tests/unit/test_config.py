@@ -231,13 +231,28 @@ def test_what_is_no_duration(text: Any) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("0", 0), (7, 7), ("64MiB", 64 << 20), ("10MB", 10**7), ("1 GiB", 1 << 30), ("2K", 2048), ("3 B", 3)],
+    [
+        ("0", 0),
+        (7, 7),
+        ("64MiB", 64 << 20),
+        ("10MB", 10**7),
+        ("1 GiB", 1 << 30),
+        ("2K", 2048),
+        ("3 B", 3),
+        ("50gib", 50 << 30),
+        ("1.5GiB", 3 << 29),
+        ("0.1MB", 10**5),
+        ("1.0000000001KiB", 1024),
+        ("1mb", 10**6),
+    ],
 )
 def test_sizes(text: Any, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "-1", -1, "1.5MB", "MiB", "1mib", None, True, 1.5])
+@pytest.mark.parametrize(
+    "text", ["", "-1", -1, "1.5", "1.5B", "MiB", "1.MiB", ".5G", "1,5G", "1.2.3G", "²G", None, True, 1.5]
+)
 def test_what_is_no_size(text: Any) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)

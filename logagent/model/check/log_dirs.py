@@ -69,7 +69,7 @@ def _disk(s: StartLogDirLook) -> Iterator[Finding]:
                 s.path,
                 f"{s.detail or 'its file system is full'}: the broker takes the log dir offline on its first write, or"
                 " does not start",
-                "free some space: logagent cleanup shows what can be removed",
+                "free some space: logagent rescue shows what can be removed",
             )
         case _:
             yield from _low_room(s)
@@ -88,7 +88,7 @@ def _low_room(s: StartLogDirLook) -> Iterator[Finding]:
                 f"low-{what}",
                 s.path,
                 f"{free} of {total} {unit} free; when none are left, the broker takes the log dir offline",
-                "free some space: logagent cleanup shows what can be removed",
+                "free some space: logagent rescue shows what can be removed",
             )
 
 

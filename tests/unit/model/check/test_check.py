@@ -304,6 +304,13 @@ def test_log_dirs(log_dir: StartLogDirLook, expected: list[tuple[str, str, str]]
     assert said(facts(log_dir)) == expected
 
 
+def test_a_full_disk_is_for_rescue() -> None:
+    """`cleanup` shows nothing that is not due."""
+    for look in seen(health=Health.FULL), seen(room=Room(1000, 19, 1000, 19)):
+        hints = [f.hint for f in check(facts(look), NEW)]
+        assert hints and all("logagent rescue" in hint for hint in hints)
+
+
 def test_about_to_start_any_holder_is_in_the_way() -> None:
     held = seen(holder=Holder(HolderState.HELD, 7), holder_is_broker=True)
     assert said(facts(held, about_to_start=True)) == [("fatal", "lock-held", "/d1/.lock")]
