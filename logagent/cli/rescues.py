@@ -31,12 +31,14 @@ def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
             action["cost"] = offer.cost
             action["gives_back"] = offer.gives_back if key in rescue.offers else 0
             action["shortens"] = offer.shortens
-    document["rescue"] = rescue_document(rescue, room_after)
+    freed = document["totals"]["freed_bytes"] if document["mode"] == "execute" else rescue.gives_back
+    document["rescue"] = rescue_document(rescue, room_after, rescue.missing(freed))
 
 
-def rescue_document(rescue: Rescue, room_after: Room) -> RescueDoc:
+def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc:
     return {
         "need": rescue.need,
+        "missing": missing,
         "gives_back": rescue.gives_back,
         "more": rescue.more,
         "room": _room(rescue.free),
@@ -176,7 +178,8 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
         else f"{human_bytes(document['totals']['freed_bytes'])} freed"
     )
     more = f", {human_bytes(rescue.more)} more if needed" if rescue.more else ""
-    short = "" if rescue.need is None or rescue.gives_back >= rescue.need else f"; {human_bytes(rescue.need)} needed"
+    missing = rescue.missing(document["totals"]["freed_bytes"] if executed else rescue.gives_back)
+    short = f"; {human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing" if missing else ""
     waiting = sum(w.bytes for w in rescue.plan.waiting)
     later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
     call.say(f"{said}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))

@@ -142,11 +142,13 @@ class CompactedDoc(TypedDict):
 
 @strict
 class RescueDoc(TypedDict):
-    """`need`: what was asked for; `gives_back`: what the plan frees as `statvfs` counts it; `more`: what else could be
-    freed. `room` is the state before, `room_after` (with `--execute`) the state now. `kept`: what is not offered.
-    `unread_processes`: processes of other users, of which `open_removed` says nothing."""
+    """`need`: what was asked for; `missing`: what of it the plan does not free, or (with `--execute`) was not freed;
+    `gives_back`: what the plan frees as `statvfs` counts it; `more`: what else could be freed. `room` is the state
+    before, `room_after` (with `--execute`) the state now. `kept`: what is not offered. `unread_processes`: processes of
+    other users, of which `open_removed` says nothing."""
 
     need: Size | None
+    missing: Size
     gives_back: Size
     more: Size
     room: list[RescueRoom]

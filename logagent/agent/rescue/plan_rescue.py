@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import look_as_loaded
@@ -61,6 +61,10 @@ class Rescue:
     def gives_back(self) -> int:
         return sum(o.gives_back for o in self.offers.values())
 
+    def missing(self, freed: int) -> int:
+        """What `freed` bytes leave of the need."""
+        return max(0, (self.need or 0) - freed)
+
 
 def plan_rescue(
     session: Session,
@@ -70,14 +74,16 @@ def plan_rescue(
     approve: str | None = None,
     only_due: bool = False,
     include_internal: bool = False,
+    leave_out: Collection[Key] = (),
 ) -> Rescue:
     """What can be freed now. `only_due`: without what would need approval (plain `--execute`); `approve`: exactly the
-    plan with that id."""
+    plan with that id; `leave_out`: directories that are not offered, because they were tried already."""
     session.ask_leaders = False
     flags = Flags(include_internal=include_internal)
     offers, waiting = _offers(session, facts, flags)
     double_offers, uncovered = _doubles(session, facts, flags)
-    offers, only_copies = _without_only_copies(session, facts, [*offers, *double_offers])
+    offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
+    offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
     passed = {(p.dir.log_dir, p.dir.name) for p in whole.actions}
     possible = in_order(o for o in offers if o.key in passed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from logagent.agent.rescue.carry_out import carry_out_rescue
@@ -25,7 +23,7 @@ from logagent.cli.rescues import add_rescue, show_rescue
 from logagent.cli.run_plan import set_status
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Execution, Plan
+from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
 from logagent.settings import parse_size
 
@@ -46,7 +44,8 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
     """Show what can be freed on a full disk now, from safest to least safe, or (with --execute) free it.
 
     Needs no network: what only a running cluster could prove counts as unknown, and stays. --execute alone removes
-    only what is due; removing anything early needs --approve with the id of that plan.
+    only what is due, until --need is really freed; removing anything early needs --approve with the id of that plan,
+    and then exactly that plan is carried out.
     """
     try:
         wanted = parse_size(need) if need is not None else None
@@ -59,8 +58,10 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         found = plan_rescue(
             session, facts, need=wanted, approve=approve, only_due=execute, include_internal=include_internal
         )
-        plan, execution = _carried_out(call, session, found) if execute else (found.plan, None)
-        _tell(call, session, facts, found, plan, execution)
+        execution = None
+        if execute:
+            found, execution = _carried_out(call, session, found, approve is not None, include_internal)
+        _tell(call, session, facts, found, execution)
 
 
 def _read_what_is_here(session: Session, call: Call) -> None:
@@ -73,14 +74,17 @@ def _read_what_is_here(session: Session, call: Call) -> None:
         (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
 
 
-def _carried_out(call: Call, session: Session, found: Rescue) -> tuple[Plan, Execution]:
+def _carried_out(
+    call: Call, session: Session, found: Rescue, approved: bool, include_internal: bool
+) -> tuple[Rescue, Execution]:
     total = sum(o.proposal.dir.bytes for o in found.offers.values())
     with Stopper() as stopper, Progress(call, "Removing", total=total) as progress:
         manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
-        return carry_out_rescue(session, found, manager)
+        return carry_out_rescue(session, found, manager, approved=approved, include_internal=include_internal)
 
 
-def _tell(call: Call, session: Session, facts: Facts, found: Rescue, plan: Plan, execution: Execution | None) -> None:
+def _tell(call: Call, session: Session, facts: Facts, found: Rescue, execution: Execution | None) -> None:
+    plan = found.plan
     note_health(call, facts)
     _say_where_a_stop_helps(call, facts, found)
     executed = execution is not None and plan.needs_approval is None
@@ -90,7 +94,7 @@ def _tell(call: Call, session: Session, facts: Facts, found: Rescue, plan: Plan,
         call.host,
         mode="dry-run" if execution is None else "execute",
         execution=execution,
-        drops=session.checkpoint_drops(found.plan) if execution is None else {},
+        drops=session.checkpoint_drops(plan) if execution is None else {},
     )
     after = {p: r for p, r in free_room(session).items() if p in found.free} if execution is not None else {}
     add_rescue(document, found, after)
@@ -98,7 +102,7 @@ def _tell(call: Call, session: Session, facts: Facts, found: Rescue, plan: Plan,
     if call.json:
         dump(document)
     else:
-        show_rescue(call, document, replace(found, plan=plan), executed=executed)
+        show_rescue(call, document, found, executed=executed)
 
 
 def _say_where_a_stop_helps(call: Call, facts: Facts, found: Rescue) -> None:

@@ -9,21 +9,21 @@ from logagent.host.inventory.nested import nested_usage
 
 
 def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False) -> int:
-    """Bytes that are freed at once when everything in the open directory, and the directory itself, is removed.
+    """Bytes that are freed at once when everything in the open directory is removed, counted as `remove.Removed` counts
+    them: without the blocks of the directory itself, so that a removal frees at least what was promised.
 
     A file with another hard link frees nothing. `held`: a serving broker has its files open; then only the `.log` files
     that are truncated before they are unlinked (`truncates_held`) free theirs now, the rest when it closes them.
     (Blocks shared by reflink cannot be distinguished from others and count.) Raises OSError as the disk does.
     """
-    own = os.fstat(dir_fd)
-    total = own.st_blocks * 512
+    total, device = 0, os.fstat(dir_fd).st_dev
     for name in os.listdir(dir_fd):
         try:
             found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         except FileNotFoundError:
             continue
         if stat.S_ISDIR(found.st_mode):
-            total += nested_usage(dir_fd, name, own.st_dev).allocated
+            total += nested_usage(dir_fd, name, device).allocated
         elif found.st_nlink == 1 and (not held or (truncates_held and name.endswith(".log"))):
             total += found.st_blocks * 512
     return total

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.host.state.reserve import RESERVE_NAME
 from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
 from tests.disk.failing import wait_until
 from tests.disk.messes import SORTS, Mess, Sort, Thing, content, fill_bytes, fill_inodes, free, lock_held, make
+from tests.disk.sessions import Host
 from tests.needs import need_command
 
 MIB = 1 << 20
@@ -87,6 +89,7 @@ def test_a_mess_gives_back_what_was_promised_and_nothing_else(point: Path, tmp_p
         # Its state dir is elsewhere: a first journal, with its reserve, takes room of its own.
         done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], state=tmp_path / "state")
         assert {a["outcome"] for a in done.deeds} <= {"done"}, done.json
+        assert done.json["totals"]["freed_bytes"] == promised
         # xfs frees the blocks of removed files in the background.
         wait_until(lambda: abs(free(point) - room - promised) <= 0.05 * promised + NOISE, f"{promised} bytes come back")
         assert {path: content(path) for path in mess.stays} == before
@@ -290,6 +293,72 @@ def test_no_more_goes_than_is_needed_and_only_what_was_approved(tmp_path: Path) 
         assert all(path.exists() for path in paths), arguments
     done = rescue(mess, "--need", "1", "--execute", "--approve", one.json["plan_id"])
     assert {a["outcome"] for a in done.deeds} == {"done"} and sum(path.exists() for path in paths) == 2
+
+
+def with_a_decayed_copy(root: Path, *strays: Thing) -> tuple[Mess, Path, list[Path]]:
+    """A mess with one more stray, offered first, and a batch in the middle of its covering copy that no longer has its
+    checksum: only the reading at the act shows that. Returns the mess, that stray and the others."""
+    mess = make(root, [Thing("stray-covered", 1200), *strays])
+    log = mess.stays[0] / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[5000] ^= 0xFF
+    log.write_bytes(data)
+    (bad,), *others = mess.may_go
+    return mess, bad, [path for (path,) in others]
+
+
+DUE = 'max_fraction = 1.0\nstray_retention = "0s"'
+
+
+def test_it_goes_on_until_enough_was_really_freed(tmp_path: Path) -> None:
+    mess, bad, (first, second) = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
+    shown = rescue(mess, "--need", "400KiB", settings=DUE)
+    assert offered(shown.json) == {bad} and shown.json["rescue"]["missing"] == 0
+    done = rescue(mess, "--need", "400KiB", "--execute", settings=DUE)
+    assert done.outcomes() == {bad.name: "skipped", first.name: "done"} and done.status == 3
+    assert done.json["totals"]["freed_bytes"] >= 400 << 10 and done.json["rescue"]["missing"] == 0
+    assert bad.exists() and not first.exists() and second.exists()
+    # Each was tried once, and what is missing is said.
+    done = rescue(mess, "--need", "1GiB", "--execute", settings=DUE)
+    assert done.outcomes() == {bad.name: "skipped", second.name: "done"} and done.status == 3
+    assert done.json["rescue"]["missing"] == (1 << 30) - done.json["totals"]["freed_bytes"]
+    said = rescue_text(mess, "--need", "1GiB", "--execute", settings=DUE)
+    assert said.err.rstrip().endswith("0 B freed; 1.0 GiB needed, 1.0 GiB missing"), said.err
+
+
+def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
+    """By the blast radius, or because it would go early."""
+    limits = 'max_fraction = 1.0\nmax_dirs = 2\nstray_retention = "0s"'
+    things = [Thing("stray", 600), Thing("stray", 600), Thing("stray", 600), Thing("orphan", 1024)]
+    mess, bad, (first, *others) = with_a_decayed_copy(tmp_path, *things)
+    done = rescue(mess, "--need", "1700KiB", "--execute", settings=limits)
+    assert done.outcomes() == {bad.name: "skipped", first.name: "done"} and done.status == 3
+    assert all(path.exists() for path in (bad, *others))
+    assert {name: done.guards().get(name) for name in (p.name for p in others)} == {
+        others[0].name: "blast-radius", others[1].name: "blast-radius", others[2].name: None
+    }  # fmt: skip
+    assert done.json["rescue"]["missing"] and done.json["rescue"]["more"]
+    done = rescue(mess, "--need", "1GiB", "--execute", settings=limits.replace("2", "9"))
+    assert others[2].exists() and done.guards()[others[2].name] == "policy"
+    assert not others[0].exists() and not others[1].exists()
+
+
+def test_an_approval_is_of_exactly_the_plan_that_was_shown(tmp_path: Path) -> None:
+    mess, bad, others = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
+    shown = rescue(mess, "--need", "400KiB", settings=DUE)
+    arguments = ["--need", "400KiB", "--execute", "--approve", shown.json["plan_id"]]
+    done = rescue(mess, *arguments, settings=DUE)
+    assert done.outcomes() == {bad.name: "skipped"} and done.status == 3
+    assert done.json["rescue"]["missing"] == 400 << 10 and all(path.exists() for path in (bad, *others))
+
+
+def test_what_was_tried_is_left_out_of_the_next_offers(tmp_path: Path) -> None:
+    """Whatever became of it, it is tried once: going on ends."""
+    mess = make(tmp_path, [Thing("stray"), Thing("stray")])
+    with Host(tmp_path / "state", *mess.log_dirs).session() as session:
+        session.take_inventory()
+        first, second = plan_rescue(session, session.facts(), need=None).offers
+        assert set(plan_rescue(session, session.facts(), need=None, leave_out=[first]).offers) == {second}
 
 
 def test_while_the_clock_is_in_doubt_everything_is_early(tmp_path: Path) -> None:
