@@ -137,3 +137,13 @@ def free_room(session: Session) -> Mapping[str, tuple[int, int]]:
 
     jobs = {path: partial(look, log_dir) for path, log_dir in session.log_dirs.online().items()}
     return {path: found for path, found in session.calls.looks(jobs).items() if not isinstance(found, LogAgentError)}
+
+
+def file_systems(session: Session) -> list[tuple[list[str], int]]:
+    """The log dirs that may be acted on by file system, each with its free bytes, the fullest first. Told apart by
+    device, as everywhere: subvolumes that share their space count as several."""
+    opened, found = session.log_dirs.online(), dict[int, tuple[list[str], int]]()
+    for path, (free, _) in free_room(session).items():
+        if path not in session.target.spared:
+            found.setdefault(opened[path].identity.device, ([], free))[0].append(path)
+    return sorted(found.values(), key=lambda where: where[1])

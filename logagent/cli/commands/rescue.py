@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from logagent.agent.rescue.carry_out import carry_out_rescue
 from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, Rescue, plan_rescue
-from logagent.agent.rescue.rescue_looks import free_room
+from logagent.agent.rescue.rescue_looks import file_systems, free_room
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import (
     Progress,
@@ -33,7 +35,10 @@ _FULL_BYTES = 16 << 20
 
 @click.command()
 @click.option(
-    "--need", metavar="SIZE", help="Stop once this much is freed, for example 50GiB (default: everything offered)."
+    "--need",
+    metavar="SIZE",
+    help="Stop once this much is freed, for example 50GiB (default: everything offered). Log dirs on several file "
+    "systems: name those of one with --log-dir.",
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
@@ -52,6 +57,8 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
     except ValueError as e:
         raise UsageError(f"--need: {e}", hint="logagent rescue --need 50GiB") from e
     with session_of(call, act=execute, to_plan=True) as session:
+        if wanted is not None:
+            _refuse_several_file_systems(session, need)
         _read_what_is_here(session, call)
         take_inventory(session, call)
         facts = session.facts()
@@ -62,6 +69,20 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         if execute:
             found, execution = _carried_out(call, session, found, approve is not None, include_internal)
         _tell(call, session, facts, found, execution)
+
+
+def _refuse_several_file_systems(session: Session, need: str | None) -> None:
+    """What is freed on one disk does not help another, and the safest step may be on the one that has room."""
+    found = file_systems(session)
+    if len(found) > 1:
+        ways = (
+            f"{' '.join(f'--log-dir {shlex.quote(d)}' for d in dirs)} ({human_bytes(free)} free)"
+            for dirs, free in found
+        )
+        raise UsageError(
+            f"--need {need}: the log dirs are on {len(found)} file systems, and it does not say on which one",
+            hint=f"name the log dirs of one, the fullest first: {', or '.join(ways)}",
+        )
 
 
 def _read_what_is_here(session: Session, call: Call) -> None:

@@ -135,13 +135,14 @@ def test_room_comes_back_beside_a_live_broker(
     node.create_topic("live", partitions=2)
     (full_partition,) = [int(d.name.rpartition("-")[2]) for d in full.glob("live-*")]
     before = node.produce("live", full_partition, n=50)
-    rescue(node, state, "--execute", "--need", "1")
+    here = ("--log-dir", str(full))
+    rescue(node, state, "--execute", "--need", "1", *here)
     strays = [leftover(full, f"gone-{n}.{HEX}-stray", 20 * MIB) for n in range(2)]
     fill_but(full.parent, MIB)
-    shown = rescue(node, state, "--need", "30MiB")
+    shown = rescue(node, state, "--need", "30MiB", *here)
     assert {a["name"] for a in shown["actions"]} == {path.name for path in strays}, shown
     room = free(full.parent)
-    done = rescue(node, state, "--need", "30MiB", "--execute", "--approve", shown["plan_id"])
+    done = rescue(node, state, "--need", "30MiB", "--execute", "--approve", shown["plan_id"], *here)
     assert {a["outcome"] for a in done["actions"]} == {"done"}, done
     assert free(full.parent) - room >= 30 * MIB
     after = node.produce("live", full_partition, n=50, prefix="after")

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,28 @@ def test_an_approval_is_of_exactly_the_plan_that_was_shown(tmp_path: Path) -> No
     done = rescue(mess, *arguments, settings=DUE)
     assert done.outcomes() == {bad.name: "skipped"} and done.status == 3
     assert done.json["rescue"]["missing"] == 400 << 10 and all(path.exists() for path in (bad, *others))
+
+
+def test_a_need_is_of_one_file_system(loop_fs: LoopFs, tmp_path: Path) -> None:
+    """Or it would be met on the disk that has room. Log dirs on one file system count as one."""
+    full, roomy = loop_fs("ext4"), loop_fs("ext4")
+    mess = make(full, [Thing("stray", 2048), Thing("assigned")])
+    shutil.move(mess.log_dirs[1], roomy / "d2")
+    mess = replace(mess, root=tmp_path, log_dirs=(mess.log_dirs[0], roomy / "d2"))
+    shutil.copy(full / "assignments.json", mess.assignments)
+    fill_bytes(full)
+    for arguments in ([], ["--execute"], ["--execute", "--approve", "0123456789abcdef"]):
+        refused = rescue(mess, "--need", "1MiB", *arguments, settings=DUE)
+        assert refused.status == 2 and refused.out == ""
+        first, second = (refused.err.index(f"--log-dir {d} (") for d in mess.log_dirs)
+        assert first < second and "(0 B free)" in refused.err
+    assert offered(rescue(mess).json)
+    # The other ones of its server.properties count for what is known, not for the need.
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=3\nlog.dirs={mess.log_dirs[0]},{mess.log_dirs[1]}\n")
+    one = replace(mess, log_dirs=mess.log_dirs[:1])  # type: ignore[arg-type]
+    done = rescue(one, "--need", "1MiB", "--execute", "--kafka-config", str(properties), settings=DUE)
+    assert {a["outcome"] for a in done.deeds} == {"done"} and free(full) >= MIB
 
 
 def test_what_was_tried_is_left_out_of_the_next_offers(tmp_path: Path) -> None:
