@@ -202,7 +202,7 @@ ELSEWHERE = {
 # Functions that open files otherwise, and why that is safe.
 OTHERWISE = {
     "overwrite": "the ingest lock in the store: O_NOFOLLOW and O_NONBLOCK",
-    "keep_reserve": "in the state dir: O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
+    "_create_reserve": "in the state dir: O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
     "lend_reserve": "the same",
     "_answer": "the status socket: connected to without waiting",
     "_listening": "/proc/net",

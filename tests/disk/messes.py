@@ -237,6 +237,23 @@ def fill_bytes(point: Path) -> Path:
     return ballast
 
 
+def fill_all_but(point: Path, size: int) -> Path:
+    """Fill the file system until users other than root have `size` bytes left, or up to 64 KiB more."""
+    ballast = point / "ballast"
+    fd = os.open(ballast, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        filled = 0
+        while (more := os.fstatvfs(fd).f_bavail * os.fstatvfs(fd).f_frsize - size) > 64 << 10:
+            # Not all at once: the file system's own books grow, too.
+            more = max(64 << 10, more // 2) & ~0xFFF
+            os.posix_fallocate(fd, filled, more)
+            filled += more
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return ballast
+
+
 def fill_inodes(point: Path) -> Path:
     """Make files until no inode is left."""
     where = point / "inodes"

@@ -72,7 +72,8 @@ def open_session(
                 # Processes that are refused the lock learn which log dir this command is working on, in case it hangs
                 # there.
                 calls = NotedCalls(lock.note)
-            # Once the journal is closed: by then SQLite has released the reserve if it had to use it.
+            # Before the journal takes space of its own; and once it is closed: what was removed may have made room.
+            keep_reserve(directory)
             stack.callback(keep_reserve, directory)
             journal = stack.enter_context(Journal.open(directory))
         else:

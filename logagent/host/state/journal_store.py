@@ -64,7 +64,7 @@ class JournalStore:
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("PRAGMA foreign_keys=ON")
                 if not short:
-                    keep_free_pages(db)
+                    keep_free_pages(db, state_dir)
             except BaseException:
                 db.close()
                 raise

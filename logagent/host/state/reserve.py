@@ -6,7 +6,8 @@ without a journal nothing is done. So while there is space we keep
 - `journal.reserve`, 4 MiB that are allocated but unused. When there is no space left it gets `journal.db-wal` as a
   second name (which takes no inode and no block), and SQLite writes its WAL into it, in place. When the journal is
   closed, SQLite removes that name again; the reserve remains for the next time.
-- some free pages in `journal.db`, into which the WAL is copied.
+- free pages in `journal.db`, into which the WAL is copied: enough for the rows of thousands of removals, should the
+  state dir's disk get nothing back from them. (Without free pages the WAL cannot be copied and soon fills the reserve.)
 
 A connection that has the database for itself (`locking_mode=EXCLUSIVE`) does not need `-shm`; readers wait during that
 time. No space is released that another process could take first.
@@ -26,10 +27,13 @@ RESERVE_BYTES = 4 << 20
 # With less space than this, the journal is written into the reserve.
 LEAST_BYTES = RESERVE_BYTES
 LEAST_INODES = 4
-# With more than this, the reserve is created again.
-_PLENTY_BYTES = 16 * RESERVE_BYTES
-_PLENTY_INODES = 64
-FREE_PAGES = 64
+# With this much the reserve is created: with what it leaves, the journal can still be opened in the usual way.
+ENOUGH_BYTES = RESERVE_BYTES + LEAST_BYTES
+_ENOUGH_INODES = 1 + LEAST_INODES
+# With less than this a new journal cannot be created.
+_NEW_JOURNAL_BYTES = 512 << 10
+# 2 MiB. About 20 rows of the journal fit into each.
+FREE_PAGES = 512
 # In pages of 4 KiB: the WAL starts again at its beginning long before the reserve is used up.
 _CHECKPOINT_PAGES = 100
 _MODE = 0o640
@@ -37,31 +41,51 @@ _MODE = 0o640
 
 def is_short_of_room(state_dir: str) -> bool:
     """Whether the state dir's disk has too little space for opening the journal in the usual way."""
+    return _has_less(state_dir, LEAST_BYTES, LEAST_INODES)
+
+
+def lacks_room_for_reserve(directory: str, state_dir: str) -> bool:
+    """Whether there is no reserve in `state_dir`, and too little space to create it. `directory`: it, or if it does not
+    exist yet, the one in which it would be created."""
+    return not _is_whole(os.path.join(state_dir, RESERVE_NAME)) and _has_less(directory, ENOUGH_BYTES, _ENOUGH_INODES)
+
+
+def lacks_room_for_journal(directory: str, state_dir: str) -> bool:
+    """Whether there is too little space even for a few entries, and no reserve for them (in a journal that exists)."""
+    kept = _is_whole(os.path.join(state_dir, RESERVE_NAME)) and os.path.exists(os.path.join(state_dir, FILE_NAME))
+    return not kept and _has_less(directory, _NEW_JOURNAL_BYTES, LEAST_INODES)
+
+
+def _has_less(directory: str, size: int, inodes: int) -> bool:
     try:
-        room = os.statvfs(state_dir)
+        room = os.statvfs(directory)
     except OSError:
         return False
-    return room.f_bavail * room.f_frsize < LEAST_BYTES or bool(room.f_files and room.f_favail < LEAST_INODES)
+    little = room.f_blocks > 0 and room.f_bavail * room.f_frsize < size
+    return little or (room.f_files > 0 and room.f_favail < inodes)
 
 
 def keep_reserve(state_dir: str) -> None:
-    """Create the reserve, or create it again, if there is plenty of space. Raises nothing: it can wait."""
+    """Create the reserve, or create it again, if there is enough space. Raises nothing: it can wait."""
     path = os.path.join(state_dir, RESERVE_NAME)
     with suppress(OSError):
-        if _is_whole(path):
-            return
-        room = os.statvfs(state_dir)
-        if room.f_bavail * room.f_frsize < _PLENTY_BYTES or (room.f_files and room.f_favail < _PLENTY_INODES):
-            return
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
-        try:
-            found = os.fstat(fd)
-            # With a second name it is the WAL of a journal that was not closed.
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        if not _is_whole(path) and not _has_less(state_dir, ENOUGH_BYTES, _ENOUGH_INODES):
+            _create_reserve(path)
+
+
+def _create_reserve(path: str) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
+    try:
+        found = os.fstat(fd)
+        # With a second name it is the WAL of a journal that was not closed.
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            try:
                 os.posix_fallocate(fd, 0, RESERVE_BYTES)
                 os.fsync(fd)
-        finally:
-            os.close(fd)
+            except OSError:
+                os.unlink(path)  # Part of it is of no use here, and its space is wanted elsewhere.
+    finally:
+        os.close(fd)
 
 
 def _is_whole(path: str) -> bool:
@@ -114,15 +138,18 @@ def use_reserve(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
 
 
-def keep_free_pages(db: sqlite3.Connection) -> None:
-    """Keep some free pages in the database, so that its next rows need no more space on the disk."""
-    if db.execute("PRAGMA freelist_count").fetchone()[0] >= FREE_PAGES // 4:
-        return
+def keep_free_pages(db: sqlite3.Connection, state_dir: str) -> None:
+    """Keep free pages in the database, so that its next rows need no more space on the disk; as many as leave enough
+    space for opening the journal in the usual way (each is in the WAL, too, until that is copied)."""
+    room = os.statvfs(state_dir)
     size = db.execute("PRAGMA page_size").fetchone()[0]
+    pages = min(FREE_PAGES, (room.f_bavail * room.f_frsize - LEAST_BYTES) // (2 * size))
+    if db.execute("PRAGMA freelist_count").fetchone()[0] >= pages // 2:
+        return
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("CREATE TABLE room (bytes BLOB)")
-        db.execute("INSERT INTO room VALUES (zeroblob(?))", (FREE_PAGES * size,))
+        db.execute("INSERT INTO room VALUES (zeroblob(?))", (pages * size,))
         db.execute("DROP TABLE room")
         db.execute("COMMIT")
     except BaseException:

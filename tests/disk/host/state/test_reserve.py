@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,11 +14,11 @@ import pytest
 
 from logagent.errors import JournalError
 from logagent.host.state.journal import Intent, Journal
-from logagent.host.state.reserve import RESERVE_BYTES, RESERVE_NAME, keep_reserve
+from logagent.host.state.reserve import ENOUGH_BYTES, RESERVE_BYTES, RESERVE_NAME, keep_reserve
 from logagent.model.records import ActionKind, Identity, Outcome
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import wait_until
-from tests.disk.messes import fill_bytes, fill_inodes
+from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
 
 FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
 # Few inodes, so that they are used up soon.
@@ -106,9 +107,7 @@ def test_it_is_put_back_when_there_is_room_again(full: tuple[Path, Path]) -> Non
     assert not (state / RESERVE_NAME).exists()
     subprocess.run(["rm", "-rf", filling], check=True)
     # xfs frees the blocks of removed files in the background.
-    wait_until(
-        lambda: os.statvfs(state).f_bavail * os.statvfs(state).f_frsize >= 16 * RESERVE_BYTES, "the blocks are free"
-    )
+    wait_until(lambda: os.statvfs(state).f_bavail * os.statvfs(state).f_frsize >= ENOUGH_BYTES, "the blocks are free")
     keep_reserve(str(state))
     assert kept(state)
 
@@ -135,3 +134,49 @@ def test_an_old_log_in_the_reserve_is_never_read_again(full: tuple[Path, Path]) 
     assert rows(state) == 0
     write(state)
     assert rows(state) == 1
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_it_is_made_wherever_it_leaves_room_for_a_journal(loop_fs: LoopFs, kind: str) -> None:
+    state = loop_fs(kind) / "state"
+    state.mkdir()
+    ballast = fill_all_but(state.parent, 7 << 20)
+    keep_reserve(str(state))
+    assert os.listdir(state) == []
+    write(state)
+    ballast.unlink()
+    ballast = fill_all_but(state.parent, 9 << 20)
+    keep_reserve(str(state))
+    assert kept(state)
+    write(state)
+    fill_bytes(state.parent)
+    write(state)
+    assert rows(state) == 3
+
+
+def test_a_part_of_it_takes_no_room(tmp_path: Path) -> None:
+    """The space was taken by another process meanwhile: as far as fallocate tells, a file too large."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE_BYTES // 2, limit[1]))
+    try:
+        keep_reserve(str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_carries_thousands_of_removals_from_which_its_disk_gets_nothing(loop_fs: LoopFs) -> None:
+    """The log dirs are elsewhere. Large directories have a transaction each, which is what takes most space."""
+    state = loop_fs("ext4") / "state"
+    state.mkdir()
+    write(state)
+    keep_reserve(str(state))
+    fill_bytes(state.parent)
+    with Journal.open(str(state)) as journal:
+        last: list[int] = []
+        for number in range(2000):
+            with journal.together():
+                journal.finish([(action, Outcome.DONE, None) for action in last], 2)
+                last = journal.begin([intent(number)], 1)
+    assert rows(state) == 2001
+    write(state)
