@@ -20,6 +20,7 @@ from logagent.cli.options import Call
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
+from logagent.host.state.before_acting import look_before_acting, missing_reserve
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 
@@ -43,7 +44,7 @@ def session_of(
     """Open the session of one command, to look or (with `act`) to act under the executor lock.
 
     to_plan: `--log-dir` narrows what is acted on, never what is known. A left-out log dir that does not answer counts
-    as offline.
+    as offline. What such a command could not do for want of its state dir is said at its end.
     """
     target, failures = target_of(call), LogDirFailures()
     if to_plan:
@@ -51,17 +52,30 @@ def session_of(
             if real_path(path, LEFT_OUT_SECONDS) is None:
                 failures.mark_offline(path, "its disk does not answer")
         target = target.with_all_log_dirs()
+    state_dir = call.state_dir
     with open_session(
         target,
         call.settings(),
         SystemClock(),
-        state_dir=call.state_dir,
+        state_dir=state_dir,
         act=act,
         actor=f"cli:{_user()}",
         wait_seconds=wait_seconds,
         failures=failures,
     ) as session:
         yield session
+    if act or to_plan:
+        _say_what_acting_lacks(call, state_dir, act=act)
+
+
+def _say_what_acting_lacks(call: Call, state_dir: str, *, act: bool) -> None:
+    """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
+    problem = None if act else look_before_acting(state_dir)
+    if problem is not None:
+        call.say(f"acting would fail: {problem}")
+        call.say(f"  hint: {problem.hint}")
+    elif (warning := missing_reserve(state_dir)) is not None:
+        call.say(warning)
 
 
 def _user() -> str:

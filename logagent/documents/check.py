@@ -38,12 +38,14 @@ class CheckDoc(TypedDict):
 
 @strict
 class PrestartDoc(TypedDict):
-    """If time or permissions did not suffice for a plan, `plan` is null and `skipped` says why."""
+    """If time or permissions did not suffice for a plan, `plan` is null and `skipped` says why; `hint`, where there is
+    one, what to do about it."""
 
     schema: Literal["logagent.prestart/1"]
     at: Time
     budget_ms: int
     spent_ms: int
     skipped: str | None
+    hint: str | None
     plan: PlanDoc | None
     findings: list[FindingDoc]

@@ -15,7 +15,8 @@ from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.host.linux.child import Identity, ask_as, real_path
 from logagent.host.state.journal_schema import SCHEMA_VERSION
 from logagent.host.state.peek import look_at_journal
-from logagent.host.state.state_dir import log_dir_above, look_at_directory
+from logagent.host.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
+from logagent.host.state.state_dir import log_dir_above, look_at_directory, nearest_directory
 from logagent.model.doctor.doctor_facts import DaemonLook, PortLook, ServiceLook, SiblingLook, StateLook
 
 _LISTEN = "0A"
@@ -131,23 +132,18 @@ def look_at_state(
 ) -> StateLook:
     """The state dir; `strangers` are log dirs of other brokers."""
     exists = os.path.isdir(path)
-    nearest = path
-    while not os.path.isdir(nearest) and nearest not in ("", "/"):
-        nearest = os.path.dirname(nearest)
+    nearest = nearest_directory(path)
     given = service_state_dir(service)
     seen = look_at_journal(path)
     there = {log_dir: found for log_dir in log_dirs if (found := look_at_directory(log_dir)) is not None}
-    full = False
-    with suppress(OSError):
-        room = os.statvfs(nearest)
-        full = room.f_blocks > 0 and room.f_bavail == 0
     return StateLook(
         path=path,
         exists=exists,
         access=look_at_access(nearest, "the state dir", os.W_OK | os.X_OK, identity),
         made_by_unit=given == path,
         in_log_dir=log_dir_above(path, there),
-        full=full,
+        full=lacks_room_for_journal(nearest, path),
+        no_reserve=lacks_room_for_reserve(nearest, path),
         journal=seen.exists,
         journal_schema=seen.schema,
         known_schema=SCHEMA_VERSION,

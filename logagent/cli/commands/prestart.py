@@ -73,6 +73,8 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
         call.say(f"prestart: {note}")
     if found.skipped is not None:
         call.say(f"prestart: {found.skipped}")
+        if found.hint is not None:
+            call.say(f"  hint: {found.hint}")
     fatal = [f for f in found.findings if f["severity"] == "fatal"]
     for finding in fatal:
         call.say(f"the broker would not start: {finding['path']}: {finding['says']} ({finding['hint']})")
@@ -86,6 +88,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "budget_ms": int(allowed * 1000),
                 "spent_ms": int((time.monotonic() - started) * 1000),
                 "skipped": found.skipped,
+                "hint": found.hint,
                 "plan": found.done.document if found.done is not None else None,
                 "findings": found.findings,
             }
@@ -115,10 +118,11 @@ class _Step:
 
 @dataclass(slots=True)
 class _Found:
-    """The result of one prestart. skipped: why it ended early."""
+    """The result of one prestart. skipped: why it ended early; hint: what to do about that."""
 
     status: Exit
     skipped: str | None = None
+    hint: str | None = None
     done: Done | None = None
     findings: list[FindingDoc] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -142,7 +146,7 @@ class _Run:
         except BudgetSpent:
             self.found.skipped = f"the budget was spent while {self._step.text()}"
         except LogAgentError as e:
-            self.found.skipped = str(e)
+            self.found.skipped, self.found.hint = str(e), e.hint
         self.found.status = self.call.status
         return self.found
 

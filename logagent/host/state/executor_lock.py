@@ -14,6 +14,7 @@ from typing import Self
 
 from logagent.errors import Busy, JournalError, LogAgentError
 from logagent.host.linux.proc import thread_states
+from logagent.host.state.state_dir import hint_on
 
 LOCK_NAME = "executor.lock"
 # Locked (shared) by processes that wait for the executor lock, so that a holder that works for hours can let them in.
@@ -72,7 +73,7 @@ class ExecutorLock:
             self._write_holder()
         except OSError as e:
             self._close()
-            raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint="repair the state dir first") from e
+            raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint=hint_on(e.errno)) from e
         except LogAgentError:
             self._close()
             raise

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from logagent.errors import JournalError, UnreadableError
+from logagent.host.state.state_dir import ELSEWHERE
 
 FILE_NAME = "journal.db"
 SCHEMA_VERSION = 4
@@ -223,5 +224,5 @@ def as_journal_error(path: str) -> Iterator[None]:
         raise JournalError(
             f"the journal {path} cannot be used: {e}",
             hint="check owner, mode and free space of the state dir; nothing is done without the journal; on a full"
-            " disk without a reserve of logagent name another one: --state-dir, such as /run/logagent",
+            f" disk without a reserve of logagent name another one: {ELSEWHERE}",
         ) from e

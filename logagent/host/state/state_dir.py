@@ -13,6 +13,8 @@ from logagent.errors import JournalError
 from logagent.host.state.as_root import become, make_as_root
 
 DEFAULT_STATE_DIR = "/var/lib/logagent"
+# Where a journal can be kept while no disk can be written. Root creates it, for the broker's user.
+ELSEWHERE = "--state-dir, such as /run/logagent (as root)"
 
 
 def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_DIR, name: str = "logagent") -> str:
@@ -67,13 +69,44 @@ def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) 
             become(owner)
         elif not os.path.isdir(path):
             os.makedirs(path, mode=0o750)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        check_writable(path)
     except OSError as e:
-        raise JournalError(
-            f"the state dir {path} cannot be used: {e.strerror}",
-            hint="run as the broker's user, or name your own state dir with --state-dir",
-        ) from e
+        raise unusable(path, e.errno) from e
+
+
+def nearest_directory(path: str) -> str:
+    """`path` if it is a directory, else the nearest one above it, in which it would be created."""
+    while not os.path.isdir(path) and path not in ("", "/"):
+        path = os.path.dirname(path)
+    return path or "."
+
+
+def check_writable(directory: str) -> None:
+    """Raise OSError unless files can be created in `directory`, as far as its mode and mount tell."""
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+        read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
+        why = errno.EROFS if read_only else errno.EACCES
+        raise OSError(why, os.strerror(why))
+
+
+def unusable(path: str, why: int | None) -> JournalError:
+    """The error for a state dir that cannot be used because of this errno."""
+    what = os.strerror(why) if why is not None else "it cannot be written"
+    return JournalError(f"the state dir {path} cannot be used: {what}", hint=hint_on(why))
+
+
+def hint_on(why: int | None) -> str:
+    """What to do about an error of the state dir."""
+    match why:
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"free some space there, or name a state dir on a disk with room: {ELSEWHERE}"
+        case errno.EROFS:
+            return (
+                f"name a state dir that can be written: {ELSEWHERE}; the kernel log (dmesg) may say why it is read-only"
+            )
+        case errno.EACCES | errno.EPERM:
+            return "run as the broker's user, or name your own state dir with --state-dir"
+    return "repair it, or name another state dir with --state-dir"
 
 
 def _keep_out(path: str, log_dirs: Mapping[str, os.stat_result]) -> None:

@@ -76,6 +76,9 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
     if s.full:
         says = "its file system is full: nothing is done while the journal cannot be written"
         yield fatal("state-full", s.path, says, "free some space there")
+    elif s.no_reserve:
+        says = "it has no journal.reserve, and no room for one: once its disk is full nothing may be removed any more"
+        yield warning("no-reserve", s.path, says, "free some space there, or use a state dir on another disk")
     if s.journal_schema is not None and s.journal_schema > s.known_schema:
         yield fatal(
             "journal-newer",

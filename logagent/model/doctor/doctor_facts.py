@@ -209,8 +209,9 @@ class PortLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateLook:
-    """The state dir. journal_schema: the schema version of its journal, if readable. foreign: log dirs in the journal
-    that are not this broker's."""
+    """The state dir. full: there is no room for a journal. no_reserve: the journal has no reserve, and there is no room
+    for one. journal_schema: the schema version of its journal, if readable. foreign: log dirs in the journal that are
+    not this broker's."""
 
     path: str
     exists: bool
@@ -218,6 +219,7 @@ class StateLook:
     made_by_unit: bool = False
     in_log_dir: str | None = None
     full: bool = False
+    no_reserve: bool = False
     journal: bool = False
     journal_schema: int | None = None
     known_schema: int = 0

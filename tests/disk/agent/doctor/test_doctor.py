@@ -269,6 +269,9 @@ def test_a_state_dir_that_cannot_be_used(host: DoctorHost) -> None:
     host.run("mount", "-t", "tmpfs", "-o", f"size=64k,uid={KAFKA_UID}", "tmpfs", STATE)
     host.run("sh", "-c", f"cat /dev/zero > {STATE}/filler", check=False)
     assert host.diagnose().codes() == {"state-full"}
+    host.run("mount", "-o", "remount,size=2m", STATE)
+    said = host.diagnose()
+    assert (said.codes(), "no-reserve" in said.codes("warning")) == (set(), True)
 
 
 def test_a_journal_of_a_newer_logagent(host: DoctorHost) -> None:

@@ -20,7 +20,19 @@ from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
 from tests.disk.failing import wait_until
-from tests.disk.messes import SORTS, Mess, Sort, Thing, content, fill_bytes, fill_inodes, free, lock_held, make
+from tests.disk.messes import (
+    SORTS,
+    Mess,
+    Sort,
+    Thing,
+    content,
+    fill_all_but,
+    fill_bytes,
+    fill_inodes,
+    free,
+    lock_held,
+    make,
+)
 from tests.disk.sessions import Host
 from tests.needs import need_command
 
@@ -117,6 +129,47 @@ def test_on_a_disk_without_room_for_a_byte_or_a_file(loop_fs: LoopFs, kind: str,
     assert offered(rescue(mess).json) == set()
     assert {path: content(path) for path in mess.stays} == before
     assert (mess.root / "state" / RESERVE_NAME).stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("state", ["full", "read-only"])
+def test_a_dry_run_says_that_acting_would_fail_and_where_to_go_on(loop_fs: LoopFs, tmp_path: Path, state: str) -> None:
+    point = loop_fs("ext4")
+    mess = make(point, [Thing("stray"), Thing("assigned")])
+    shutil.copy(mess.assignments, tmp_path)
+    mess = replace(mess, root=tmp_path)
+    other = loop_fs("ext4") if state == "read-only" else point
+    if state == "full":
+        fill_bytes(point)
+    else:
+        assert rescue(mess, "--execute", state=other / "state").status == 3
+        subprocess.run(["mount", "-o", "remount,ro", other], check=True)
+    room = "--state-dir, such as /run/logagent"
+    for command in ("rescue", "cleanup"):
+        shown = rescue(mess, command=command, settings=DUE, state=other / "state")
+        assert shown.status == 0 and offered(shown.json), shown.err
+        assert "acting would fail: the state dir" in shown.err and room in shown.err
+        failed = rescue(mess, "--execute", command=command, settings=DUE, state=other / "state")
+        assert failed.status == 1 and room in failed.err and "Permission denied" not in failed.err
+    said = rescue(mess, "--budget", "60s", command="prestart", settings=DUE, state=other / "state")
+    assert said.status == 0 and room in said.err and room in said.json["hint"]
+    done = rescue(mess, "--execute", settings=DUE, state=tmp_path / "elsewhere")
+    assert {a["outcome"] for a in done.deeds} == {"done"} and "acting would fail" not in done.err
+
+
+def test_a_reserve_that_cannot_be_made_is_named(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    mess = make(point, [Thing("stray"), Thing("assigned")])
+    ballast = fill_all_but(point, 6 << 20)
+    for arguments in ([], ["--execute"]):
+        assert "has no journal.reserve" in rescue(mess, *arguments).err
+    ballast.unlink()
+    fill_all_but(point, 9 << 20)
+    # A dry run says nothing that the next act mends. The reserve comes before what else the journal may take.
+    for arguments in ([], ["--execute"]):
+        assert "journal.reserve" not in rescue(mess, *arguments).err
+    fill_bytes(point)
+    done = rescue(mess, "--execute", settings=DUE)
+    assert {a["outcome"] for a in done.deeds} == {"done"} and "journal.reserve" not in done.err
 
 
 def test_a_prestart_makes_room_for_the_start_of_what_is_due(loop_fs: LoopFs) -> None:

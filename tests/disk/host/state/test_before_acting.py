@@ -1,0 +1,82 @@
+"""What a dry run says of the state dir is what a command that acts then meets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logagent.errors import JournalError
+from logagent.host.state.before_acting import look_before_acting, missing_reserve
+from logagent.host.state.journal import Journal
+from logagent.host.state.reserve import keep_reserve
+from logagent.host.state.state_dir import prepare_state_dir
+from tests.disk.conftest import LoopFs
+from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
+
+FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
+# Where an act fails, and what to do about it.
+ROOM, READ_ONLY = "No space left on device", "Read-only file system"
+HINTS = {ROOM: "with room: --state-dir, such as /run/logagent", READ_ONLY: "--state-dir, such as /run/logagent"}
+
+
+def act(state: Path) -> str | None:
+    """Why it fails."""
+    try:
+        prepare_state_dir(str(state), {})
+        with Journal.open(str(state)):
+            keep_reserve(str(state))
+    except JournalError as e:
+        return str(e)
+    return None
+
+
+def check(state: Path, wrong: str | None) -> None:
+    before = sorted(os.walk(state.parent))
+    found = look_before_acting(str(state))
+    assert sorted(os.walk(state.parent)) == before
+    failed = act(state)
+    assert (found is not None, failed is not None) == (wrong is not None, wrong is not None), (found, failed)
+    if found is not None and wrong is not None:
+        assert wrong in str(found) and HINTS[wrong] in (found.hint or ""), found
+
+
+@pytest.mark.parametrize("what", FILL)
+def test_on_a_full_disk(loop_fs: LoopFs, what: str) -> None:
+    point = loop_fs("ext4", options="-N 512")
+    used = point / "used"
+    check(used, None)
+    FILL[what](point)
+    check(used, None)
+    check(point / "missing", ROOM)
+
+
+def test_with_little_room_a_journal_still_fits(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    fill_all_but(point, 520 << 10)
+    check(point / "state", None)
+
+
+def test_on_a_disk_that_is_read_only(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    check(point / "used", None)
+    subprocess.run(["mount", "-o", "remount,ro", point], check=True)
+    check(point / "used", READ_ONLY)
+    check(point / "missing", READ_ONLY)
+
+
+def test_a_reserve_that_is_missing_is_named_until_there_is_room(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    state = point / "state"
+    ballast = fill_all_but(point, 5 << 20)
+    for _ in range(2):
+        assert "no journal.reserve, for which 8 MiB" in (missing_reserve(str(state)) or "")
+        check(state, None)
+    ballast.unlink()
+    assert missing_reserve(str(state)) is None
+    check(state, None)
+    fill_bytes(point)
+    assert missing_reserve(str(state)) is None
