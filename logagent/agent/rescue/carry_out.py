@@ -72,9 +72,7 @@ def _with_removals(session: Session, plan: Plan, manager: LogManager) -> tuple[P
     removals, and the outcome of everything."""
     execution = manager.execute(plan)
     aside = {
-        (p.new_dir or p.dir.log_dir, p.new_name): p
-        for p in plan.actions
-        if p.then_removed and _is_done(execution, p)
+        (p.new_dir or p.dir.log_dir, p.new_name): p for p in plan.actions if p.then_removed and _is_done(execution, p)
     }
     if not aside or manager.control.stop():
         return plan, execution
