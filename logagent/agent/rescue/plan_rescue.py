@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import look_as_loaded
@@ -25,7 +25,8 @@ from logagent.model.planning.rescue_steps import (
     up_to,
     with_approval,
 )
-from logagent.model.records import Holder, HolderState, Kind
+from logagent.model.records import Holder, HolderState, Kind, PartitionDir
+from logagent.model.space import NOTHING, Space
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
 LOCAL_SOURCES = ("kraft-log", "file")
@@ -140,7 +141,7 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
         *((Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away),
     ]
     room = room_given_back(session, facts, [p.dir for _, p, _ in found])
-    offers = [Offer(step, p, room.get((p.dir.log_dir, p.dir.name), 0), shortens) for step, p, shortens in found]
+    offers = [Offer(step, p, _bytes(room, p.dir), shortens) for step, p, shortens in found]
     return offers, [*waiting, *later]
 
 
@@ -202,8 +203,12 @@ def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer],
     found = decided.found
     room = room_given_back(session, facts, [double.dir for double in found])
     session.doubles = {(d.dir.log_dir, d.dir.name): d.other for d in found}
-    offers = [offer_double(d, room.get((d.dir.log_dir, d.dir.name), 0), new_uuid, flags, facts) for d in found]
+    offers = [offer_double(d, _bytes(room, d.dir), new_uuid, flags, facts) for d in found]
     return offers, decided.kept
+
+
+def _bytes(room: Mapping[Key, Space], d: PartitionDir) -> int:
+    return room.get((d.log_dir, d.name), NOTHING).bytes
 
 
 def _early(offer: Offer) -> Refusal:

@@ -25,6 +25,7 @@ from logagent.model.planning.topic_retention import (
     loaded,
 )
 from logagent.model.records import HolderState, PartitionDir
+from logagent.model.space import Space
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -66,11 +67,11 @@ def _look_each(
     return found
 
 
-def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]) -> dict[Key, int]:
-    """By directory, the bytes that its file system gets back if it is removed now."""
+def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]) -> dict[Key, Space]:
+    """By directory, what its file system gets back if it is removed now."""
     truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
 
-    def look(fd: int, d: PartitionDir) -> int:
+    def look(fd: int, d: PartitionDir) -> Space:
         where = facts.log_dirs[d.log_dir]
         held = where.holder.state is HolderState.HELD and bool(where.open_by.get(d.name))
         return gives_back(fd, held=held, truncates_held=truncates)

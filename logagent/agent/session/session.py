@@ -213,9 +213,11 @@ class Session(Readings):
         ]
         doubles = self._rule_on_doubles([p.dir for p in proposals if p.double])
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
-        cleanup = self.settings.cleanup
-        limits = BlastRadius(cleanup.max_dirs, cleanup.max_fraction)
-        return assemble(proposals, waiting, facts, GUARDS, limits, approve=approve, refusals=refusals)
+        return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
+
+    @property
+    def limits(self) -> BlastRadius:
+        return BlastRadius(self.settings.cleanup.max_dirs, self.settings.cleanup.max_fraction)
 
     def checkpoint_drops(self, plan: Plan) -> dict[str, tuple[CheckpointEntry, ...]]:
         """By action id, the checkpoint entries that the plan's renames will remove, as far as they can be read now."""

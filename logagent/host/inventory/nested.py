@@ -8,15 +8,18 @@ import stat
 from dataclasses import dataclass
 
 from logagent.host.log_dir.log_dir import OPEN_CHILD
+from logagent.model.space import NOTHING, Space
 
 
 @dataclass(slots=True)
 class Usage:
-    """files: entries that are not directories. bytes: sizes of regular files. allocated: blocks of everything."""
+    """files: entries that are not directories. bytes: sizes of regular files. allocated: blocks of everything. alone:
+    what its removal frees, so directories and files without another hard link."""
 
     files: int = 0
     bytes: int = 0
     allocated: int = 0
+    alone: Space = NOTHING
 
 
 def nested_usage(parent_fd: int, name: str, device: int) -> Usage:
@@ -72,7 +75,9 @@ def _open(parent_fd: int, name: str, device: int) -> tuple[int, tuple[int, int]]
 def _count(fd: int, usage: Usage) -> list[str]:
     """Add the entries of the open directory to `usage`; returns the names of its subdirectories."""
     subdirs: list[str] = []
-    usage.allocated += os.fstat(fd).st_blocks * 512
+    own = os.fstat(fd).st_blocks * 512
+    usage.allocated += own
+    usage.alone += Space(own, 1)
     for name in os.listdir(fd):
         try:
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -83,6 +88,8 @@ def _count(fd: int, usage: Usage) -> list[str]:
             continue
         usage.files += 1
         usage.allocated += found.st_blocks * 512
+        if found.st_nlink == 1:
+            usage.alone += Space(found.st_blocks * 512, 1)
         if stat.S_ISREG(found.st_mode):
             usage.bytes += found.st_size
     return subdirs

@@ -6,24 +6,26 @@ import os
 import stat
 
 from logagent.host.inventory.nested import nested_usage
+from logagent.model.space import Space
 
 
-def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False) -> int:
-    """Bytes that are freed at once when everything in the open directory is removed, counted as `remove.Removed` counts
-    them: without the blocks of the directory itself, so that a removal frees at least what was promised.
+def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False) -> Space:
+    """What is freed at once when everything in the open directory, and the directory itself, is removed. Bytes are
+    counted as `remove.Removed` counts them, without the blocks of the directory itself, so that a removal frees at
+    least what was promised.
 
     A file with another hard link frees nothing. `held`: a serving broker has its files open; then only the `.log` files
-    that are truncated before they are unlinked (`truncates_held`) free theirs now, the rest when it closes them.
+    that are truncated before they are unlinked (`truncates_held`) free their bytes now, the rest when it closes them.
     (Blocks shared by reflink cannot be distinguished from others and count.) Raises OSError as the disk does.
     """
-    total, device = 0, os.fstat(dir_fd).st_dev
+    total, device = Space(0, 1), os.fstat(dir_fd).st_dev
     for name in os.listdir(dir_fd):
         try:
             found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         except FileNotFoundError:
             continue
         if stat.S_ISDIR(found.st_mode):
-            total += nested_usage(dir_fd, name, device).allocated
+            total += nested_usage(dir_fd, name, device).alone
         elif found.st_nlink == 1 and (not held or (truncates_held and name.endswith(".log"))):
-            total += found.st_blocks * 512
+            total += Space(found.st_blocks * 512, 0 if held else 1)
     return total

@@ -10,7 +10,7 @@ cleanup for a day. What a broker marked or set aside itself was not our doing, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from logagent.model.facts import Facts, RecentAction
@@ -97,21 +97,65 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     steps do not count; but a current or future directory always counts, even if it was approved before and came back.
     One directory is always allowed.
     """
-    counted = [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
+    counted = _counted(permitted)
     if not counted:
         return None
-    taken = RecentDirs(facts.recent)
-    approved = taken.approved - {taken.key(p.dir) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
-    sizes = {key: size for key, size in taken.sizes.items() if key not in approved}
-    for p in counted:
-        key = taken.key(p.dir)
-        if key not in approved:
-            sizes[key] = max(p.dir.bytes, sizes.get(key, 0))
-    fact = _over_limit(len(sizes), sum(sizes.values()), facts, limits) or _leaves_nothing(counted, facts)
+    fact = _over_limit(*_Day(counted, facts).totals, facts, limits) or _leaves_nothing(counted, facts)
     if fact is None:
         return None
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan_id(permitted)}"
     return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
+
+
+def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Callable[[Proposal], bool]:
+    """Which removals may join a plan of `permitted`, which can do without them: a function that is asked about one
+    after the other, and counts those that may. None may if the plan is stopped anyway."""
+    stopped = blast_radius(permitted, facts, limits) is not None
+    day = _Day(_counted(permitted), facts)
+
+    def may_join(p: Proposal) -> bool:
+        if stopped:
+            return False
+        if not _counted([p]):
+            return True
+        if _over_limit(*day.totals_with(p), facts, limits) is not None:
+            return False
+        day.count(p)
+        return True
+
+    return may_join
+
+
+def _counted(permitted: Sequence[Proposal]) -> list[Proposal]:
+    return [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
+
+
+class _Day:
+    """What counts for the limits: the directories of the last 24 hours and those of a plan, with their sizes.
+
+    `totals`: how many there are, and their bytes."""
+
+    def __init__(self, counted: Sequence[Proposal], facts: Facts) -> None:
+        self._taken = RecentDirs(facts.recent)
+        present = {self._taken.key(p.dir) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+        self._approved = self._taken.approved - present
+        self._sizes = {key: size for key, size in self._taken.sizes.items() if key not in self._approved}
+        self.totals = len(self._sizes), sum(self._sizes.values())
+        for p in counted:
+            self.count(p)
+
+    def totals_with(self, p: Proposal) -> tuple[int, int]:
+        key, (dirs, size) = self._taken.key(p.dir), self.totals
+        if key in self._approved:
+            return dirs, size
+        known = self._sizes.get(key)
+        return dirs + (known is None), size + max(0, p.dir.bytes - (known or 0))
+
+    def count(self, p: Proposal) -> None:
+        self.totals = self.totals_with(p)
+        key = self._taken.key(p.dir)
+        if key not in self._approved:
+            self._sizes[key] = max(p.dir.bytes, self._sizes.get(key, 0))
 
 
 def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:

@@ -69,6 +69,10 @@ class Proposal:
     then_removed: bool = False
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.dir.log_dir, self.dir.name
+
+    @property
     def on_the_way_back(self) -> bool:
         """Whether this sets a marked directory aside before a restore: the directory that it is swapped with must not
         get its `-delete` name."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from logagent.model.planning.plan import Proposal
-from logagent.model.records import Kind, PartitionDir
+from logagent.model.records import ActionKind, Kind, PartitionDir
+from logagent.model.space import NOTHING, Space
+
+Key = tuple[str, str]
 
 # A start on xfs with 10 partitions failed with 148 KiB free and succeeded with 276 KiB (2.5.1); with 20 partitions it
 # failed with 84 KiB free and used 168 KiB of 1 MiB (3.9.1). Epochs, indexes, producer snapshots and checkpoints grow
@@ -23,21 +26,39 @@ class Room:
     free: int
 
 
+def is_above(room: Room | None, level: float, gone: int = 0) -> bool:
+    """Whether more than `level` of the file system is in use, once `gone` bytes less are; unknown is not."""
+    return room is not None and room.used - gone > level * (room.used + room.free)
+
+
 def under_pressure(
-    early: Sequence[Proposal], due: Iterable[Proposal], rooms: Mapping[int, Room], level: float
+    early: Sequence[Proposal],
+    due: Iterable[Proposal],
+    gains: Mapping[Key, Space],
+    rooms: Mapping[int, Room],
+    level: float,
+    allowed: Callable[[Proposal], bool],
 ) -> list[Proposal]:
     """Those of `early` (strays older than the floor, oldest first) that must be removed, after all that is `due`, for
-    the usage of each file system to fall to `level`. `rooms` by device; an unknown device is not under pressure."""
-    used = {device: room.used for device, room in rooms.items()}
+    the usage of each file system to fall to `level`.
+
+    Every proposal has passed the guards; `gains` is what each removal gives back. `rooms` by device; an unknown device
+    is not under pressure. `allowed`: whether the blast radius leaves room for one more, asked for each that is needed.
+    """
+    gone = dict.fromkeys(rooms, 0)
+
+    def gain(p: Proposal) -> int:
+        return gains.get(p.key, NOTHING).bytes
+
     for p in due:
-        if p.dir.device in used:
-            used[p.dir.device] -= p.dir.allocated
+        if p.dir.device in rooms and p.action is ActionKind.REMOVE:
+            gone[p.dir.device] += gain(p)
     chosen: list[Proposal] = []
     for p in early:
-        room = rooms.get(p.dir.device)
-        if room is not None and used[p.dir.device] > level * (room.used + room.free):
+        device = p.dir.device
+        if gain(p) and is_above(rooms.get(device), level, gone.get(device, 0)) and allowed(p):
             chosen.append(p)
-            used[p.dir.device] -= p.dir.allocated
+            gone[device] += gain(p)
     return chosen
 
 

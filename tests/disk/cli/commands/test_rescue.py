@@ -47,14 +47,26 @@ things = st.lists(
 )
 
 
-def rescue(mess: Mess, *arguments: str, command: str = "rescue", settings: str = "", state: Path | None = None) -> Ran:
-    return rescue_text(mess, "--json", *arguments, command=command, settings=settings, state=state)
+def rescue(
+    mess: Mess,
+    *arguments: str,
+    command: str = "rescue",
+    settings: str = "",
+    state: Path | None = None,
+    config: Path | None = None,
+) -> Ran:
+    return rescue_text(mess, "--json", *arguments, command=command, settings=settings, state=state, config=config)
 
 
 def rescue_text(
-    mess: Mess, *arguments: str, command: str = "rescue", settings: str = "", state: Path | None = None
+    mess: Mess,
+    *arguments: str,
+    command: str = "rescue",
+    settings: str = "",
+    state: Path | None = None,
+    config: Path | None = None,
 ) -> Ran:
-    toml = mess.root / "logagent.toml"
+    toml = config or mess.root / "logagent.toml"
     toml.write_text('[kafka]\nversion = "3.9.1"\n[assignments]\nsources = ["file"]\n'
                     f'file = "{mess.assignments}"\n[cleanup]\n{settings}\n')  # fmt: skip
     common = ["--config", str(toml), "--state-dir", str(state or mess.root / "state")]
@@ -107,6 +119,27 @@ def test_a_mess_gives_back_what_was_promised_and_nothing_else(point: Path, tmp_p
         wait_until(lambda: abs(free(point) - room - promised) <= 0.05 * promised + NOISE, f"{promised} bytes come back")
         assert {path: content(path) for path in mess.stays} == before
         assert not any(path.exists() for path in found)
+    finally:
+        shutil.rmtree(root)
+
+
+def test_files_below_with_a_second_link_are_not_promised(point: Path, tmp_path: Path) -> None:
+    """As at the top: the other name may be anywhere."""
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, [Thing("stray", 64), Thing("assigned")])
+        below = mess.may_go[0][0] / "sub" / "below"
+        below.mkdir(parents=True)
+        (below / "alone").write_bytes(b"x" * MIB)
+        (below / "linked").write_bytes(b"x" * 8 * MIB)
+        (root / "keep").hardlink_to(below / "linked")
+        shown = rescue(mess)
+        promised, room = shown.json["rescue"]["gives_back"], free(point)
+        assert MIB <= promised < 2 * MIB
+        done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], state=tmp_path / "state")
+        assert {a["outcome"] for a in done.deeds} == {"done"}
+        wait_until(lambda: abs(free(point) - room - promised) <= NOISE, f"{promised} bytes come back")
     finally:
         shutil.rmtree(root)
 
@@ -184,20 +217,6 @@ def test_a_prestart_makes_room_for_the_start_of_what_is_due(loop_fs: LoopFs) -> 
     assert actions == [("remove", "done"), ("mark", "done")], [(r["name"], r["fact"]) for r in done["plan"]["refusals"]]
     assert all(path.exists() for path in mess.stays)
     assert free(point) > MIB
-
-
-def test_under_pressure_strays_go_early_but_never_before_the_floor(loop_fs: LoopFs) -> None:
-    point = loop_fs("ext4")
-    mess = make(point, [Thing("stray", 1024), Thing("stray", 1024), Thing("assigned"), Thing("delete", 1024)])
-
-    def planned(settings: str) -> list[str]:
-        found = rescue(mess, command="cleanup", settings=f"max_fraction = 1.0\n{settings}").json["actions"]
-        return [a["reason"] for a in found if a["reason"].startswith("stray")]
-
-    assert planned("") == []
-    assert planned("pressure = 0.0") == [], "they were set aside today"
-    assert planned('pressure = 0.0\npressure_floor = "0s"') == ["stray-pressure"] * 2
-    assert planned('pressure = 0.99\npressure_floor = "0s"') == []
 
 
 @settings(MESSES, max_examples=3)

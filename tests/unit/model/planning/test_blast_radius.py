@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.rename_uuids import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, blast_radius, dirs_of_a_day, on_disk
+from logagent.model.planning.blast_radius import (
+    BlastRadius,
+    RecentDirs,
+    blast_radius,
+    dirs_of_a_day,
+    on_disk,
+    within_limits,
+)
 from logagent.model.planning.plan import Proposal, plan_id
 from logagent.model.records import ActionKind, Identity
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
@@ -197,3 +204,25 @@ def test_what_another_state_dir_renamed_today_counts_and_what_is_older_or_known_
     assert [r.identity.inode for r in on_disk(dirs, RecentDirs(()), 9 * day)] == [1]
     known = RecentDirs((RecentAction(dirs[0].identity, dirs[0].topic_id, dirs[0].partition, 1, approved=True),))
     assert on_disk(dirs, known, 9 * day) == ()
+
+
+JOINING = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 60), st.booleans()), max_size=12)
+
+
+@given(JOINING, JOINING, JOINING, st.integers(0, 8), st.integers(50, 200))
+def test_what_may_join_is_what_would_not_stop_the_plan(
+    planned: list[tuple[int, int, bool]],
+    asked: list[tuple[int, int, bool]],
+    done: list[tuple[int, int, bool]],
+    most: int,
+    size: int,
+) -> None:
+    """Directories of the last 24 hours, of the plan and of what joins it may be the same ones."""
+    there = host(size=size, done=tuple(recent(n, s, approved=a) for n, s, a in done))
+    plan, limits = [remove(n, s, approved=a) for n, s, a in planned], BlastRadius(most, 0.5)
+    may_join = within_limits(plan, there, limits)
+    stopped = blast_radius(plan, there, limits) is not None
+    for p in (remove(n, s, approved=a) for n, s, a in asked):
+        assert may_join(p) == (not stopped and (p.approved or blast_radius([*plan, p], there, limits) is None))
+        if not stopped and blast_radius([*plan, p], there, limits) is None:
+            plan.append(p)
