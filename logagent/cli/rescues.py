@@ -11,11 +11,12 @@ from logagent.agent.rescue.rescue_looks import BrokersPart
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, human_ms, table
 from logagent.cli.run_plan import show_refusals, show_waiting
+from logagent.model.space import Space
 
 if TYPE_CHECKING:
     from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom
 
-Room = Mapping[str, tuple[int, int]]
+Room = Mapping[str, Space]
 # Kept directories shown without -v, largest first.
 KEPT_SHOWN = 10
 
@@ -76,7 +77,7 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
 
 
 def _room(found: Room) -> list[RescueRoom]:
-    return [{"log_dir": path, "free": free, "inodes_free": inodes} for path, (free, inodes) in found.items()]
+    return [{"log_dir": path, "free": free.bytes, "inodes_free": free.inodes} for path, free in found.items()]
 
 
 def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:

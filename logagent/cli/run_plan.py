@@ -18,10 +18,12 @@ from logagent.model.planning.plan import Execution, Plan
 from logagent.model.records import ActionKind, Outcome, PartitionDir
 
 if TYPE_CHECKING:
+    from logagent.agent.execute.log_manager import LogManager
     from logagent.documents.plans import PlanDoc
 
 MakePlan = Callable[[Session, Facts], Plan]
 Look = Callable[[Sequence[PartitionDir]], Facts]
+Act = Callable[["LogManager"], tuple[Plan, Execution]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,12 @@ def carry_out(
     execute: bool,
     stop: Stop = never,
     look: Look | None = None,
+    act: Act | None = None,
 ) -> Done:
     """Carry out `plan` if `execute`; SIGINT and SIGTERM end it between two files, as `stop` does.
 
-    `look`: how facts are gathered again (default: as the session does).
+    `look`: how facts are gathered again (default: as the session does). `act`: what carries it out, and returns what
+    the plan became (default: `LogManager.execute`).
     """
     drops = session.checkpoint_drops(plan)
     execution = None
@@ -67,7 +71,8 @@ def carry_out(
         removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
         with Stopper() as stopper, Progress(call, "Removing", total=removing) as progress:
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
-            execution = (manager if look is None else replace(manager, look=look)).execute(plan)
+            manager = manager if look is None else replace(manager, look=look)
+            plan, execution = act(manager) if act is not None else (plan, manager.execute(plan))
     note_health(call, facts)
     mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
     return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))

@@ -10,10 +10,12 @@ from logagent.agent.check.emptied import emptied_strays
 from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
 from logagent.agent.session.session import Session
 from logagent.host.linux.access import User, owner_of, user_of_process
-from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.log_dir.probe import Prober
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.log_dir.probe import Prober, probe
+from logagent.host.log_dir.start_looks import room_of
 from logagent.model.assignments.reasons import Reason
 from logagent.model.check.linter import check
+from logagent.model.check.log_dirs import SPACE_CODES, check_disk
 from logagent.model.check.start_facts import MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
@@ -82,6 +84,24 @@ def run_check(
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
     findings = check(replace(start, kafka_version=known), chosen, at_least=oldest)
     return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
+
+
+def check_space(session: Session, path: str, timeout: float) -> list[Finding]:
+    """The findings about the space of one log dir (or `metadata.log.dir`), as it is now."""
+    opened = session.log_dirs.online().get(path)
+    if opened is None:
+        with OpenLogDir(path, LogDirFailures()) as other:
+            return _space_of(other, timeout)
+    return _space_of(opened, timeout)
+
+
+def _space_of(log_dir: OpenLogDir, timeout: float) -> list[Finding]:
+    probed = probe(log_dir, timeout)
+    with log_dir.acting("look"):
+        room = room_of(log_dir.fd)
+    health = STATES.get(probed.outcome, Health.ONLINE)
+    look = StartLogDirLook(log_dir.path, health=health, detail=probed.reason, room=room)
+    return [f for f in check_disk(look) if f.code in SPACE_CODES]
 
 
 def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> None:

@@ -1,27 +1,37 @@
 """The window between a broker's stop and its start, which is the safest: only renames, and never beyond the budget.
 
 Due orphans become `-stray` (3.6.1 and later, or into a quarantine directory), strays past their retention become
-`-delete`, which the starting broker purges itself after its own delay. Only if a log dir has too little space for a
+`-delete`, which the starting broker purges itself after its own delay. Only if a file system has too little space for a
 start is anything removed: what is due, until there is enough. No sighting is counted.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 from logagent.agent.evidence.copy_reads import PRESTART_BYTES
 from logagent.agent.planning.plan_cleanup import until_trusted
-from logagent.agent.rescue.rescue_looks import free_room
+from logagent.agent.rescue.rescue_looks import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan, Proposal
-from logagent.model.planning.proposals import Ages, kept_while_offline, orphans, removals, rename_away, strays
-from logagent.model.planning.room import needed_to_start, until_it_starts
-from logagent.model.records import Kind
+from logagent.model.planning.blast_radius import within_limits
+from logagent.model.planning.plan import Plan, Proposal, Waiting
+from logagent.model.planning.proposals import (
+    WAITS_OVER_MS,
+    Ages,
+    kept_while_offline,
+    orphans,
+    removals,
+    rename_away,
+    strays,
+)
+from logagent.model.planning.room import Key, StartRoom, room_to_start, until_it_starts
+from logagent.model.records import ActionKind, Kind
+from logagent.model.space import Space
 
 
 class BudgetSpent(BaseException):
@@ -51,35 +61,88 @@ def looking_at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def plan_prestart(session: Session, facts: Facts) -> Plan:
-    """What is due and can be renamed now; on a log dir with too little space for a start, what is due is removed
+@dataclass(frozen=True, slots=True)
+class Prestart:
+    """`plan`: what is done now. The rest is empty unless a file system lacks space for a start: `lacking`, how much, by
+    device; `removals`, what may be removed there, in order, of which the plan has as much as should be enough; `gains`,
+    what each removal gives back; `marked`, every removal of a marked directory that the guards permit, due or not."""
+
+    plan: Plan
+    lacking: Mapping[int, Space] = field(default_factory=dict)
+    removals: Sequence[Proposal] = ()
+    gains: Mapping[Key, Space] = field(default_factory=dict)
+    marked: Sequence[Proposal] = ()
+
+
+def plan_prestart(session: Session, facts: Facts) -> Prestart:
+    """What is due and can be renamed now; on a file system with too little space for a start, what is due is removed
     first."""
     cleanup, session.ask_leaders = session.settings.cleanup, False
     session.reads.left = PRESTART_BYTES
     marks, started = session.marks(), session.removal_intents()
     ages = Ages(cleanup.sightings, cleanup.min_age)
     orphan, waiting = orphans(session.dirs, facts, session.sightings(), ages, new_uuid)
-    inside = [d for d in session.of_kind(Kind.STRAY) if not facts.log_dirs[d.log_dir].quarantine]
     corrected = session.clock_watch.corrected
-    stray, stray_waiting = strays(inside, marks, started, cleanup.stray_retention, facts.now_ms, corrected=corrected)
-    marked, _ = removals(kept_while_offline(session.queue(), facts)[1], facts.now_ms)
-    freeing = _room_to_start(session, [*marked, *stray])
-    proposals = [*freeing, *orphan, *(as_mark(p, new_uuid) for p in stray if p not in freeing)]
-    waiting += stray_waiting
+    stray, stray_waiting = strays(
+        session.of_kind(Kind.STRAY), marks, started, cleanup.stray_retention, facts.now_ms, corrected=corrected
+    )
+    inside = [p for p in stray if not facts.log_dirs[p.dir.log_dir].quarantine]
+    renames = [*orphan, *(as_mark(p, new_uuid) for p in inside)]
+    waiting += [w for w in stray_waiting if not facts.log_dirs[w.log_dir].quarantine]
     doubt = session.clock_watch.doubt()
     if doubt is not None:
-        proposals, waiting = [], [*until_trusted(proposals, doubt), *waiting]
-    return session.plan(proposals, waiting, facts=facts)
+        waiting = [*until_trusted(renames, doubt), *waiting]
+        stray, renames = [], []
+    lacking = lacks(session)
+    if not lacking:
+        return Prestart(session.plan(renames, waiting, facts=facts))
+    kept, queue = kept_while_offline(session.queue(), facts)
+    marked, marked_waiting = removals(queue, facts.now_ms)
+    if doubt is not None:
+        marked, marked_waiting = [], [*until_trusted(marked, doubt), *marked_waiting]
+    waiting += [*kept, *marked_waiting]
+    return _making_room(session, facts, [*marked, *stray], removals(queue, WAITS_OVER_MS)[0], renames, waiting, lacking)
 
 
-def _room_to_start(session: Session, due: Sequence[Proposal]) -> list[Proposal]:
-    """Due removals, as many as each log dir needs until a broker can load it."""
-    found: list[Proposal] = []
-    for path, (free, inodes) in free_room(session).items():
-        need, need_inodes = needed_to_start(d for d in session.dirs if d.log_dir == path)
-        here = [p for p in due if p.dir.log_dir == path]
-        found += until_it_starts(here, need - free, need_inodes - inodes)
-    return found
+def _making_room(
+    session: Session,
+    facts: Facts,
+    due: Sequence[Proposal],
+    marked: Sequence[Proposal],
+    renames: Sequence[Proposal],
+    waiting: Sequence[Waiting],
+    lacking: Mapping[int, Space],
+) -> Prestart:
+    """The guards judge first, so that only what can really be removed counts. A directory that would not be renamed
+    either joins the plan only within the blast radius: it must not stop the renames."""
+    due = [p for p in due if p.dir.device in lacking]
+    removing = {p.key: p for p in (*marked, *due)}
+    whole = session.plan([*removing.values(), *renames], facts=facts)
+    passed = {p.key: p for p in whole.actions if p.action is ActionKind.REMOVE}
+    base = {p.key: p for p in whole.actions if p.action is not ActionKind.REMOVE}
+    may_join = within_limits(list(base.values()), facts, session.limits)
+    possible = [p for p in due if p.key in passed and (p.key in base or may_join(p))]
+    gains = room_given_back(session, facts, [p.dir for p in passed.values()])
+    chosen = until_it_starts(possible, lacking, gains)
+    gone, told = {p.key for p in chosen}, {p.key for p in due} - {p.key for p in renames}
+    plan = session.plan(
+        [*chosen, *(p for p in renames if p.key not in gone)],
+        waiting,
+        [r for r in whole.refusals if (r.log_dir, r.name) in told],
+        facts=facts,
+    )
+    return Prestart(plan, lacking, possible, gains, [passed[p.key] for p in marked if p.key in passed])
+
+
+def room_for_start(session: Session) -> dict[int, StartRoom]:
+    """By device: what is free now, and what a start may need."""
+    devices = {path: log_dir.identity.device for path, log_dir in session.log_dirs.by_path.items()}
+    return room_to_start(session.dirs, devices, free_room(session))
+
+
+def lacks(session: Session) -> dict[int, Space]:
+    """What each file system that has too little space for a start lacks now."""
+    return {device: room.lacks for device, room in room_for_start(session).items() if room.lacks}
 
 
 def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:

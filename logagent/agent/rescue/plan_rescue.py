@@ -12,7 +12,7 @@ from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import doubles, pairs
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
-from logagent.model.planning.proposals import Ages, kept_while_offline, orphans, removals, strays
+from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
 from logagent.model.planning.rescue_steps import (
     Kept,
     Key,
@@ -46,7 +46,7 @@ class OpenRemoved:
 @dataclass(frozen=True, slots=True)
 class Rescue:
     """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
-    the need. `unread_processes`: how many `open_removed` lacks. `free`: bytes and inodes by log dir."""
+    the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir."""
 
     plan: Plan
     offers: dict[Key, Offer]
@@ -56,7 +56,7 @@ class Rescue:
     open_removed: list[OpenRemoved]
     unread_processes: int
     by_broker: BrokersPart
-    free: dict[str, tuple[int, int]]
+    free: dict[str, Space]
 
     @property
     def gives_back(self) -> int:
@@ -122,8 +122,6 @@ def plan_rescue(
 
 
 _Found = tuple[Step, Proposal, str | None]
-# Later than any clock: every wait is over by then.
-_NEVER_MS = 1 << 62
 
 
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
@@ -157,7 +155,7 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
 
 def _marked(session: Session, facts: Facts, now_ms: int, why: str) -> tuple[list[_Found], list[Waiting]]:
     waiting, queue = kept_while_offline(session.queue(), facts)
-    whole, _ = removals(queue, _NEVER_MS)
+    whole, _ = removals(queue, WAITS_OVER_MS)
     return _due_first(removals(queue, now_ms), whole, Step.MARKED, Step.MARKED, why), waiting
 
 
@@ -174,7 +172,7 @@ def _strays(session: Session, now_ms: int, why: str, flags: Flags) -> list[_Foun
             flags=flags,
         )
 
-    whole, _ = at(0, _NEVER_MS)
+    whole, _ = at(0, WAITS_OVER_MS)
     past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
     return _due_first(at(session.settings.cleanup.stray_retention, now_ms), whole, past, within, why)
 

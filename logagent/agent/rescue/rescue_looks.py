@@ -128,13 +128,13 @@ def plain_files(session: Session) -> list[tuple[Key, int]]:
     return [file for files in looked if not isinstance(files, LogAgentError) for file in files]
 
 
-def free_room(session: Session) -> Mapping[str, tuple[int, int]]:
-    """By log dir, the bytes and inodes free for users other than root (a large number if inodes are not counted)."""
+def free_room(session: Session) -> Mapping[str, Space]:
+    """By log dir, what is free for users other than root (a large number if inodes are not counted)."""
 
-    def look(log_dir: OpenLogDir) -> tuple[int, int]:
+    def look(log_dir: OpenLogDir) -> Space:
         with log_dir.acting("statvfs"):
             room = os.fstatvfs(log_dir.fd)
-        return room.f_bavail * room.f_frsize, room.f_favail if room.f_files else UNCOUNTED
+        return Space(room.f_bavail * room.f_frsize, room.f_favail if room.f_files else UNCOUNTED)
 
     jobs = {path: partial(look, log_dir) for path, log_dir in session.log_dirs.online().items()}
     return {path: found for path, found in session.calls.looks(jobs).items() if not isinstance(found, LogAgentError)}

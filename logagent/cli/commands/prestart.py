@@ -6,23 +6,32 @@ import mmap
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from logagent.agent.planning.plan_prestart import BudgetSpent, looking_at_most, plan_prestart
-from logagent.agent.rescue.rescue_looks import free_room
+from logagent.agent.planning.carry_out_prestart import carry_out_prestart
+from logagent.agent.planning.plan_prestart import (
+    BudgetSpent,
+    Prestart,
+    looking_at_most,
+    plan_prestart,
+    room_for_start,
+)
 from logagent.agent.session.session import Session
 from logagent.cli.finding_documents import finding_row
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.render import dump
+from logagent.cli.render import dump, human_bytes
 from logagent.cli.run_plan import Done, carry_out, set_status, show_plan
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.host.linux.child import work_in_child
+from logagent.model.check.log_dirs import SPACE_CODES
 from logagent.model.facts import Facts
-from logagent.model.planning.room import needed_to_start
-from logagent.model.records import Outcome, PartitionDir
+from logagent.model.planning.plan import action_id
+from logagent.model.records import ActionKind, Outcome, PartitionDir
+from logagent.model.space import NOTHING
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -95,6 +104,15 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
         )
 
 
+def _removed(done: Done) -> set[tuple[str, str]]:
+    """What was removed, or in a dry run would be."""
+    removals = [p for p in done.plan.actions if p.action is ActionKind.REMOVE]
+    if done.execution is None:
+        return {p.key for p in removals}
+    results = done.execution.results
+    return {p.key for p in removals if action_id(p) in results and results[action_id(p)].outcome is Outcome.DONE}
+
+
 def _ours(allowed: float) -> float:
     """The part of the budget for the work itself, so that it usually ends by itself and can report how far it got."""
     return allowed - min(_TELLING_SECONDS, allowed / 10)
@@ -159,22 +177,25 @@ class _Run:
                 self._read_assignments(session)
                 session.take_inventory()
                 facts = session.facts()
-                plan = plan_prestart(session, facts)
+                prestart = plan_prestart(session, facts)
                 self._check(session)
             self._step.note("renaming; what was done is in the journal (logagent history)")
-            self.found.done = carry_out(
+            self.found.done = done = carry_out(
                 self.call,
                 session,
                 facts,
-                plan,
+                prestart.plan,
                 execute=not dry_run,
                 stop=lambda: self._left() <= 0,
                 look=lambda dirs: self._look_in_time(session, dirs, facts),
+                act=partial(carry_out_prestart, session, prestart),
             )
-            self._tell_room(session)
+            if done.execution is not None and any(p.action is ActionKind.REMOVE for p in done.plan.actions):
+                self._check_space_again(session)
+            self._tell_room(session, prestart, done)
             if not dry_run:
-                self._obey(session, {(p.dir.log_dir, p.dir.name) for p in self.found.done.plan.actions})
-        set_status(self.call, self.found.done.plan, self.found.done.execution)
+                self._obey(session, {p.key for p in done.plan.actions})
+        set_status(self.call, done.plan, done.execution)
 
     def _read_assignments(self, session: Session) -> None:
         """An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker starts
@@ -186,12 +207,44 @@ class _Run:
                 self.call.record_status(e.exit_status)
             raise
 
-    def _tell_room(self, session: Session) -> None:
-        for path, (free, inodes) in free_room(session).items():
-            need, need_inodes = needed_to_start(d for d in session.dirs if d.log_dir == path)
-            if free < need or inodes < need_inodes:
-                says = f"{path} has {free} bytes and {inodes} inodes free; starting may need {need} and {need_inodes}"
-                self.found.notes.append(f"{says} (logagent rescue shows what can be freed)")
+    def _tell_room(self, session: Session, prestart: Prestart, done: Done) -> None:
+        """Where there is still too little space: how much, and what is marked for deletion there. Removing that before
+        it is due needs an approval, and only `rescue` takes one."""
+        gone = _removed(done)
+        marked = [p for p in prestart.marked if p.key not in gone]
+        need_all = sum((prestart.gains.get(p.key, NOTHING) for p in marked), NOTHING).bytes
+        for device, room in room_for_start(session).items():
+            if not room.lacks:
+                continue
+            free, need = room.free, room.need
+            has = "has" if len(room.log_dirs) == 1 else "(one file system) have"
+            self.found.notes.append(
+                f"{', '.join(room.log_dirs)} {has} {free.bytes} bytes and {free.inodes} inodes free; starting may need"
+                f" {need.bytes} and {need.inodes} (logagent rescue shows what can be freed)"
+            )
+            here = [p for p in marked if p.dir.device == device]
+            if here:
+                size = sum((prestart.gains.get(p.key, NOTHING) for p in here), NOTHING).bytes
+                what = "1 directory is" if len(here) == 1 else f"{len(here)} directories are"
+                self.found.notes.append(
+                    f"{what} marked for deletion in {', '.join(room.log_dirs)}: removing them now would free"
+                    f" {human_bytes(size)} and needs an approval (logagent rescue --need {need_all} shows the plan,"
+                    " logagent rescue --execute --approve PLAN_ID carries it out)"
+                )
+
+    def _check_space_again(self, session: Session) -> None:
+        """What was removed made room: the findings about space are those after it."""
+        from logagent.agent.check.run_check import check_space
+
+        before = [f for f in self.found.findings if f["code"] in SPACE_CODES]
+        try:
+            with looking_at_most(max(0.1, self._left())):
+                paths = dict.fromkeys(f["path"] for f in before)
+                now = [f for path in paths for f in check_space(session, path, max(0.1, self._left()))]
+        except (BudgetSpent, LogAgentError):
+            return
+        others = [f for f in self.found.findings if f["code"] not in SPACE_CODES]
+        self.found.findings = [*others, *map(finding_row, now)]
 
     def _obey(self, session: Session, renamed: Collection[tuple[str, str]]) -> None:
         """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon

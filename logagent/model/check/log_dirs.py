@@ -8,6 +8,8 @@ from logagent.model.check.start_facts import CheckpointFault, Denied, PathProble
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.records import Health, HolderState
 
+SPACE_CODES = frozenset({"full", "low-space", "low-inodes"})
+"""What a removal can settle."""
 LOW_FRACTION = 0.02
 """Below this fraction of free blocks or inodes there is a warning."""
 
@@ -26,7 +28,7 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
         if s.problem is PathProblem.UNREADABLE:
             yield _failed(s)
         elif s.problem is None:
-            yield from _disk(s)
+            yield from check_disk(s)
         if not s.answers:
             continue
         yield from _lock(s, facts)
@@ -52,7 +54,7 @@ def _failed(s: StartLogDirLook) -> Finding:
     )
 
 
-def _disk(s: StartLogDirLook) -> Iterator[Finding]:
+def check_disk(s: StartLogDirLook) -> Iterator[Finding]:
     match s.health:
         case Health.OFFLINE if s.given_up_by is None:
             yield _failed(s)

@@ -26,6 +26,8 @@ from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, 
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
+# Later than any clock: every wait is over by then.
+WAITS_OVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,20 +62,51 @@ def under_pressure(
     return chosen
 
 
-def needed_to_start(dirs: Iterable[PartitionDir]) -> tuple[int, int]:
-    """Free bytes and inodes that any release needs to load these directories of one log dir: without them 2.5.1 does
-    not start, and later releases take the log dir offline."""
+def needed_to_start(dirs: Iterable[PartitionDir]) -> Space:
+    """What any release needs free to load these directories of one log dir: without it 2.5.1 does not start, and later
+    releases take the log dir offline."""
     count = sum(d.kind in (Kind.CURRENT, Kind.FUTURE) for d in dirs)
-    return _START_BYTES + count * _START_BYTES_PER_DIR, _START_INODES + count * _START_INODES_PER_DIR
+    return Space(_START_BYTES + count * _START_BYTES_PER_DIR, _START_INODES + count * _START_INODES_PER_DIR)
 
 
-def until_it_starts(removals: Sequence[Proposal], missing_bytes: int, missing_inodes: int) -> list[Proposal]:
-    """The first of `removals` (of one log dir, in order) that free that much."""
+@dataclass(frozen=True, slots=True)
+class StartRoom:
+    """The log dirs of one file system: what is free for users other than root, and what a start may need."""
+
+    log_dirs: tuple[str, ...]
+    free: Space
+    need: Space
+
+    @property
+    def lacks(self) -> Space:
+        return self.need.less(self.free)
+
+
+def room_to_start(
+    dirs: Sequence[PartitionDir], devices: Mapping[str, int], free: Mapping[str, Space]
+) -> dict[int, StartRoom]:
+    """By device, for the log dirs of which `free` is known. The needs of those on one file system add up."""
+    found: dict[int, StartRoom] = {}
+    for path, space in free.items():
+        need = needed_to_start(d for d in dirs if d.log_dir == path)
+        before = found.get(devices[path])
+        if before is not None:
+            found[devices[path]] = StartRoom((*before.log_dirs, path), space, before.need + need)
+        else:
+            found[devices[path]] = StartRoom((path,), space, need)
+    return found
+
+
+def until_it_starts(
+    removals: Sequence[Proposal], lacks: Mapping[int, Space], gains: Mapping[Key, Space]
+) -> list[Proposal]:
+    """The first of `removals`, in order, with which each device gets what it lacks; one that gives back nothing of that
+    is left out."""
+    left = dict(lacks)
     chosen: list[Proposal] = []
     for p in removals:
-        if missing_bytes <= 0 and missing_inodes <= 0:
-            break
-        chosen.append(p)
-        missing_bytes -= p.dir.allocated
-        missing_inodes -= p.dir.files
+        lack, gain = left.get(p.dir.device, NOTHING), gains.get(p.key, NOTHING)
+        if min(lack.bytes, gain.bytes) or min(lack.inodes, gain.inodes):
+            chosen.append(p)
+            left[p.dir.device] = lack.less(gain)
     return chosen

@@ -15,6 +15,7 @@ from logagent.agent.session.session import Session
 from logagent.broker.exported.file import write_assignments
 from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
+from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import GUARDS, assigned
 from logagent.model.planning.plan import Plan
@@ -49,7 +50,11 @@ def log_dir(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("planner", [plan_cleanup, plan_prestart], ids=["remove", "mark"])
+def _prestart(session: Session, facts: Facts) -> Plan:
+    return plan_prestart(session, facts).plan
+
+
+@pytest.mark.parametrize("planner", [plan_cleanup, _prestart], ids=["remove", "mark"])
 def test_only_the_guard_keeps_a_stray_whose_partition_lives_here(tmp_path: Path, log_dir: Path, planner: Any) -> None:
     stray = partition(log_dir, stray_name("orders", 0, HEX))
     host = Host(tmp_path / "state", log_dir)
@@ -86,7 +91,7 @@ def test_strays_of_internal_topics_go_by_the_operators_word(tmp_path: Path, log_
     with host.session() as session:
         session.take_inventory()
         # prestart, which nobody watches, has no such word.
-        for plan in (plan_prestart(session, session.facts()), plan_cleanup(session, session.facts())):
+        for plan in (_prestart(session, session.facts()), plan_cleanup(session, session.facts())):
             assert plan.actions == ()
             assert [(r.name, r.guard) for r in plan.refusals] == [(stray.name, "policy")]
             assert "cleanup --include-internal" in plan.refusals[0].hint

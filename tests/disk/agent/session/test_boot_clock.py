@@ -64,7 +64,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
     host = Host(tmp_path / "state", log_dir, settings=KEEP)
     with session(host, JustBooted(8 * DAY_MS)) as opened:
         facts = opened.facts()
-        for plan in (plan_prestart(opened, facts), plan_cleanup(opened, facts)):
+        for plan in (plan_prestart(opened, facts).plan, plan_cleanup(opened, facts)):
             assert [p.dir.name for p in plan.actions] == ([STRAY] if due else [])
             assert due or "its wall clock is wrong" in next(w.reason for w in plan.waiting if w.name == STRAY)
         if not due:

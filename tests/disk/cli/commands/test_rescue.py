@@ -205,20 +205,6 @@ def test_a_reserve_that_cannot_be_made_is_named(loop_fs: LoopFs) -> None:
     assert {a["outcome"] for a in done.deeds} == {"done"} and "journal.reserve" not in done.err
 
 
-def test_a_prestart_makes_room_for_the_start_of_what_is_due(loop_fs: LoopFs) -> None:
-    point = loop_fs("ext4")
-    mess = make(point, [Thing("stray", 2048), Thing("stray", 2048), Thing("assigned"), Thing("stray-living")])
-    assert rescue(mess, "--execute", "--need", "1", settings='stray_retention = "365d"').status in (0, 3)
-    fill_bytes(point)
-    done = rescue(
-        mess, "--budget", "60s", command="prestart", settings='max_fraction = 1.0\nstray_retention = "0s"'
-    ).json
-    actions = [(a["action"], a["outcome"]) for a in done["plan"]["actions"]]
-    assert actions == [("remove", "done"), ("mark", "done")], [(r["name"], r["fact"]) for r in done["plan"]["refusals"]]
-    assert all(path.exists() for path in mess.stays)
-    assert free(point) > MIB
-
-
 @settings(MESSES, max_examples=3)
 @given(wanted=things)
 def test_nothing_is_offered_while_a_broker_may_be_starting(point: Path, tmp_path: Path, wanted: list[Thing]) -> None:
