@@ -144,7 +144,7 @@ def file_systems(session: Session) -> list[tuple[list[str], int]]:
     """The log dirs that may be acted on by file system, each with its free bytes, the fullest first. Told apart by
     device, as everywhere: subvolumes that share their space count as several."""
     opened, found = session.log_dirs.online(), dict[int, tuple[list[str], int]]()
-    for path, (free, _) in free_room(session).items():
+    for path, room in free_room(session).items():
         if path not in session.target.spared:
-            found.setdefault(opened[path].identity.device, ([], free))[0].append(path)
+            found.setdefault(opened[path].identity.device, ([], room.bytes))[0].append(path)
     return sorted(found.values(), key=lambda where: where[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import shlex
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -212,7 +213,6 @@ class _Run:
         it is due needs an approval, and only `rescue` takes one."""
         gone = _removed(done)
         marked = [p for p in prestart.marked if p.key not in gone]
-        need_all = sum((prestart.gains.get(p.key, NOTHING) for p in marked), NOTHING).bytes
         for device, room in room_for_start(session).items():
             if not room.lacks:
                 continue
@@ -226,10 +226,11 @@ class _Run:
             if here:
                 size = sum((prestart.gains.get(p.key, NOTHING) for p in here), NOTHING).bytes
                 what = "1 directory is" if len(here) == 1 else f"{len(here)} directories are"
+                rescue = shlex.join(["logagent", "rescue", *(w for d in room.log_dirs for w in ("--log-dir", d))])
                 self.found.notes.append(
-                    f"{what} marked for deletion in {', '.join(room.log_dirs)}: removing them now would free"
-                    f" {human_bytes(size)} and needs an approval (logagent rescue --need {need_all} shows the plan,"
-                    " logagent rescue --execute --approve PLAN_ID carries it out)"
+                    f"{what} marked for deletion in {', '.join(room.log_dirs)}: removing that now would free"
+                    f" {human_bytes(size)} and needs an approval ({rescue} --need {size} shows the plan,"
+                    f" {rescue} --execute --approve PLAN_ID carries it out)"
                 )
 
     def _check_space_again(self, session: Session) -> None:

@@ -95,6 +95,29 @@ def test_log_dirs_of_one_file_system_need_room_together(point: Path) -> None:
     assert available(point) >= 2 * MIB + 40 * (32 << 10)
 
 
+def test_strays_in_a_quarantine_directory_make_room_too(point: Path) -> None:
+    """Before 3.6.1 there are no others."""
+    aside = point / "aside"
+    aside.mkdir()
+    config = point.parent / "logagent.toml"
+    mess = make(point, [Thing("orphan", 4096), Thing("orphan", 4096), *[Thing("assigned", 16)] * 4])
+    kept = f'max_fraction = 1.0\nmin_age = "0s"\nsightings = 1\nquarantine_dirs = ["{aside}"]\n'
+    assert rescue(mess, "--execute", command="cleanup", settings=kept, version="3.5.2", config=config).status == 0
+    assert len(list(aside.iterdir())) == 2
+    fill_bytes(point)
+    ran = rescue(
+        mess,
+        "--budget",
+        "60s",
+        command="prestart",
+        settings=f'{kept}stray_retention = "0s"',
+        version="3.5.2",
+        config=config,
+    )
+    assert [(action, outcome) for _, action, outcome in acts(ran.json)] == [("remove", "done")], ran.err
+    assert len(list(aside.iterdir())) == 1 and "free; starting may need" not in ran.err
+
+
 def test_a_file_system_with_room_gives_nothing(loop_fs: LoopFs) -> None:
     mess = make(loop_fs("ext4", options=PLAIN["ext4"]), [Thing("assigned")])
     other = make(loop_fs("ext4", options=PLAIN["ext4"]), [Thing("stray", 4096), Thing("delete", 4096)])
@@ -147,7 +170,10 @@ def test_what_is_marked_and_not_due_is_named_with_the_command_that_frees_it(poin
     ran = prestart(mess, settings="max_fraction = 1.0")
     assert (ran.status, acts(ran.json)) == (0, [])
     assert {w["reason"] for w in ran.json["plan"]["waiting"]} == {"file.delete.delay.ms", "stray-retention"}
-    found = re.search(r"2 directories are marked for deletion in .*would free 8\.\d MiB .*rescue --need (\d+)", ran.err)
+    found = re.search(
+        r"2 directories are marked for deletion in .*would free 8\.\d MiB .*rescue (?:--log-dir \S+ )+--need (\d+)",
+        ran.err,
+    )
     assert found is not None, ran.err
     config = point.parent / "logagent.toml"
     shown = rescue(mess, "--need", found[1], config=config)

@@ -54,8 +54,10 @@ def rescue(
     settings: str = "",
     state: Path | None = None,
     config: Path | None = None,
+    version: str = "3.9.1",
 ) -> Ran:
-    return rescue_text(mess, "--json", *arguments, command=command, settings=settings, state=state, config=config)
+    given = {"command": command, "settings": settings, "version": version}
+    return rescue_text(mess, "--json", *arguments, **given, state=state, config=config)
 
 
 def rescue_text(
@@ -65,9 +67,10 @@ def rescue_text(
     settings: str = "",
     state: Path | None = None,
     config: Path | None = None,
+    version: str = "3.9.1",
 ) -> Ran:
     toml = config or mess.root / "logagent.toml"
-    toml.write_text('[kafka]\nversion = "3.9.1"\n[assignments]\nsources = ["file"]\n'
+    toml.write_text(f'[kafka]\nversion = "{version}"\n[assignments]\nsources = ["file"]\n'
                     f'file = "{mess.assignments}"\n[cleanup]\n{settings}\n')  # fmt: skip
     common = ["--config", str(toml), "--state-dir", str(state or mess.root / "state")]
     common += [word for d in mess.log_dirs for word in ("--log-dir", str(d))]
