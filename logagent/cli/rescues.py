@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import click
+
 from logagent.agent.rescue.plan_rescue import Rescue
 from logagent.agent.rescue.rescue_looks import BrokersPart
 from logagent.cli.options import Call
@@ -124,13 +126,16 @@ def _show_by_broker(call: Call, found: BrokersPart) -> None:
                 _present(a.now_ms),
                 f"{'up to ' if a.now_ms is None else ''}{human_bytes(a.gives_back[a.retention_ms])}",
                 a.policy or "unknown: nothing, if it is compact",
-                a.command,
             ]
             for a in found.retention
         ]
         columns = [("topic", "path"), ("has", "right"), ("retention", "right"), ("now", "text"), ("frees", "right")]
-        columns += [("cleanup.policy", "text"), ("command", "text")]
+        columns += [("cleanup.policy", "text")]
         table("What only a running broker can do, on all replicas (records are lost)", columns, rows, color=call.color)
+        # Not in the table, where they would be folded: they are to be pasted.
+        for a in found.retention:
+            click.echo(f" {a.command}")
+        click.echo()
     for e in found.expired:
         call.say(
             f"topic {e.topic}: {human_bytes(e.bytes)} past its retention of {human_ms(e.retention_ms)}, which a running"

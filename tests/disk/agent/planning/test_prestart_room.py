@@ -36,7 +36,7 @@ def point(request: pytest.FixtureRequest, loop_fs: LoopFs) -> Path:
 
 def full(mess: Mess) -> Mess:
     """`mess`, on a full file system. Its state dir was used before, so that the journal has its reserve."""
-    assert rescue(mess, "--execute", "--need", "1", settings='stray_retention = "365d"').status in (0, 3)
+    assert rescue(mess, "--execute", command="cleanup", settings='stray_retention = "365d"').status in (0, 3)
     fill_bytes(mess.root)
     return mess
 
@@ -133,7 +133,7 @@ def test_inodes_that_a_second_link_keeps_count_for_nothing(loop_fs: LoopFs) -> N
     ((oldest,), *_) = mess.may_go
     for number in range(100):
         os.link(oldest / "partition.metadata", oldest / f"{number}.linked")
-    rescue(mess, "--execute", "--need", "1", settings='stray_retention = "365d"')
+    rescue(mess, "--execute", command="cleanup", settings='stray_retention = "365d"')
     fill_inodes(point)
     ran = prestart(mess)
     found = Counter(action for _, action, _ in acts(ran.json))
