@@ -95,7 +95,7 @@ def plan_prestart(session: Session, facts: Facts) -> Prestart:
         stray, renames = [], []
     lacking = lacks(session)
     if not lacking:
-        return Prestart(session.plan(renames, waiting, facts=facts))
+        return Prestart(_without_approval(session.plan(renames, waiting, facts=facts)))
     kept, queue = kept_while_offline(session.queue(), facts)
     marked, marked_waiting = removals(queue, facts.now_ms)
     if doubt is not None:
@@ -131,7 +131,17 @@ def _making_room(
         [r for r in whole.refusals if (r.log_dir, r.name) in told],
         facts=facts,
     )
-    return Prestart(plan, lacking, possible, gains, [passed[p.key] for p in marked if p.key in passed])
+    marked_here = [passed[p.key] for p in marked if p.key in passed]
+    return Prestart(_without_approval(plan), lacking, possible, gains, marked_here)
+
+
+def _without_approval(plan: Plan) -> Plan:
+    """Nobody is asked during a start, so the hint must not say how to approve this plan."""
+    stop = plan.needs_approval
+    if stop is None:
+        return plan
+    told = replace(stop, hint="prestart takes no approval; logagent cleanup shows a plan that can be approved")
+    return replace(plan, needs_approval=told, refusals=tuple(told if r == stop else r for r in plan.refusals))
 
 
 def room_for_start(session: Session) -> dict[int, StartRoom]:

@@ -188,6 +188,9 @@ def test_a_removal_that_would_exceed_the_blast_radius_does_not_stop_the_renames(
     stopped = prestart(mess, settings=MARKED_DUE.format(1))
     assert stopped.status == Exit.APPROVAL and {outcome for *_, outcome in acts(stopped.json)} == {None}
     assert "3 directories are marked for deletion" in stopped.err
+    assert [r["hint"] for r in stopped.json["plan"]["refusals"] if r["guard"] == "blast-radius"] == [
+        "prestart takes no approval; logagent cleanup shows a plan that can be approved"
+    ]
     ran = prestart(mess, settings=MARKED_DUE.format(2))
     assert (ran.status, acts(ran.json)) == (0, [("t3-0", "remove", "done"), ("t4-0", "remove", "done")]), ran.err
     assert "3 directories are marked for deletion" in ran.err
