@@ -1,16 +1,19 @@
 """Which directories must not be deleted because no other copy of their partition would remain.
 
 All open requests are considered together: a copy that another open request would delete does not count, nor one on a
-silent host, nor one that is already set aside or marked for deletion.
+silent host, nor one that is already set aside or marked for deletion. Nor does one that a closed request may have
+deleted after the snapshot that still shows it. A wrong "only copy" only asks for an approval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
 from logagent.store.deletion import Request
+from logagent.store.publications import CLOCKS_APART
 
 ONLY_COPY_GUARD = "only-copy"
 Place = tuple[int, str, str]
@@ -30,9 +33,28 @@ def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Copies:
 
 
 def taken_by(requests: Iterable[Request]) -> tuple[frozenset[Place], frozenset[str]]:
-    """What open requests would delete: directories by place, and whole topics by id."""
+    """What requests delete: directories by place, and whole topics by id."""
     places = {(d.node_id, d.log_dir, d.name) for r in requests for d in r.directories}
     return frozenset(places), frozenset(t.topic_id for r in requests for t in r.topics)
+
+
+def not_deleted_since(
+    copies: Copies, closed: Iterable[tuple[Request, datetime]], taken_at: Mapping[int, datetime]
+) -> Copies:
+    """`copies` without those that a request may have deleted after the node's snapshot, which was taken `taken_at`.
+    `closed`: requests that are done or cancelled, and when; agents may have carried out any part of them until then."""
+    closed_at: dict[Place | str, datetime] = {}
+    for request, at in closed:
+        places, topic_ids = taken_by([request])
+        taken: set[Place | str] = {*places, *topic_ids}
+        for each in taken:
+            closed_at[each] = max(at, closed_at.get(each, at))
+
+    def remains(place: Place, topic_id: str) -> bool:
+        closings = (closed_at[each] for each in (place, topic_id) if each in closed_at)
+        return all(taken_at[place[0]] > at + CLOCKS_APART for at in closings)
+
+    return {key: frozenset(p for p in places if remains(p, key[0])) for key, places in copies.items()}
 
 
 def without_other_copy(keys: Iterable[tuple[str, int]], copies: Copies, open_requests: Collection[Request]) -> set[
@@ -43,13 +65,13 @@ def without_other_copy(keys: Iterable[tuple[str, int]], copies: Copies, open_req
     return {k for k in keys if k[0] in topic_ids or not copies.get(k, frozenset()) - places}
 
 
-def refused(replicas: Collection[Replica], alone: Collection[tuple[str, int]], open_: Mapping[str, Request]) -> dict[
+def refused(replicas: Collection[Replica], alone: Collection[tuple[str, int]], requests: Mapping[str, Request]) -> dict[
     Replica, Reason
 ]:  # fmt: skip
     """The replicas that a `delete` order must not name now. An approval covers what its plan called an only copy."""
     answer: dict[Replica, Reason] = {}
     for replica in replicas:
-        request = open_[replica.topic.request_id]
+        request = requests[replica.topic.request_id]
         if request.kind == "topics" or (replica.topic.topic_id, replica.partition) not in alone:
             continue
         place = (replica.node_id, replica.log_dir, replica.name)

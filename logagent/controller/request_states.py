@@ -46,6 +46,19 @@ class RequestStates:
             return "done"
         return "on-hold" if request_id in self.on_hold or request_id in self._requests.unreadable else "open"
 
+    def not_closed(self) -> list[Request]:
+        """The requests that are neither done nor cancelled, on hold or not."""
+        return [r for r in self._requests.requests.values() if self.of(r.request_id) in ("open", "on-hold")]
+
+    def closed(self) -> list[tuple[Request, datetime]]:
+        """The requests that are done or cancelled, each with the last time that this was recorded."""
+        found = []
+        for request_id, closed in self._requests.closed.items():
+            at = [moment(c.at) for c in closed.values() if c.outcome != "resumed"]
+            if at:
+                found.append((self._requests.requests[request_id], max(at)))
+        return found
+
     def _hold(self, request: Request, now: datetime, ours: ControllerEpoch | None) -> str | None:
         """Why a request is on hold, mostly until `topics resume`; None if it is not."""
         if request.request_id in self._requests.unreadable:

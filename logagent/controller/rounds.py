@@ -207,13 +207,19 @@ class DeletionRounds:
 
     def _gate(self, replicas: Collection[Replica]) -> Mapping[Replica, Reason]:
         """Called right before `delete` orders: which replicas would leave their partition without a copy, and why."""
-        open_requests = {i: self.requests.requests[i] for i in self._enqueued}
-        if all(open_requests[r.topic.request_id].kind == "topics" for r in replicas):
+        requests = self.requests.requests
+        if all(requests[r.topic.request_id].kind == "topics" for r in replicas):
             return {}
         keys = {(r.topic.topic_id, r.partition) for r in replicas}
-        rows = self.brokers.rows({topic_id for topic_id, _ in keys})
-        alone = only_copies.without_other_copy(keys, only_copies.copies_in(rows), list(open_requests.values()))
-        return only_copies.refused(replicas, alone, open_requests)
+        copies = self.copies({topic_id for topic_id, _ in keys})
+        alone = only_copies.without_other_copy(keys, copies, self.states.not_closed())
+        return only_copies.refused(replicas, alone, requests)
+
+    def copies(self, topic_ids: Collection[str]) -> only_copies.Copies:
+        """The copies of these topics on live hosts, as far as no closed request may have deleted them since."""
+        rows = self.brokers.rows(topic_ids)
+        taken_at = {node: self.brokers.heard.nodes[node].taken_at for node in rows}
+        return only_copies.not_deleted_since(only_copies.copies_in(rows), self.states.closed(), taken_at)
 
     def _notice_snapshots(self, now: datetime) -> None:
         """If a later snapshot shows a copy of a deleted topic, add it to the request, even if that was done."""

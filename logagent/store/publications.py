@@ -38,16 +38,18 @@ CLOCKS_APART = timedelta(minutes=5)
 LOOK_BACK = timedelta(days=30)
 _SETTLED_SECONDS = 2.0
 """A folder that changed this recently is read again: it may change once more within one tick of its timestamp."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _NO_FOLDER_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 
 
 @dataclass(slots=True)
 class HostPublications:
-    """A node's snapshots: when the newest one arrived and where it is, and the last arrival from each host that
-    published for this node id."""
+    """A node's snapshots: when the newest one arrived, when it was taken and where it is, and the last arrival from
+    each host that published for this node id."""
 
     node_id: int
     at: datetime
+    taken_at: datetime
     folder: tuple[str, ...]
     stem: str
     hosts: dict[str, datetime] = field(default_factory=dict)
@@ -148,10 +150,11 @@ class FleetPublications:
         if (read.get("node_id"), read.get("cluster_id")) != (node_id, self.cluster_id):
             return False
         at, known = datetime.fromtimestamp(file.modified, UTC), self.nodes.get(node_id)
+        taken_at = _taken_at(read.get("at"), at)
         if known is None:
-            known = self.nodes[node_id] = HostPublications(node_id, at, folder, stem)
+            known = self.nodes[node_id] = HostPublications(node_id, at, taken_at, folder, stem)
         elif at > known.at:
-            known.at, known.folder, known.stem = at, folder, stem
+            known.at, known.taken_at, known.folder, known.stem = at, taken_at, folder, stem
         host = str(read.get("host"))[:255]
         known.hosts[host] = max(at, known.hosts.get(host, at))
         return True
@@ -186,6 +189,15 @@ class FleetPublications:
 def _is_manifest(name: str) -> bool:
     parts = stem_and_suffix(name)
     return parts is not None and parts[1] == MANIFEST
+
+
+def _taken_at(said: object, arrived: datetime) -> datetime:
+    """When a snapshot was taken: by its host's clock, as it may be sent hours later, but before it arrived. Without a
+    valid time, as long ago as can be."""
+    try:
+        return min(datetime.fromisoformat(said), arrived) if isinstance(said, str) else _LONG_AGO
+    except (ValueError, TypeError, OverflowError):
+        return _LONG_AGO
 
 
 def _is_log_dir(row: dict[str, Any]) -> bool:

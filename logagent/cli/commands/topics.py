@@ -60,7 +60,7 @@ def delete(
     call: Call, topic: str, include_internal: bool, execute: bool, approve: str | None, timeout: str, **place: Any
 ) -> None:
     """Delete existing topics, by topic id, and remove every replica from its disk."""
-    from logagent.cli.deletions.asking import ask, lately, open_requests, topics_of_cluster
+    from logagent.cli.deletions.asking import ask, lately, topics_of_cluster
     from logagent.cli.deletions.opening import Place
     from logagent.controller.deletion_plan import plan_topics
 
@@ -73,7 +73,7 @@ def delete(
         topics_of_cluster(opened, rounds),
         rounds.setting.control.cluster_id,
         include_internal=include_internal,
-        open_requests=open_requests(rounds),
+        open_requests=rounds.states.not_closed(),
         lately=lately(rounds),
         named=topic,
     )
@@ -115,11 +115,10 @@ def purge(
     **place: Any,
 ) -> None:
     """Set aside orphans of a fleet report, and remove strays, on the hosts that have them."""
-    from logagent.cli.deletions.asking import ask, ask_nothing, lately, open_requests
+    from logagent.cli.deletions.asking import ask, ask_nothing, lately
     from logagent.cli.deletions.opening import Place
     from logagent.cli.deletions.report import Choice, choose, only_cluster
     from logagent.controller.deletion_plan import Dropped, plan_directories
-    from logagent.controller.only_copies import copies_in
 
     words = [word for text in ids for word in text.split(",") if word]
     choice = Choice(
@@ -139,9 +138,9 @@ def purge(
     plan = plan_directories(
         chosen.directories,
         rounds.setting.control.cluster_id,
-        copies_in(rounds.brokers.rows({d.topic_id for d in chosen.directories})),
+        rounds.copies({d.topic_id for d in chosen.directories}),
         dirs_on_host=chosen.dirs_on_host,
-        open_requests=open_requests(rounds),
+        open_requests=rounds.states.not_closed(),
         lately=lately(rounds),
         include_internal=include_internal,
         no_retention=no_retention,

@@ -29,12 +29,6 @@ ROUND_SECONDS = 2.0
 FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"
 
 
-def open_requests(rounds: DeletionRounds) -> list[Request]:
-    """Requests that are neither done nor cancelled, on hold or not."""
-    requests = rounds.requests.requests.values()
-    return [r for r in requests if rounds.states.of(r.request_id) in ("open", "on-hold")]
-
-
 def lately(rounds: DeletionRounds) -> list[Request]:
     """Requests of the last day that needed no approval."""
     return asked_lately(rounds.requests.requests.values(), rounds.setting.clock())
@@ -207,7 +201,7 @@ def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, A
     rounds = Place(call, **options).rounds(signing=True)
     rounds.look()
     if request_id not in rounds.requests.requests:
-        known = ", ".join(r.request_id for r in open_requests(rounds)) or "none is open"
+        known = ", ".join(r.request_id for r in rounds.states.not_closed()) or "none is open"
         raise UsageError(f"there is no request {request_id}", hint=f"open requests: {known}")
     state = rounds.states.of(request_id)
     if state in ("done", "cancelled"):

@@ -106,11 +106,17 @@ class SmallFleet:
         )
 
     def publish(
-        self, node: int, host: str | None = None, log_dirs: Mapping[str, str] | None = None, change: Change = unchanged
+        self,
+        node: int,
+        host: str | None = None,
+        log_dirs: Mapping[str, str] | None = None,
+        change: Change = unchanged,
+        taken_at: datetime | None = None,
     ) -> None:
-        """A snapshot of what the host has; each directory's row as `change` leaves it."""
+        """A snapshot of what the host has; each directory's row as `change` leaves it. It arrives now."""
         self.snapshots += 1
-        claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
+        taken_at = taken_at or self.now
+        claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", taken_at)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
         rows += [{"row": "log_dir", "path": path, "health": health} for path, health in (log_dirs or {}).items()]
         for (topic_id, partition), d in self.hosts[node].disk.items():

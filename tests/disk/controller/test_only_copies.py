@@ -1,0 +1,108 @@
+"""Copies that requests have deleted since the snapshots that show them: the next request must not rely on them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from logagent.controller.deletion_plan import DeletionPlan, plan_directories
+from logagent.controller.rounds import DeletionRounds
+from logagent.store.deletion import Request
+from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, TOPIC_ID, SmallFleet
+
+AN_HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> SmallFleet:
+    """Hosts 1 and 2 have a copy, and have published it."""
+    fleet = SmallFleet(tmp_path).everywhere()
+    del fleet.hosts[3].disk[TOPIC_ID, 0]
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(3)
+    return fleet
+
+
+def started(fleet: SmallFleet) -> DeletionRounds:
+    controller = fleet.controller()
+    controller.start()
+    return controller
+
+
+def plan_of_the_other_copy(fleet: SmallFleet, *, no_retention: bool = False) -> DeletionPlan:
+    look = fleet.controller()
+    look.look()
+    return plan_directories(
+        [fleet.directory(2)], CLUSTER, look.copies({TOPIC_ID}), dirs_on_host={2: 1000},
+        open_requests=look.states.not_closed(), no_retention=no_retention,
+    )  # fmt: skip
+
+
+def first_is_done(fleet: SmallFleet) -> Request:
+    request = fleet.request("directories", 1, directories=(fleet.directory(1),))
+    controller = started(fleet)
+    fleet.rounds(controller, 4)
+    assert controller.states.of("request-1") == "done" and not fleet.hosts[1].disk
+    return request
+
+
+def test_what_a_done_request_took_is_no_copy_though_the_snapshot_still_shows_it(fleet: SmallFleet) -> None:
+    assert plan_of_the_other_copy(fleet).approval == ()
+    first_is_done(fleet)
+    plan = plan_of_the_other_copy(fleet)
+    assert plan.directories[0].only_copy and plan.approval
+    assert plan_of_the_other_copy(fleet, no_retention=True).directories == ()
+
+
+def test_nor_is_it_when_the_order_is_written(fleet: SmallFleet) -> None:
+    """The second request was planned before the first was done, or by somebody with an older logagent."""
+    first_is_done(fleet)
+    fleet.request("directories", 2, directories=(fleet.directory(2),), no_retention=True)
+    controller = started(fleet)
+    fleet.rounds(controller)
+    assert fleet.hosts[2].disk
+    assert {p.reason.guard for p in controller.context.replicas.values() if p.reason} == {"only-copy"}
+
+
+@pytest.mark.parametrize("kind", ["topics", "directories"])
+def test_what_a_cancelled_request_may_have_taken_is_no_copy(fleet: SmallFleet, kind: str) -> None:
+    if kind == "topics":
+        fleet.request("topics", 1, topics=(fleet.topic((1,)),))
+    else:
+        fleet.request("directories", 1, directories=(fleet.directory(1),))
+    controller = started(fleet)
+    for _ in range(3):
+        controller.round()
+        fleet.agent(1)
+    assert not fleet.hosts[1].disk
+    controller.close("request-1", "cancelled")
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+def test_an_expired_request_counts_when_the_order_is_written(fleet: SmallFleet) -> None:
+    fleet.request("directories", 1, directories=(fleet.directory(1),))
+    fleet.hosts[1].silent = True
+    fleet.rounds(started(fleet), 2)
+    fleet.now += timedelta(days=8)
+    fleet.publish(1)
+    fleet.publish(2)
+    fleet.request("directories", 2, directories=(fleet.directory(2),))
+    controller = started(fleet)
+    fleet.rounds(controller)
+    assert controller.states.of("request-1") == "on-hold" and fleet.hosts[2].disk
+
+
+def test_a_copy_that_a_later_snapshot_shows_counts_again(fleet: SmallFleet) -> None:
+    """It was restored on the host, say."""
+    first_is_done(fleet)
+    fleet.hosts[1].disk[TOPIC_ID, 0] = DIRECTORY
+    fleet.publish(1)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy, "too close to tell"
+    fleet.now += timedelta(minutes=15)
+    fleet.publish(1, taken_at=fleet.now - AN_HOUR)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy, "it was taken before, and arrived late"
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(1)
+    assert not plan_of_the_other_copy(fleet).directories[0].only_copy
