@@ -19,12 +19,12 @@ from logagent.controller.setting import Setting
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import LogAgentError
 from logagent.store.orders import instant
-from logagent.store.publications import FleetPublications, HostPublications
+from logagent.store.publications import FACTS, FleetPublications, HostPublications
 
 Found = Callable[[str, int, int, datetime], None]
 """Called for each copy of a wanted topic: topic id, partition, node, when the snapshot arrived."""
 
-_FACTS = ("log_dir", "name", "kind", "verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
+_FACTS = ("log_dir", "name", "kind", *FACTS)
 """The keys of a directory's row that its agent's refusals depend on; bytes and sightings are not among them."""
 
 LOG_DIRS = "log dirs"

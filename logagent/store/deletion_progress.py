@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from logagent.errors import LogAgentError
 from logagent.store.answers import ANSWERS_AT_ONCE, answer_names, read_answers
 from logagent.store.control import ANSWERS, UNREADABLE, Control
-from logagent.store.deletion import SUCCESSES, Answer, Request, Result
+from logagent.store.deletion import LARGEST_COUNT, SUCCESSES, Answer, Request, Result
 from logagent.store.names import is_plain
 from logagent.store.orders import Requests, moment
-from logagent.store.publications import MAX_BYTES, FleetPublications
+from logagent.store.publications import FleetPublications
 from logagent.store.shared import open_store
 from logagent.store.signing import PublicKey
 
@@ -175,9 +175,9 @@ def _row(
         "cluster_id": cluster_id,
         "topic": topic,
         "marked": len(mine),
-        "marked_bytes": min(MAX_BYTES, sum(copy.bytes for _, copy in mine)),
+        "marked_bytes": min(LARGEST_COUNT, sum(copy.bytes for _, copy in mine)),
         "removed": done,
-        "removed_bytes": min(MAX_BYTES, sum(min(copy.removed_bytes, copy.bytes) for _, copy in mine)),
+        "removed_bytes": min(LARGEST_COUNT, sum(min(copy.removed_bytes, copy.bytes) for _, copy in mine)),
         "hosts": len(hosts),
         "hosts_done": len(hosts - waiting),
         "remaining": len(mine) - done,

@@ -31,8 +31,13 @@ MAX_UNPACKED = 256 << 20
 MAX_ENTRIES = 100_000
 MAX_ROWS = 200_000
 """The most rows of the wanted topics in one snapshot: no broker has more, and one host must not fill our memory."""
-MAX_BYTES = (1 << 63) - 1
-"""The largest long, in Java and in the tables of a report."""
+MAX_LINE = MIB
+"""The most bytes of a line of a snapshot. The longest names and paths that there are take a fraction of it."""
+MAX_BYTES = 1 << 53
+"""The most bytes of one directory: more than any file system holds, and sums of them are far from overflowing."""
+FACTS = ("verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
+"""What an agent says about a directory."""
+_KEPT = frozenset(("row", "path", "health", "log_dir", "name", "kind", "topic_id", "partition", "bytes", *FACTS))
 CLOCKS_APART = timedelta(minutes=5)
 """A file whose time is further in the future than this was given that time on purpose and is ignored."""
 LOOK_BACK = timedelta(days=30)
@@ -160,10 +165,12 @@ class FleetPublications:
         return True
 
     def directories(self, node_id: int, topic_ids: Collection[str]) -> Iterator[dict[str, Any]]:
-        """The `log_dir` rows, and the `dir` rows of these topic ids, of a node's newest snapshot.
+        """The `log_dir` rows, and the `dir` rows of these topic ids, of a node's newest snapshot: of each the keys that
+        identify it, and `FACTS`.
 
         `topic_ids` is searched once per line: pass a set or a dict. Raises UnreadableError for a snapshot that is
-        incomplete or has more than `MAX_ROWS` such rows, ServiceUnreachable for one that cannot be read.
+        incomplete, has a line longer than `MAX_LINE` or more than `MAX_ROWS` such rows, ServiceUnreachable for one that
+        cannot be read.
         """
         heard = self.nodes[node_id]
         where, rows = "/".join((*heard.folder, heard.stem)), 0
@@ -183,7 +190,7 @@ class FleetPublications:
                 rows += 1
                 if rows > MAX_ROWS:
                     raise UnreadableError(f"{where} has more than {MAX_ROWS} directories of the topics asked for")
-                yield row
+                yield {k: v for k, v in row.items() if k in _KEPT and not isinstance(v, (list, dict))}
 
 
 def _is_manifest(name: str) -> bool:
@@ -230,16 +237,15 @@ def _may_matter(line: bytes, topic_ids: Collection[str]) -> bool:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
+    left = MAX_UNPACKED
     try:
         with gzip.open(io.BytesIO(packed)) as file:
-            content = file.read(MAX_UNPACKED + 1)
+            while line := file.readline(MAX_LINE + 1):
+                left -= len(line)
+                if left < 0:
+                    raise UnreadableError("a snapshot unpacks to more than 256 MiB")
+                if len(line) > MAX_LINE:
+                    raise UnreadableError("a snapshot has a line of more than 1 MiB")
+                yield line
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UnreadableError(f"a snapshot is incomplete: {error}") from error
-    if len(content) > MAX_UNPACKED:
-        raise UnreadableError("a snapshot unpacks to more than 256 MiB")
-    start = 0
-    while start < len(content):
-        end = content.find(b"\n", start)
-        end = len(content) if end < 0 else end
-        yield content[start:end]
-        start = end + 1

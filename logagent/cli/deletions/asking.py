@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from itertools import chain
 from typing import Any, cast
 
 from logagent.cli.deletions.opening import Place, now, requested, who
@@ -21,7 +22,7 @@ from logagent.controller.store_client import Outcome
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.store.control import TooLarge
-from logagent.store.deletion import Request
+from logagent.store.deletion import LARGEST_COUNT, Request
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import decode, encode, instant, write_request
 
@@ -44,12 +45,17 @@ def topics_of_cluster(place: Place, rounds: DeletionRounds) -> list[ExistingTopi
     if image.cluster_id != rounds.setting.control.cluster_id:
         raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {rounds.setting.control.cluster_id}")
     living = [ExistingTopic(requested(topic)) for topic in image.by_name.values()]
-    sizes: dict[str, int] = {}
-    for rows in rounds.brokers.rows({t.requested.topic_id for t in living} - {""}).values():
-        for row in rows:
-            if row.get("row") == "dir":
-                sizes[row["topic_id"]] = sizes.get(row["topic_id"], 0) + int(row.get("bytes") or 0)
+    sizes = bytes_by_topic(rounds.brokers.rows({t.requested.topic_id for t in living} - {""}))
     return [ExistingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
+
+
+def bytes_by_topic(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> dict[str, int]:
+    """The bytes of each topic id in snapshot rows, given by node: no more than a request can say, whatever hosts do."""
+    sizes: dict[str, int] = {}
+    for row in chain.from_iterable(rows.values()):
+        if row["row"] == "dir":
+            sizes[row["topic_id"]] = min(LARGEST_COUNT, sizes.get(row["topic_id"], 0) + row["bytes"])
+    return sizes
 
 
 def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve: str | None, timeout: float) -> None:

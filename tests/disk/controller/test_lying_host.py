@@ -8,20 +8,24 @@ import os
 import shutil
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logagent.cli.deletions.asking import bytes_by_topic
 from logagent.controller.controller_context import ReplicaState
 from logagent.controller.rounds import DeletionRounds
+from logagent.errors import UnreadableError
 from logagent.store.answers import answers_folder, write_answer
-from logagent.store.deletion import Answer
+from logagent.store.deletion import Answer, Request
 from logagent.store.deletion_progress import deletion_progress
 from logagent.store.names import DATA, MANIFEST
-from logagent.store.orders import instant
+from logagent.store.orders import decode, encode, instant
 from logagent.store.publications import FleetPublications
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 from tests.needs import need_root
@@ -87,6 +91,8 @@ BROKEN = gzip.compress(row() * 1000)
     gzip.compress(row(name=["x"]) + row(log_dir={}) + row(kind=["current"]) + row(kind=7)),
     gzip.compress(b'{"row": "log_dir", "path": ["/d1"], "health": "online"}\n{"row": "log_dir", "path": {}}\n'),
     gzip.compress(b'{"row": "log_dir", "path": "/d1", "health": ["online"]}\n{"row": ["log_dir"], "dir": "dir"}\n'),
+    gzip.compress(b'{"row": "log_dir", "path": "/d1", "health": "online", "x": [' + b"[]," * 500_000 + b"[]]}\n", 1),
+    gzip.compress(row(name="c" * (1 << 21)), 1),
     gzip.compress(row(verdict={"a": ["b"] * 50}, obstacle=[[[]]], window="\ud800")),
 ])  # fmt: skip
 def test_a_snapshot_that_is_none_concerns_its_host_only(fleet: SmallFleet, content: bytes) -> None:
@@ -111,6 +117,49 @@ def test_a_million_rows_fill_nobodys_memory(fleet: SmallFleet) -> None:
     fleet.rounds(controller, 1)
     assert len(controller.context.replicas) < 20_010
     assert {r.node_id for r in controller.context.replicas if r.partition > 0} == {LIAR}
+
+
+def test_whatever_sizes_a_host_names_its_topics_can_be_deleted(fleet: SmallFleet) -> None:
+    fleet.now += timedelta(seconds=1)
+    most = 1 << 53
+    rows = [row(partition=n, bytes=most) for n in range(1100)] + [row(partition=0, bytes=most + 1)]
+    snapshot_of(fleet, gzip.compress(b"".join(rows)))
+    heard = FleetPublications(str(fleet.store), CLUSTER, timedelta(hours=2))
+    heard.look(fleet.now)
+    read = list(heard.directories(LIAR, {TOPIC_ID}))
+    assert len(read) == 1100
+    size = bytes_by_topic({LIAR: read})[TOPIC_ID]
+    request = fleet.request(topics=(replace(fleet.topic(), bytes=size),))
+    assert decode(Request, encode(request)).topics[0].bytes == size
+
+
+def test_of_a_row_only_what_is_looked_at_is_kept(fleet: SmallFleet) -> None:
+    """A row of 1 MiB of empty lists takes 20 MiB, and a snapshot may have 250 of them."""
+    fleet.now += timedelta(seconds=1)
+    lists: list[list[int]] = [[] for _ in range(200_000)]
+    log_dir = {"row": "log_dir", "path": "/d1", "health": "online", "holder": lists}
+    rows = [row(reason=lists, obstacle="x", host="h"), json.dumps(log_dir).encode() + b"\n"]
+    snapshot_of(fleet, gzip.compress(b"".join(rows), 1))
+    heard = FleetPublications(str(fleet.store), CLUSTER, timedelta(hours=2))
+    heard.look(fleet.now)
+    assert list(heard.directories(LIAR, {TOPIC_ID})) == [
+        json.loads(row(obstacle="x")), {"row": "log_dir", "path": "/d1", "health": "online"}
+    ]  # fmt: skip
+
+
+def test_a_line_of_hundreds_of_mib_is_not_parsed(fleet: SmallFleet) -> None:
+    fleet.now += timedelta(seconds=1)
+    line = b'{"row": "log_dir", "path": "/d1", "health": "online", "x": [' + b"[]," * (20 << 20) + b"[]]}\n"
+    snapshot_of(fleet, gzip.compress(line, 1))
+    heard = FleetPublications(str(fleet.store), CLUSTER, timedelta(hours=2))
+    heard.look(fleet.now)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableError, match="line of more than 1 MiB"):
+            list(heard.directories(LIAR, {TOPIC_ID}))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("manifest", [{"node_id": 1}, {"node_id": "3"}, {"cluster_id": "another"}, {"kind": "x"}])
