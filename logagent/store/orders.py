@@ -7,7 +7,7 @@ another name, node or cluster is ignored. Files are written once, so no name is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -72,6 +72,17 @@ def decode(kind: type[T], payload: bytes) -> T:
     except ValidationError as error:
         raise NotSigned(f"it is not one of our {kind.__name__.lower()}s ({error.error_count()} errors)") from error
     return read
+
+
+def checked(kind: type[T], values: Mapping[str, object]) -> T:
+    """A part of a record from its fields, checked as when it is read. Raises ValueError, which names the first wrong
+    field."""
+    try:
+        part: T = _adapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return part
 
 
 def moment(text: str) -> datetime:

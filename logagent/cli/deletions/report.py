@@ -17,6 +17,7 @@ from logagent.files.limits import MARKER, REPORT_TABLE
 from logagent.files.safe_open import open_regular, read_regular
 from logagent.model.naming.dir_names import classify
 from logagent.store.deletion import RequestedDirectory
+from logagent.store.orders import checked
 
 MAX_ROWS = 10_000_000
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -90,7 +91,9 @@ def choose(report: Path, choice: Choice) -> Chosen:
 
 
 def only_cluster(chosen: Chosen) -> str:
-    """The one cluster that the selected rows belong to. Raises UsageError if there are several."""
+    """The one cluster that the selected rows belong to. Raises UsageError if there are several, or none."""
+    if not chosen.clusters:
+        raise UsageError("; ".join(f"{what}: {why}" for what, why in chosen.unusable))
     if len(chosen.clusters) > 1:
         names = ", ".join(sorted(chosen.clusters))
         raise UsageError(
@@ -110,12 +113,13 @@ def _take(row: Mapping[str, str], kind: Literal["orphan", "stray"], chosen: Chos
     elif not topic or not row["partition"]:
         chosen.unusable.append((where, "its name does not tell its topic"))
     else:
-        chosen.directories.append(
-            RequestedDirectory(
-                int(row["node_id"]), row["log_dir"], row["name"], topic, row["topic_id"], int(row["partition"]), kind,
-                int(row["bytes"] or 0),
-            )
-        )  # fmt: skip
+        numbers = {"node_id": row["node_id"], "partition": row["partition"], "bytes": row["bytes"] or 0}
+        names = {name: row[name] for name in ("log_dir", "name", "topic_id")}
+        try:
+            values = {**names, "topic": topic, "kind": kind, **{name: int(text) for name, text in numbers.items()}}
+            chosen.directories.append(checked(RequestedDirectory, values))
+        except ValueError as error:
+            chosen.unusable.append((where, f"the report's row cannot be used: {error}"))
 
 
 def _folder(report: Path) -> Path:

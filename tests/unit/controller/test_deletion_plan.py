@@ -172,5 +172,5 @@ def test_an_approval_is_for_exactly_that_list_and_for_a_day() -> None:
     assert "another plan" in (plan.is_approved(later, NOW + timedelta(hours=30)) or "")
     other = plan_directories([directory(1), directory(2)], CLUSTER, copies(1, 2), dirs_on_host=MANY)
     assert "another plan" in (other.is_approved(approval, NOW) or "")
-    for wrong in (None, "", "yes", "z" * 24, "0" * 24):
+    for wrong in (None, "", "yes", "z" * 24, "0" * 24, "f" * 24):
         assert plan.is_approved(wrong, NOW) is not None

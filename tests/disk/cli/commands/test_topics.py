@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,50 @@ def test_ignored_files_are_named_in_words_too(commands: Commands) -> None:
     commands.fleet.request(topics=(commands.fleet.topic(),))
     commands.run("status")
     assert "topics: files that are ignored: 1, such as requests/request-1.json: " in commands.said
+
+
+CANNOT_BE = {
+    "topic": {"topic": "a b"}, "long log dir": {"log_dir": "/" + "a" * 5000}, "name": {"name": "../x-0"},
+    "NUL": {"name": "t\0-0"}, "not UTF-8": {"name": "t\udcff-0"}, "log dir not UTF-8": {"log_dir": "/d\udcff"},
+    "node": {"node_id": "-1"}, "node of a kind": {"node_id": "one"}, "node beyond": {"node_id": "99999999999"},
+    "partition": {"partition": "-1"}, "half a partition": {"partition": "1.5"}, "bytes": {"bytes": "9" * 30},
+    "partition beyond": {"partition": "9" * 30},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", CANNOT_BE)
+def test_a_row_that_cannot_be_requested_is_named_and_stops_no_other(commands: Commands, field: str) -> None:
+    """A host's agent names its directories to the report as it likes."""
+    commands.write_report((1,))
+    good = dict(
+        zip(ORPHAN, [CLUSTER, "2", "kafka-2", "/d1", "clicks-0", "clicks", TOPIC_ID, "0", "", "5"], strict=True)
+    )
+    bad = good | CANNOT_BE[field]
+    with (commands.report / "orphans.csv").open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        csv.writer(file).writerow([bad[name] for name in ORPHAN])
+    words = ("purge", "--report", str(commands.report), "--execute", "--timeout", "0", "--json")
+    plan = json.loads(commands.run(*words, status=3))  # with surrogates, which no reader of the schema takes
+    assert [d["node_id"] for d in plan["directories"]] == [1]
+    (left_out,) = plan["dropped"]
+    assert left_out["what"] == f"{bad['log_dir']}/{bad['name']} of node {bad['node_id']}"
+    assert "the report's row cannot be used" in left_out["why"] and "the report's row cannot be used" in commands.said
+    assert [d.node_id for d in commands.requests().requests[plan["request_id"]].directories] == [1]
+
+
+def test_ids_that_no_row_has_are_named(commands: Commands) -> None:
+    commands.write_report((1,))
+    commands.run("purge", "--report", str(commands.report), "--id", "nosuch", status=2)
+    assert "--id nosuch: the report has no such row, or another option excludes it" in commands.said
+
+
+def test_a_purge_does_not_rely_on_the_copy_that_the_last_one_took(commands: Commands) -> None:
+    commands.write_report((1,))
+    commands.purge("--execute", "--timeout", "0")
+    request = next(iter(commands.requests().requests))
+    commands.run("cancel", request)
+    commands.fleet.hosts[3].disk.clear()
+    commands.fleet.now += timedelta(seconds=1)
+    commands.fleet.publish(3)
+    commands.write_report((2,))
+    plan = commands.purge("--execute", status=4)
+    assert plan["directories"][0]["only_copy"] and plan["request_id"] is None
