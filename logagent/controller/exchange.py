@@ -16,8 +16,19 @@ from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.store.answers import ANSWERS_AT_ONCE, answer_names, answers_folder, read_answers
 from logagent.store.control import UNREADABLE, Control, FolderUnreadable, TooLarge
 from logagent.store.deletion import Action, Answer, Closed, Order, OrderedPartition, Request, Result
-from logagent.store.orders import ORDER_NAME, Ignored, instant, moment, order_id, orders_folder, portions, write_order
-from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
+from logagent.store.orders import (
+    ORDER_NAME,
+    Ignored,
+    UnknownSchema,
+    instant,
+    moment,
+    order_id,
+    orders_folder,
+    portions,
+    read_order,
+    write_order,
+)
+from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 
 ORDERS_PER_CHECK = 50
 MAX_PASSED_OVER = 100
@@ -209,9 +220,8 @@ class Exchange:
         return None
 
     def _write(self, order: Order, key: PrivateKey) -> str | None:
-        """Write an order; returns None, or the id that an order signed by another controller has already. Names that
-        are taken by unsigned files are skipped. What a node cannot be told it does not answer (`Pauses.answer_within`).
-        """
+        """Write an order; returns None, or the id that another controller's order has already. Names that other files
+        have taken are skipped. What a node cannot be told it does not answer (`Pauses.answer_within`)."""
         for _ in range(MAX_PASSED_OVER):
             try:
                 if write_order(self.control, order, key):
@@ -219,18 +229,24 @@ class Exchange:
             except (FolderUnreadable, TooLarge) as error:
                 self.warn(f"no order can be written for node {order.node_id}: {error}")
                 return None
-            if self._is_signed(order):
-                break
+            if self._is_taken(order):
+                return order.order_id
             self._seq += 1
             order = replace(order, order_id=order_id(order.epoch, self._seq))
-        return order.order_id
+        self.warn(f"no order can be written for node {order.node_id}: other files have taken the names of orders")
+        return None
 
-    def _is_signed(self, order: Order) -> bool:
+    def _is_taken(self, order: Order) -> bool:
+        """Whether the file of this name is this node's order of that name, not another signed file, copied there."""
+        node, name, cluster_id = order.node_id, f"{order.order_id}.json", self.control.cluster_id
         try:
-            content = self.control.read(orders_folder(order.node_id), f"{order.order_id}.json")
-            return content is not None and bool(verify(content, self.keys, self.control.cluster_id))
+            content = self.control.read(orders_folder(node), name)
+            found = read_order(content, name, node, self.keys, cluster_id) if content is not None else None
+        except UnknownSchema:
+            return True  # a newer controller's
         except (NotSigned, *UNREADABLE):
             return False
+        return found is not None and (found.node_id, found.cluster_id) == (node, cluster_id)
 
     def _ordered(self, replica: Replica, action: Action, requests: Mapping[str, Request]) -> list[OrderedPartition]:
         request = requests[replica.topic.request_id]

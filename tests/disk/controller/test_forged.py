@@ -7,13 +7,16 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logagent.agent.orders.inbox import Inbox
-from logagent.store.deletion import CLOSED_SCHEMA, EPOCH_SCHEMA, Closed
+from logagent.store.deletion import CLOSED_SCHEMA, EPOCH_SCHEMA, ORDER_SCHEMA, Closed, Order
+from logagent.store.epochs import EpochLost
 from logagent.store.orders import REQUESTS, closings_folder, encode, instant, orders_folder, write_closed
 from logagent.store.signing import PrivateKey, public_key
 from tests.disk.controller.small_fleet import CLUSTER, KEY, TOPIC_ID, SmallFleet
@@ -270,3 +273,54 @@ def test_a_cancellation_with_an_unknown_key_is_named_before_other_junk(fleet: Sm
     look.look()
     name, _, why = (look.requests.ignored.example or "").partition(": ")
     assert name == "requests/request-1/0000000001-cancelled.json" and "key old" in why
+
+
+def _order(fleet: SmallFleet) -> Order:
+    return Order("0000000001-0000000001", 1, CLUSTER, 1, "stop", instant(fleet.now), instant(fleet.now), ())
+
+
+def _signed_order(fleet: SmallFleet, **more: Any) -> bytes:
+    return KEY.sign(ORDER_SCHEMA, encode(replace(_order(fleet), **more)))
+
+
+SIGNED: dict[str, Callable[[SmallFleet], bytes]] = {
+    "a request": lambda fleet: (folder(fleet) / REQUESTS / "request-1.json").read_bytes(),
+    "an order to another node": lambda fleet: _signed_order(fleet, node_id=2),
+    "an order of another name": lambda fleet: _signed_order(fleet, order_id="0000000001-0000000999"),
+    "an order to another cluster": lambda fleet: _signed_order(fleet, cluster_id="another"),
+}
+
+
+@pytest.mark.parametrize("what", SIGNED)
+def test_a_signed_file_in_the_place_of_an_order_stops_nobody(fleet: SmallFleet, what: str) -> None:
+    fleet.control.create(orders_folder(1), "0000000001-0000000001.json", SIGNED[what](fleet))
+    controller = fleet.controller()
+    controller.start()
+    for _ in range(6):
+        controller.round()
+        for node in (2, 3):
+            fleet.agent(node)
+    assert not fleet.hosts[2].disk and not fleet.hosts[3].disk
+    assert "0000000001-0000000002.json" in fleet.control.names(orders_folder(1))
+
+
+@pytest.mark.parametrize("schema", [ORDER_SCHEMA, "logagent.order/2"])
+def test_an_order_in_its_own_place_is_another_controllers(fleet: SmallFleet, schema: str) -> None:
+    fleet.control.create(orders_folder(1), "0000000001-0000000001.json", KEY.sign(schema, encode(_order(fleet))))
+    controller = fleet.controller()
+    controller.start()
+    with pytest.raises(EpochLost):
+        controller.round()
+
+
+def test_a_node_whose_orders_have_no_name_left_stops_no_other(fleet: SmallFleet) -> None:
+    for number in range(1, 500):
+        fleet.control.create(orders_folder(1), f"0000000001-{number:010d}.json", b"junk")
+    controller = fleet.controller()
+    controller.start()
+    for _ in range(6):
+        controller.round()
+        for node in (2, 3):
+            fleet.agent(node)
+    assert not fleet.hosts[2].disk and not fleet.hosts[3].disk
+    assert any("no order can be written for node 1: other files" in line for line in fleet.warnings)
