@@ -146,11 +146,9 @@ class Requests:
             match = REQUEST_NAME.fullmatch(name)
             if match is None:
                 continue
-            if name not in self._seen:
-                self._seen.add(name)
-                request = self._read_signed(REQUESTS, name, Request, REQUEST_SCHEMA)
-                if request is not None and request.request_id == match[1]:
-                    self.requests[request.request_id] = request
+            request = self._read_signed(REQUESTS, name, Request, REQUEST_SCHEMA)
+            if request is not None and request.request_id == match[1]:
+                self.requests[request.request_id] = request
             if match[1] in self.requests and match[1] in folders:
                 try:
                     self._read_closings(match[1])
@@ -171,14 +169,11 @@ class Requests:
         folder = f"{REQUESTS}/{request_id}"
         for name in self.control.names(folder):
             match = CLOSED_NAME.fullmatch(name)
-            if f"{folder}/{name}" in self._seen:
-                continue
             if WAITS_NAME.fullmatch(name):
                 self._read_waits(request_id, name)
             if match is None:
                 continue
             closed = self._read_signed(folder, name, Closed, CLOSED_SCHEMA, retired=match[2] != "resumed")
-            self._seen.add(f"{folder}/{name}")
             if closed is None or (closed.request_id, closed.outcome) != (request_id, match[2]):
                 continue
             before = self.closed.setdefault(request_id, {}).get(closed.outcome)
@@ -186,9 +181,7 @@ class Requests:
                 self.closed[request_id][closed.outcome] = closed
 
     def _read_waits(self, request_id: str, name: str) -> None:
-        folder = closings_folder(request_id)
-        self._seen.add(f"{folder}/{name}")
-        waits = self._read_signed(folder, name, Waits, WAITS_SCHEMA)
+        waits = self._read_signed(closings_folder(request_id), name, Waits, WAITS_SCHEMA)
         if waits is None or waits.request_id != request_id or name != waits_name(waits):
             return
         before = self.waits.get(request_id)
@@ -196,19 +189,25 @@ class Requests:
             self.waits[request_id] = waits
 
     def _read_signed(self, folder: str, name: str, kind: type[T], schema: str, *, retired: bool = False) -> T | None:
+        """A record that was not read before; None if there is nothing new or valid. Raises ServiceUnreachable, and then
+        reads it again next time."""
+        path, read = f"{folder}/{name}", None
+        if path in self._seen:
+            return None
         try:
             content = self.control.read(folder, name)
             if content is None:
                 return None
-            read = verified(content, kind, schema, self.keys, self.control.cluster_id, retired=retired)
-            if getattr(read, "cluster_id", None) != self.control.cluster_id:
+            found = verified(content, kind, schema, self.keys, self.control.cluster_id, retired=retired)
+            if getattr(found, "cluster_id", None) != self.control.cluster_id:
                 raise NotSigned("it belongs to another cluster")
+            read = found
         except LogAgentError as error:
             if error.slug == "unreachable" and (kind is Closed or not isinstance(error, FolderUnreadable)):
                 raise
             # An operator's cancellation that is not believed would be the worst to miss.
-            self.ignored.add(f"{folder}/{name}", str(error), foremost="-cancelled" in name)
-            return None
+            self.ignored.add(path, str(error), foremost="-cancelled" in name)
+        self._seen.add(path)
         return read
 
 

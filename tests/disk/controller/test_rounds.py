@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from logagent.controller.controller_context import ReplicaState
-from logagent.errors import LogAgentError
+from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.files.limits import FileLimit
 from logagent.store.answers import answers_folder, write_answer
 from logagent.store.deletion import Answer, Closed, Kind, RequestedPartition
 from logagent.store.epochs import EpochLost
 from logagent.store.orders import REQUESTS, Requests, encode, instant, write_closed, write_request
 from logagent.store.signing import PrivateKey
+from logagent.store.tree import StoreTree
 from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, KEY, TOPIC_ID, SmallFleet
 
 
@@ -472,3 +476,31 @@ def test_of_several_closings_the_newest_counts_however_the_folder_lists_them(fle
     requests = Requests(fleet.control, fleet.keys)
     requests.refresh()
     assert requests.closed[request.request_id]["done"].epoch == 31
+
+
+@pytest.mark.parametrize("name", ["request-1.json", "0000000001-cancelled.json"])
+def test_what_could_not_be_read_for_a_moment_is_read_again(
+    fleet: SmallFleet, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EIO of a disk, ESTALE of an NFS mount: once."""
+    controller = fleet.controller()
+    controller.start()
+    controller.round()
+    fleet.request(topics=(fleet.topic(),))
+    cancelled = name != "request-1.json"
+    if cancelled:
+        write_closed(fleet.control, Closed("request-1", CLUSTER, 1, "cancelled", "ops", instant(fleet.now)), KEY)
+    read, failed = StoreTree.read, list[str]()
+
+    def fails_once(tree: StoreTree, names: Sequence[str], limit: FileLimit) -> bytes:
+        if names[-1] == name and not failed:
+            failed.append(name)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(tree, names, limit)
+
+    monkeypatch.setattr(StoreTree, "read", fails_once)
+    with pytest.raises(ServiceUnreachable):
+        controller.round()
+    assert failed
+    fleet.rounds(controller)
+    assert controller.states.of("request-1") == ("cancelled" if cancelled else "done")
