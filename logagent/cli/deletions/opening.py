@@ -112,15 +112,23 @@ class Place:
         return load_private_key(Path(name))
 
     def keys(self, own: PrivateKey | None = None) -> tuple[PublicKey, ...]:
-        """The public keys accepted here: `orders.keys`, and our own."""
-        texts = list(self.call.settings().orders.keys)
+        """The public keys accepted here: `orders.keys`; without it, our own. Raises ConfigError if we are to sign with
+        our `own` and agents with these keys would ignore it."""
+        trusted = tuple(public_key(text) for text in dict.fromkeys(self.call.settings().orders.keys))
+        if not trusted:
+            if own is None and self.key_file is None and KEY_VARIABLE not in os.environ:
+                raise ConfigError("no order key is known", hint="set orders.keys, or name the private key with --key")
+            return (public_key((own or self.key()).public()),)
         if own is not None:
-            texts.append(own.public())
-        elif self.key_file is not None or KEY_VARIABLE in os.environ:
-            texts.append(self.key().public())
-        if not texts:
-            raise ConfigError("no order key is known", hint="set orders.keys, or name the private key with --key")
-        return tuple(public_key(text) for text in dict.fromkeys(texts))
+            ours = public_key(own.public())
+            found = [k for k in trusted if (k.key_id, k.raw) == (ours.key_id, ours.raw)]
+            if not any(k.cluster_id in (None, self.cluster()) and not k.retired for k in found):
+                why = "is retired there, or of another cluster" if found else "is not in it"
+                raise ConfigError(
+                    f"agents with this orders.keys ignore what key {own.key_id} signs: it {why}",
+                    hint="name another private key with --key, or change orders.keys, here and on every host",
+                )
+        return trusted
 
     def rounds(self, *, signing: bool) -> DeletionRounds:
         """A controller; without `signing` it only looks."""

@@ -16,7 +16,7 @@ from logagent.store.deletion import Answer, Identity, Result
 from logagent.store.epochs import FOLDER
 from logagent.store.orders import REQUESTS, Requests, instant, orders_folder
 from logagent.store.shared import init_store
-from logagent.store.signing import load_private_key, public_key
+from logagent.store.signing import PrivateKey, load_private_key, public_key
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 from tests.documents import assert_promised
 
@@ -251,3 +251,30 @@ def test_a_purge_does_not_rely_on_the_copy_that_the_last_one_took(commands: Comm
     commands.write_report((2,))
     plan = commands.purge("--execute", status=4)
     assert plan["directories"][0]["only_copy"] and plan["request_id"] is None
+
+
+@pytest.mark.parametrize("trusted", ["another", "retired", "another cluster", "another key of its name"])
+def test_what_agents_would_ignore_is_not_signed(
+    commands: Commands, trusted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancellation that nobody believes would be the worst: it says that the deletion is off."""
+    commands.write_report((1,))
+    request = commands.purge("--execute", "--timeout", "0")["request_id"]
+    ours, other = load_private_key(commands.key).public(), PrivateKey("other", b"\x07" * 32).public()
+    theirs = {"another": other, "retired": f"{ours}:retired", "another cluster": f"{ours}@another"}
+    monkeypatch.setenv("LOGAGENT_ORDERS__KEYS", theirs.get(trusted, f"ops:{other.partition(':')[2]}"))
+    commands.run("cancel", request, status=78)
+    assert "ignore what key ops signs" in commands.said and "--key" in commands.said
+    commands.run("purge", "--report", str(commands.report), "--execute", status=78)
+    commands.run("run", "--once", status=78)
+    assert commands.requests().closed == {} and len(commands.requests().requests) == 1
+    assert commands.json("status")["requests"] == [], "as the agents see it, whichever key is named"
+
+
+def test_keys_of_this_cluster_and_of_all_are_trusted(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands.write_report((1,))
+    ours, other = load_private_key(commands.key).public(), PrivateKey("other", b"\x07" * 32).public()
+    for keys in (f"{other},{ours}", f"{ours}@{CLUSTER}"):
+        monkeypatch.setenv("LOGAGENT_ORDERS__KEYS", keys)
+        request = commands.purge("--execute", "--timeout", "0")["request_id"]
+        commands.run("cancel", request)
