@@ -26,6 +26,9 @@ SHOWN = timedelta(days=30)
 """How long a request is shown after it was done or has expired."""
 
 
+_ANY = -1
+
+
 class RequestedCopy(NamedTuple):
     """One copy that a request wants deleted."""
 
@@ -61,9 +64,10 @@ def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], 
     requests.refresh()
     shown = {i: r for i, r in requests.requests.items() if _is_shown(requests, r, now)}
     copies = {asked: copy for request in shown.values() for asked, copy in _requested_copies(request)}
+    listed = {asked._replace(node_id=_ANY): copy.topic for asked, copy in copies.items() if asked.name is None}
     for node in _nodes(control, copies):
         for answer in _answers(control, node):
-            _apply_answer(answer, shown, copies)
+            _apply_answer(answer, listed, copies)
     if copies:
         _apply_snapshots(store, cluster_id, copies, now)
     by_topic: dict[str, list[tuple[RequestedCopy, _Copy]]] = {}
@@ -111,7 +115,9 @@ def _answers(control: Control, node: int) -> Iterator[Answer]:
             yield answer
 
 
-def _apply_answer(answer: Answer, shown: dict[str, Request], copies: dict[RequestedCopy, _Copy]) -> None:
+def _apply_answer(answer: Answer, listed: dict[RequestedCopy, str], copies: dict[RequestedCopy, _Copy]) -> None:
+    """`listed`: the topics of the partitions that requests list. A node may have a copy of one though the request does
+    not list it there; of a partition that nobody listed, anyone could make up any number."""
     by_copy: dict[RequestedCopy, list[Result]] = {}
     for r in answer.results:
         asked = RequestedCopy(r.request_id, r.topic_id, r.partition, answer.node_id, r.asked_log_dir, r.asked_name)
@@ -119,10 +125,10 @@ def _apply_answer(answer: Answer, shown: dict[str, Request], copies: dict[Reques
     for asked, results in by_copy.items():
         copy = copies.get(asked)
         if copy is None:
-            named = {t.topic_id: t.topic for t in shown[asked.request_id].topics} if asked.request_id in shown else {}
-            if asked.topic_id not in named:
+            topic = listed.get(asked._replace(node_id=_ANY))
+            if topic is None or all(r.result == "absent" for r in results):
                 continue
-            copy = copies[asked] = _Copy(named[asked.topic_id])  # a copy that the request did not list
+            copy = copies[asked] = _Copy(topic)
         copy.bytes = max(copy.bytes, sum(r.directory.bytes for r in results if r.directory is not None))
         copy.done = copy.done or all(r.result in SUCCESSES for r in results)
         for r in results:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logagent.store.answers import write_answer
-from logagent.store.deletion import Answer, Closed, RequestedPartition, Result
+from logagent.store.deletion import Answer, Closed, Identity, RequestedPartition, Result
 from logagent.store.deletion_progress import SHOWN, clusters, deletion_progress
 from logagent.store.orders import instant, write_closed, write_request
 from logagent.store.signing import PrivateKey
@@ -27,8 +27,10 @@ def rows(fleet: SmallFleet) -> list[dict[str, Any]]:
     return deletion_progress(str(fleet.store), CLUSTER, fleet.keys, fleet.now)
 
 
-def answer(fleet: SmallFleet, node: int, result: Any, **more: Any) -> None:
-    found = Result("request-1", TOPIC_ID, 0, result, directory=DIRECTORY, **more)
+def answer(
+    fleet: SmallFleet, node: int, result: Any, partition: int = 0, directory: Identity | None = DIRECTORY, **more: Any
+) -> None:
+    found = Result("request-1", TOPIC_ID, partition, result, directory=directory, **more)
     write_answer(fleet.control, Answer(
         "0000000001-0000000001", 1, 1, CLUSTER, node, f"{node:032x}", 0, "delete", instant(fleet.now), "1", (found,)
     ))  # fmt: skip
@@ -80,6 +82,18 @@ def test_a_copy_that_the_request_did_not_list_counts_too(fleet: SmallFleet) -> N
     fleet.request(topics=(fleet.topic((1, 2)),))
     answer(fleet, 3, "removed")
     assert (rows(fleet)[0]["marked"], rows(fleet)[0]["removed"]) == (3, 1)
+
+
+def test_made_up_copies_do_not_count(fleet: SmallFleet) -> None:
+    """Or one host could report a deletion as good as done that nobody has begun."""
+    fleet.request(topics=(fleet.topic((1, 2)),))
+    before = rows(fleet)
+    answer(fleet, 3, "absent", directory=None)
+    answer(fleet, 4, "removed", partition=7)
+    answer(fleet, 5, "removed", asked_log_dir="/d1", asked_name="clicks-0")
+    assert rows(fleet) == before
+    answer(fleet, 1, "absent", directory=None)
+    assert (rows(fleet)[0]["marked"], rows(fleet)[0]["removed"]) == (2, 1)
 
 
 def test_forged_and_cancelled_requests_are_not_reported(fleet: SmallFleet) -> None:
