@@ -85,7 +85,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _show_usage(e)
         return int(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("logagent: interrupted; the journal has what was done (logagent history)", err=True)
+        click.echo("logagent: interrupted; logagent history shows what was done on this host", err=True)
         return int(Exit.FAILED)
     except BrokenPipeError:
         _forget_stdout()

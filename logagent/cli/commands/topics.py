@@ -160,7 +160,9 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
     from logagent.cli.deletions.opening import Place
     from logagent.cli.deletions.progress import follow
 
-    follow(call, Place(call, **place), topic, watch=watch, pause=max(seconds(interval), 0.5))
+    opened = Place(call, **place)
+    opened.check_cluster()
+    follow(call, opened, topic, watch=watch, pause=max(seconds(interval), 0.5))
 
 
 @topics.command()
@@ -198,6 +200,7 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
     opened = Place(call, **place)
+    opened.check_cluster()
     pause = seconds(interval) if interval is not None else ROUND_SECONDS
     run_rounds(call, opened, once=once, interval=interval, pause=pause)
 

@@ -20,7 +20,7 @@ from logagent.controller.exchange import LIFETIME
 from logagent.controller.rounds import DeletionRounds
 from logagent.controller.store_client import Outcome
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
-from logagent.errors import Exit, LogAgentError, UsageError
+from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
 from logagent.store.control import TooLarge
 from logagent.store.deletion import LARGEST_COUNT, Request
 from logagent.store.epochs import EpochLost
@@ -73,15 +73,20 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     for left_out in plan.dropped:
         hint = f" ({left_out.hint})" if left_out.hint else ""
         call.say(f"topics: {left_out.what} is left out: {left_out.why}{hint}")
+    if execute and plan.dropped:
+        call.record_status(Exit.REFUSED)
     if not going:
         _show_plan(call, document)
         return
-    if plan.dropped:
-        call.record_status(Exit.REFUSED)
-    request = _make_request(place, plan, plan_id, at, approved=approve is not None)
+    request = _make_request(call, place, plan, plan_id, at, approved=approve is not None)
     document["request_id"] = request.request_id
-    rounds = place.rounds(signing=True)
-    left = _run_until_done(call, rounds, request.request_id, timeout)
+    call.say(f"topics: request {request.request_id} is open")
+    try:
+        rounds = place.rounds(signing=True)
+        left = _run_until_done(call, rounds, request.request_id, timeout)
+    except (LogAgentError, KeyboardInterrupt):
+        call.say(_still_open(request.request_id))
+        raise
     progress = document["progress"] = progress_document(rounds)
     if left and timeout > 0:
         call.record_status(Exit.REFUSED)
@@ -97,13 +102,22 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
         )
 
 
+def _still_open(request_id: str) -> str:
+    return (
+        f"topics: request {request_id} stays open: `logagent topics run` carries it out,"
+        f" `logagent topics cancel {request_id}` cancels it"
+    )
+
+
 def ask_nothing(call: Call, cluster_id: str | None) -> None:
     """Show an empty plan. Without a row of a report there may be no cluster to name."""
     at, plan = now(), DeletionPlan("directories", cluster_id or "")
     _show_plan(call, plan_document(plan, plan.plan_id(at), at, None, execute=False))
 
 
-def _make_request(place: Place, plan: DeletionPlan, plan_id: str, at: datetime, *, approved: bool) -> Request:
+def _make_request(
+    call: Call, place: Place, plan: DeletionPlan, plan_id: str, at: datetime, *, approved: bool
+) -> Request:
     rounds = place.rounds(signing=True)
     highest = rounds.highest_epoch()
     request = Request(
@@ -127,6 +141,9 @@ def _make_request(place: Place, plan: DeletionPlan, plan_id: str, at: datetime, 
             raise LogAgentError(f"request {request.request_id} exists already", hint="try again")
     except TooLarge as error:
         raise UsageError(f"this is too much for one request, nothing was requested: {error}", hint=FEWER) from error
+    except (ServiceUnreachable, KeyboardInterrupt):
+        call.say(f"topics: request {request.request_id} may have been made: `logagent topics status` shows it then")
+        raise
     return request
 
 

@@ -16,12 +16,14 @@ from logagent.cli.options import Call
 from logagent.controller.deletion_client import TopicOutcome
 from logagent.controller.rounds import DeletionRounds
 from logagent.controller.setting import Setting
-from logagent.errors import ConfigError, UnreadableError
+from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.model.assignments.image import Topic
 from logagent.store.control import Control
 from logagent.store.deletion import RequestedPartition, RequestedTopic
-from logagent.store.shared import check_store, is_uri
+from logagent.store.names import is_plain
+from logagent.store.shared import check_store, is_uri, open_store
 from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key
+from logagent.store.tree import LANDING
 
 F = TypeVar("F", bound=Callable[..., Any])
 KEY_VARIABLE = "LOGAGENT_ORDERS_KEY_FILE"
@@ -82,6 +84,20 @@ class Place:
             with AdminReader(servers, config) as reader:
                 self.cluster_id = reader.cluster_id()
         return self.cluster_id
+
+    def check_cluster(self) -> None:
+        """Raises UsageError if the store has nothing of the cluster that `--cluster` names."""
+        if self.cluster_id is None:
+            return
+        store = self.control().store
+        try:
+            with open_store(store) as opened:
+                known = {name for folder in ("control", LANDING) for name in opened.names([folder]) if is_plain(name)}
+        except OSError as error:
+            raise ServiceUnreachable(f"the clusters in {store} cannot be read: {error.strerror or error}") from error
+        if self.cluster_id not in known:
+            has = f"it has {', '.join(sorted(known)[:5])}" if known else "it has none yet: no host has published"
+            raise UsageError(f"the store {store} has nothing of a cluster {self.cluster_id}", hint=has)
 
     def servers(self) -> str | None:
         return self.bootstrap_server or self.call.settings().kafka.bootstrap_servers

@@ -14,7 +14,7 @@ from logagent.cli.render import dump, human_bytes, table
 from logagent.controller.controller_context import Replica, ReplicaProgress, ReplicaState, Topic, TopicProgress
 from logagent.controller.rounds import DeletionRounds
 from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
-from logagent.errors import ServiceUnreachable
+from logagent.errors import ServiceUnreachable, UsageError
 from logagent.store.deletion import Request
 from logagent.store.orders import instant
 
@@ -27,6 +27,8 @@ def follow(call: Call, place: Place, topic: str | None, *, watch: bool, pause: f
             rounds = place.rounds(signing=False)
             rounds.look()
             document = progress_document(rounds, topic)
+            if topic is not None and not document["requests"]:
+                raise UsageError(f"no request names the topic {topic}", hint="without TOPIC every request is shown")
         except ServiceUnreachable as error:
             if not shown:
                 raise

@@ -64,25 +64,33 @@ class Chosen:
     unusable: list[tuple[str, str]] = field(default_factory=list)
     found_ids: set[str] = field(default_factory=set)
     dirs_on_host: dict[int, int] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    """Every cluster, host and node id that the report names."""
 
 
 def choose(report: Path, choice: Choice) -> Chosen:
-    """Read a report's `orphans` and `leftovers`. Raises UsageError if `report` is not a report, UnreadableError for an
-    invalid table (which never counts as empty)."""
+    """Read a report's `orphans` and `leftovers`. Raises UsageError if `report` is not a report, or names no such
+    host or cluster; UnreadableError for an invalid table (which never counts as empty)."""
     folder = _folder(report)
     chosen = Chosen()
     kinds: tuple[tuple[str, Literal["orphan", "stray"]], ...] = (("orphans", "orphan"), ("leftovers", "stray"))
     for table, kind in kinds:
         with _sound(folder / f"{table}.csv") as rows:
             for row in rows:
+                chosen.named |= {row["cluster_id"], row.get("host") or "", row["node_id"]}
                 if table == "leftovers" and row.get("kind") != "stray":
                     continue
                 if choice.takes(row, kind):
                     _take(row, kind, chosen)
     with _sound(folder / "usage_hosts.csv") as rows:
         for row in rows:
+            chosen.named |= {row["cluster_id"], row.get("host") or "", row["node_id"]}
             if row["cluster_id"] in chosen.clusters:
                 chosen.dirs_on_host[int(row["node_id"])] = int(row["dirs"] or 0)
+    for option, names in (("--host", choice.hosts), ("--cluster", (choice.cluster,) if choice.cluster else ())):
+        unknown = [name for name in names if name not in chosen.named]
+        if unknown:
+            raise UsageError(f"{option} {', '.join(unknown)}: the report does not name it", hint="see its usage_hosts")
     missing = set(choice.ids) - chosen.found_ids
     chosen.unusable += [
         (f"--id {one}", "the report has no such row, or another option excludes it") for one in sorted(missing)

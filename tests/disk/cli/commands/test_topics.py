@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 from logagent.cli.main import run
+from logagent.errors import ServiceUnreachable
 from logagent.store.answers import write_answer
 from logagent.store.deletion import Answer, Identity, Result
 from logagent.store.epochs import FOLDER
 from logagent.store.orders import REQUESTS, Requests, instant, orders_folder
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, load_private_key, public_key
+from logagent.store.tree import StoreTree
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 from tests.documents import assert_promised
 
@@ -278,3 +281,73 @@ def test_keys_of_this_cluster_and_of_all_are_trusted(commands: Commands, monkeyp
         monkeypatch.setenv("LOGAGENT_ORDERS__KEYS", keys)
         request = commands.purge("--execute", "--timeout", "0")["request_id"]
         commands.run("cancel", request)
+
+
+def test_what_is_left_out_of_an_execution_is_refused_also_if_nothing_is_left(commands: Commands) -> None:
+    commands.write_report((1,))
+    commands.purge("--execute", "--timeout", "0")
+    assert commands.purge()["dropped"], "a dry run only says it"
+    assert "already queued" in commands.purge("--execute", status=3)["dropped"][0]["why"]
+
+
+@pytest.mark.parametrize("words", [["--host", "kafka-9"], ["--host", "kafka-1", "--host", "9"]])
+def test_a_host_that_the_report_does_not_name_is_an_error(commands: Commands, words: list[str]) -> None:
+    commands.write_report((1,))
+    commands.run("purge", "--report", str(commands.report), *words, "--execute", status=2)
+    assert f"--host {words[-1]}: the report does not name it" in commands.said
+    assert commands.purge("--host", "3", "--execute")["directories"] == [], "it has no orphan"
+
+
+def test_what_nobody_knows_has_no_status(commands: Commands) -> None:
+    commands.write_report((1,))
+    commands.purge("--execute", "--timeout", "0")
+    assert len(commands.json("status", "clicks")["requests"]) == 1
+    commands.run("status", "clocks", status=2)
+    assert "no request names the topic clocks" in commands.said
+    for command in ("status", "run"):
+        where = ["--store", str(commands.store), "--cluster", "typo", "--key", str(commands.key)]
+        commands.run(command, *where, place=False, status=2)
+        assert "nothing of a cluster typo" in commands.said and f"it has {CLUSTER}" in commands.said
+    assert not (commands.store / "control" / "typo").exists()
+
+
+def test_a_failure_after_the_request_says_that_it_stays_open(commands: Commands) -> None:
+    commands.write_report((1,))
+    (commands.store / "control" / CLUSTER).mkdir(parents=True)
+    (commands.store / "control" / CLUSTER / "probe").write_text("")
+    commands.run("purge", "--report", str(commands.report), "--execute", status=69)
+    (request,) = commands.requests().requests
+    lines = commands.said.splitlines()
+    assert f"topics: request {request} is open" in lines
+    assert any(f"`logagent topics cancel {request}` cancels it" in line for line in lines)
+
+
+def test_an_interruption_says_it_too(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    commands.write_report((1,))
+    monkeypatch.setattr("time.sleep", interrupted)
+    commands.run("purge", "--report", str(commands.report), "--execute", status=1)
+    (request,) = commands.requests().requests
+    assert f"request {request} stays open" in commands.said
+    assert "interrupted; logagent history shows what was done on this host" in commands.said
+
+
+@pytest.mark.parametrize("error", [ServiceUnreachable("no space"), KeyboardInterrupt()])
+def test_a_request_of_which_it_is_not_known_whether_it_was_written_is_named(
+    commands: Commands, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder could not be synced, or the object store's answer got lost."""
+    commands.write_report((1,))
+    create = StoreTree.create_new
+
+    def fails(tree: StoreTree, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
+        create(tree, names, content, shared=shared)
+        raise error
+
+    monkeypatch.setattr(StoreTree, "create_new", fails)
+    status = 69 if isinstance(error, ServiceUnreachable) else 1
+    commands.run("purge", "--report", str(commands.report), "--execute", status=status)
+    (request,) = commands.requests().requests
+    assert f"request {request} may have been made" in commands.said
