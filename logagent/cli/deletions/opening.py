@@ -86,7 +86,7 @@ class Place:
         return self.cluster_id
 
     def check_cluster(self) -> None:
-        """Raises UsageError if the store has nothing of the cluster that `--cluster` names."""
+        """Raises UsageError if the store has other clusters, but nothing of the one that `--cluster` names."""
         if self.cluster_id is None:
             return
         store = self.control().store
@@ -95,8 +95,8 @@ class Place:
                 known = {name for folder in ("control", LANDING) for name in opened.names([folder]) if is_plain(name)}
         except OSError as error:
             raise ServiceUnreachable(f"the clusters in {store} cannot be read: {error.strerror or error}") from error
-        if self.cluster_id not in known:
-            has = f"it has {', '.join(sorted(known)[:5])}" if known else "it has none yet: no host has published"
+        if known and self.cluster_id not in known:
+            has = f"it has {', '.join(sorted(known)[:5])}"
             raise UsageError(f"the store {store} has nothing of a cluster {self.cluster_id}", hint=has)
 
     def servers(self) -> str | None:
