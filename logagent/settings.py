@@ -21,6 +21,7 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
+_LONGEST_MS = 36_525 * DAY_MS
 _DURATION_UNITS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 _SIZE_UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -30,13 +31,17 @@ _SIZE_UNITS = {
 
 
 def parse_duration(text: object) -> int:
-    """Milliseconds of `15m`, `7d`, `1h30m`, `250ms`. A number without a unit is refused; so is a negative one."""
+    """Milliseconds of `15m`, `7d`, `1h30m`, `250ms`. A number without a unit is refused; so are a negative one, and
+    more than 100 years, which lead to dates that the calendar cannot represent."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"{text!r} is not a duration: add a unit, for example 30s, 15m, 24h or 7d")
-    parts = re.fullmatch(r"(?:\d+(?:ms|[smhdw])\s*)+", text.strip())
+    parts = re.fullmatch(r"(?:\d{1,20}(?:ms|[smhdw])\s*)+", text.strip())
     if parts is None:
         raise ValueError(f"{text!r} is not a duration: add a unit, for example 30s, 15m, 24h or 7d")
-    return sum(int(n) * _DURATION_UNITS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdw])", text))
+    found = sum(int(n) * _DURATION_UNITS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdw])", text))
+    if found > _LONGEST_MS:
+        raise ValueError(f"{text!r} is too long: a duration must not be longer than 100 years (36525d)")
+    return found
 
 
 def parse_size(text: object) -> int:

@@ -11,6 +11,7 @@ import click
 from logagent.errors import ConfigError, UsageError
 from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes
 
+MOST_DIGITS = 9
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -79,8 +80,8 @@ def keys_of(text: str) -> tuple[str, ...]:
 
 
 def number_of(option: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{option}: {text!r} is not a number", hint="report.json of a report names its commit")
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise UsageError(f"{option}: {text[:40]!r} is not a number", hint="report.json of a report names its commit")
     return int(text)
 
 

@@ -220,7 +220,23 @@ def test_variables_of_others_are_not_ours(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["ms", "s", "m", "h", "d", "w"])), min_size=1))
 def test_durations_add_up(parts: list[tuple[int, str]]) -> None:
     ms = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-    assert parse_duration("".join(f"{n}{unit}" for n, unit in parts)) == sum(n * ms[unit] for n, unit in parts)
+    text, total = "".join(f"{n}{unit}" for n, unit in parts), sum(n * ms[unit] for n, unit in parts)
+    if total > 36_525 * ms["d"]:
+        with pytest.raises(ValueError, match="100 years"):
+            parse_duration(text)
+    else:
+        assert parse_duration(text) == total
+
+
+@pytest.mark.parametrize("key", ["ORDERS__SILENT_AFTER", "ORDERS__INTERVAL", "CLEANUP__MIN_AGE", "GUARD__SETTLE"])
+def test_no_duration_is_longer_than_100_years(key: str) -> None:
+    """The calendar ends before such dates."""
+    assert load(None, {f"LOGAGENT_{key}": "36525d"})
+    for text in ("36525d1ms", "200000w", "99999999999999w", "9" * 5000 + "w"):
+        with pytest.raises(ConfigError) as refused:
+            load(None, {f"LOGAGENT_{key}": text})
+        (problem,) = refused.value.problems
+        assert key in problem
 
 
 @pytest.mark.parametrize("text", ["", " ", "5", "m", "-5m", "5 m", "5M", "1.5h", "5min", 5, None, True, "5m x"])

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from logagent.cli.commands.fleet import fleet
+from logagent.errors import UsageError
 from logagent.fleet.job_options import OPTIONS
 from logagent.fleet.submit import _parser
 from logagent.store.signing import PrivateKey
@@ -47,6 +48,26 @@ def test_the_job_needs_nothing_but_spark() -> None:
         import logagent.fleet.submit, logagent.fleet.job, logagent.fleet.ingest.dates, logagent.fleet.page
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--out", "o", "--max-snapshot-age", "200000w"],
+        ["report", "--out", "o", "--max-snapshot-age", "9999999999999w"],
+        ["ingest", "--keep-landing", "200000w"],
+        ["report", "--out", "o", "--commit", "9" * 5000],
+        ["report", "--out", "o", "--commit", "\u00b2"],
+    ],
+)
+def test_numbers_beyond_every_calendar_are_errors_of_usage(words: list[str]) -> None:
+    """Of both, before Spark starts."""
+    words = [*words, "--store", "nowhere"]
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(words)
+    assert ended.value.code == 2
+    with pytest.raises(UsageError), fleet.make_context("fleet", words, resilient_parsing=False) as context:
+        fleet.invoke(context)
 
 
 def test_submit_reads_ages_and_dates() -> None:
