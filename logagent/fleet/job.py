@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ from logagent.fleet.spark_session import tune
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import Scratch, local_frame
 from logagent.fleet.tables.store import Commit, Store
-from logagent.model.times import rfc3339
+from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import TABLES
 
 Say = Callable[[str], None]
@@ -150,10 +150,9 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     warnings = warnings_of(chosen, doubted, why, counted["differ"], told, large=suspects.large)
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
     risk = answers.risks(chosen.choice, by_log_dir, growing, gone.partitions, gone.elsewhere, only)
-    due = None if waste.next_due is None else rfc3339(round(waste.next_due.replace(tzinfo=UTC).timestamp() * 1000))
     answered = {
         "disks": answers.disks(by_log_dir),
-        "reclaim": answers.reclaimable(by_log_dir, waste.places, due),
+        "reclaim": answers.reclaimable(by_log_dir, waste.places, rfc3339_or_none(waste.next_due_ms)),
         "risk": risk,
         "steps": answers.steps(by_log_dir, growing, waste.largest, risk),
         "changes": changed,

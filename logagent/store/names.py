@@ -25,13 +25,15 @@ def is_plain(name: str) -> bool:
 
 
 def as_date(name: str) -> date | None:
-    """The date in a directory name of exactly the form `YYYY-MM-DD`; None for any other name, such as `2026-W01-1`."""
+    """The date in a directory name of exactly the form `YYYY-MM-DD`; None for any other name, such as `2026-W01-1`, and
+    for dates before 1970 or after 9998: no snapshot is from then, and the calendar ends near them."""
     if _DATE.fullmatch(name) is None:
         return None
     try:
-        return date.fromisoformat(name)
+        found = date.fromisoformat(name)
     except ValueError:
         return None
+    return found if 1970 <= found.year <= 9998 else None
 
 
 def as_node(name: str) -> int | None:

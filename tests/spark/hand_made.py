@@ -73,6 +73,7 @@ class Kafka:
         source: str = "kraft-log",
         offset: int = 7,
         received_at: datetime | None = None,
+        publisher: int | None = None,
         **header: Any,
     ) -> Path:
         """Writes an assignment file of what `topics` says (or of `rows`)."""
@@ -84,7 +85,8 @@ class Kafka:
         first |= {"at": rfc3339(at), "source": source, "offset": offset, "metadata_version": 21} | header
         nodes = [{"row": "broker", "node_id": node, "directory_ids": []} for node in brokers]
         body = self.partition_rows() if rows is None else list(rows)
-        claim = Claim(f"{source}-{offset:020d}", "assignments", self.cluster_id, None, f"{self.name}-1", at)
+        stem = f"{source}-{offset:020d}" if publisher is None else f"{offset:020d}-{publisher}"
+        claim = Claim(stem, "assignments", self.cluster_id, None, f"{self.name}-1", at)
         return land(self.store, claim, map(json.dumps, [first, *nodes, *body]), received_at=received_at or at)
 
     def snapshot(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,13 +14,19 @@ from py4j.protocol import Py4JError
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.fleet.ingest.ingest import Ingested, Say, ingest
 from logagent.fleet.ingest.ingest_lock import NAME, IngestLock
-from logagent.fleet.ingest.landing import Landed, Landing, Listing
+from logagent.fleet.ingest.landing import UNREADABLE, Landed, Landing, Listing, Skipped
 from logagent.fleet.page import units
+from logagent.fleet.tables.choice import HEARD_DAYS
 from logagent.fleet.tables.store import Commit, Row, Store
 from logagent.store.names import ASSIGNMENTS
 
 KEEP_RUNS = timedelta(hours=24)
 """A superseded or uncommitted run is kept this long: a report may still be reading it."""
+LONG_AGO = timedelta(days=400)
+"""Dates so much older than the newest one in landing are ingested only by name (`--date`): each of them costs seconds,
+and one host can make thousands of them."""
+AHEAD = timedelta(days=2)
+"""Nor are dates that are later than this from now: the clock of their host is wrong."""
 MOST_LATE = 1000
 _RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
 
@@ -28,7 +34,7 @@ _RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
 def ingest_dates(
     store: Store, day: date | None, *, say: Say = lambda _: None, pinned: frozenset[int] | None = None
 ) -> list[Ingested]:
-    """Ingests `day`, or every date in landing whose files have changed since they were ingested.
+    """Ingests `day`, or every date in landing whose files have changed since they were ingested (`in_order`).
 
     Raises `ServiceUnreachable` if there is no landing, `LogAgentError` for a date that is missing from landing or was
     trimmed, and while another ingest of this store is running.
@@ -44,9 +50,9 @@ def ingest_dates(
             raise LogAgentError(
                 f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
             )
-        if day is not None and day not in listing.landed:
+        if day is not None and day not in with_files(listing):
             raise LogAgentError(f"landing has nothing for {day}", hint="omit --date to ingest what is there")
-        wanted = [day] if day is not None else [d for d in changed(store, listing) if d not in trimmed]
+        wanted = [day] if day is not None else _wanted(store, listing, trimmed, say)
         done: list[Ingested] = []
         bytes_of = {each: sum(one.data.bytes for one in listing.landed[each] if one.data) for each in wanted}
         began = time.monotonic()
@@ -59,6 +65,38 @@ def ingest_dates(
         for each in sorted(trimmed & listing.landed.keys()):
             _late(store, each, listing.landed[each], say)
         return done
+
+
+def with_files(listing: Listing) -> set[date]:
+    """Dates with a file, or with a host's folder that cannot be read. Anybody can make empty folders: they say
+    nothing."""
+    unread = {each.day for each in listing.skipped if each.day is not None and each.reason == UNREADABLE}
+    return {day for day, landed in listing.landed.items() if landed or day in unread}
+
+
+def _wanted(store: Store, listing: Listing, trimmed: set[date], say: Say) -> list[date]:
+    """The dates to ingest. What is left out goes to `listing.skipped`, which every report lists."""
+    stale = set(changed(store, listing)) - trimmed
+    wanted = [day for day in in_order(with_files(listing), datetime.now(UTC).date()) if day in stale]
+    left_out: dict[str, set[date]] = {}
+    for day in stale.difference(wanted):
+        for each in listing.landed[day]:
+            left_out.setdefault(each.cluster_id, set()).add(day)
+    for cluster, days in sorted(left_out.items()):
+        what = f"dates in the future, or over {LONG_AGO.days} days before the newest one, are not ingested: {len(days)}"
+        says = f"{what}; to ingest them nevertheless name each with --date"
+        listing.skipped.append(Skipped(f"{cluster}/{min(days)}", "not-this-date", says, cluster))
+        say(f"{cluster}/{min(days)}: {says}")
+    return wanted
+
+
+def in_order(days: Iterable[date], today: date) -> list[date]:
+    """Which of these dates are ingested, in this order: the last ones first, the older of them before the newer, whose
+    comparison uses them; then those before them. Pure."""
+    near = [day for day in days if day <= today + AHEAD]
+    newest = max((day for day in near if day <= today), default=max(near, default=today))
+    recent = newest - timedelta(days=HEARD_DAYS)
+    return sorted((day for day in near if day >= newest - LONG_AGO), key=lambda day: (day < recent, day))
 
 
 def pace(done: int, dates: int, read: int, size: int, seconds: float) -> str:
@@ -78,7 +116,8 @@ def _need_landing(store: Store) -> None:
 def changed(store: Store, listing: Listing) -> list[date]:
     """Dates whose files, by name, size and time, differ from those that were ingested; oldest first."""
     found = []
-    for day, landed in listing.landed.items():
+    for day in with_files(listing):
+        landed = listing.landed[day]
         commit = store.commit_of(day)
         if commit is None or {_seen(each) for each in landed} != _ingested(store, commit):
             found.append(day)

@@ -7,10 +7,15 @@ from typing import Any
 from logagent.fleet.ingest.landing import Landed
 from logagent.fleet.ingest.manifests import Manifest, Problem, millis
 from logagent.fleet.ingest.unpack import Unpacked
+from logagent.fleet.tables.plausible import is_removal
 from logagent.store.contract import LEDGER
 
 LARGEST_SIZE = 1 << 53
-"""The most bytes that a directory or file system can have; more is false, and sums would overflow."""
+"""The most bytes that a directory, a file system or all of a host can have; more is false, and sums would overflow."""
+TOO_MANY_BYTES = "too-many-bytes"
+MOST_NODES = 20_000
+TOO_MANY_NODES = "too-many-nodes"
+"""No cluster has more: each is a host that the report would list as missing."""
 Row = dict[str, Any]
 
 
@@ -27,6 +32,9 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
     bad = len(seen.bad) + sum(not _is_good(row) for row in seen.others)
     if bad:
         return "bad-rows", f"{bad} of {seen.rows} rows"
+    brokers = sum(row["row"] == "broker" for row in seen.others)
+    if brokers > MOST_NODES:
+        return TOO_MANY_NODES, f"{brokers} brokers"
     if len(heads) != 1:
         return "header-differs", f"{len(heads)} header rows"
     head = heads[0]
@@ -37,6 +45,9 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
             return "wrong-host", f"its header says node {head['node_id']}"
         if head["snapshot_id"] != manifest.snapshot_id:
             return "wrong-snapshot", f"its header says {head['snapshot_id']}"
+        for name in LEDGER:
+            if sum(abs((row.get("ledger") or {}).get(name) or 0) for row in seen.others) > LARGEST_SIZE:
+                return TOO_MANY_BYTES, f"`{name}` of its log dirs adds up to more than {LARGEST_SIZE} bytes"
         paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
         if len(set(paths)) != len(paths):
             return "log-dir-twice", "it lists a log dir twice"
@@ -65,6 +76,8 @@ def _is_good(row: Row) -> bool:
             return known and millis(row["at"]) is not None
         if row["row"] == "broker":
             return _is_int(row["node_id"])
+        if row["row"] == "uncommitted":
+            return is_removal(row["topic_id"], row.get("partition"))
         if row["row"] == "log_dir":
             return isinstance(row["path"], str) and isinstance(row["health"], str) and _is_ledger(row.get("ledger"))
     except (KeyError, TypeError):
@@ -107,7 +120,7 @@ def header(seen: Unpacked) -> Row:
 def uncommitted(seen: Unpacked) -> list[list[Any]]:
     """Removals in the metadata log that were not committed: `[topic id, partition or null]` each."""
     rows = [row for row in seen.others if row["row"] == "uncommitted"]
-    return [[_text(row.get("topic_id")), row.get("partition")] for row in rows]
+    return [[row["topic_id"], row.get("partition")] for row in rows]
 
 
 def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:

@@ -96,8 +96,8 @@ def ingest(
 def _write(store: Store, run: Run, found: Checked, landing: Landing, say: Say) -> None:
     tune(store.spark, sum(e.get("dirs") or 0 for e in found.chosen("snapshot")))
     say(f"{found.day}: reading {len(found.chosen('assignments'))} assignment files")
-    settle(run, found, landing, "assignments", frame_of(run, found.chosen("assignments"), "assignments"))
-    run.write_small("nodes", _nodes(run, found))
+    replicas = settle(run, found, landing, "assignments", frame_of(run, found.chosen("assignments"), "assignments"))
+    run.write_small("nodes", _nodes(found, replicas))
     frame = frame_of(run, found.chosen("snapshot"), "dirs")
     for _ in range(MAX_ROUNDS):
         say(f"{found.day}: reading {len(found.chosen('snapshot'))} snapshots")
@@ -148,13 +148,9 @@ def _one_file(frame: DataFrame, order: tuple[str, ...]) -> DataFrame:
     return frame.coalesce(1).sortWithinPartitions(*order)
 
 
-def _nodes(run: Run, found: Checked) -> list[Row]:
+def _nodes(found: Checked, replicas: list[Row]) -> list[Row]:
     """Every node that the assignments name: as a registered broker, as a replica, or both."""
-    assigned = run.read("assignments").select("cluster_id", fn.explode("replicas").alias("node_id"))
-    counted = {
-        (row["cluster_id"], row["node_id"]): row["count"]
-        for row in assigned.groupBy("cluster_id", "node_id").count().collect()
-    }
+    counted = {(row["cluster_id"], row["node_id"]): row["count"] for row in replicas}
     registered = {(e["cluster_id"], n) for e in found.chosen("assignments") for n in found.brokers[e["file"]]}
     return [
         {"cluster_id": c, "node_id": n, "registered": (c, n) in registered, "replicas": counted.get((c, n), 0)}

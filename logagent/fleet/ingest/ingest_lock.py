@@ -11,7 +11,8 @@ The lock is only a courtesy that saves work. What keeps a date from mixing two i
 only if absent (`tables/store.py`).
 
 The holder rewrites the lock every minute. A lock that was not written for `STALE_SECONDS` by the store's own clock, or
-whose process no longer runs on this machine, is taken over.
+whose process no longer runs on this machine, is taken over. So is one that is `AHEAD_SECONDS` ahead of that clock:
+somebody gave it its time, or the clock was set back, and a holder that lives writes it again within a minute.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from logagent.fleet.tables.store import Store
 NAME = ".ingest-lock"
 REFRESH_SECONDS = 60.0
 STALE_SECONDS = 600.0
+AHEAD_SECONDS = 300.0
 
 
 def machine() -> str:
@@ -128,9 +130,9 @@ class IngestLock:
         finally:
             self._files.delete(probe)
         gone = holder.get("machine") == machine() and not _runs(holder.get("pid"))
-        if not gone and silent < STALE_SECONDS:
+        if not gone and -AHEAD_SECONDS <= silent < STALE_SECONDS:
             raise LogAgentError(
-                f"another ingest of this store is running: {_in_words(holder)}, heard from {silent:.0f} s ago",
+                f"another ingest of this store is running: {_in_words(holder)}, heard from {max(silent, 0):.0f} s ago",
                 hint=f"wait for it; one that is silent for {STALE_SECONDS:.0f} s is considered dead ({self._uri})",
             )
         self._say(f"taking over from a dead ingest: {_in_words(holder)}")

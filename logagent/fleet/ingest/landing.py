@@ -20,6 +20,7 @@ from logagent.store.names import DATA, MANIFEST, PART, as_date, as_node, is_plac
 from logagent.store.tree import LANDING, StoreTree
 
 SHOWN_SKIPPED = 1000
+UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,4 +203,4 @@ class _Remote:
 
 def _unreadable(names: list[str], day: date | None, error: BaseException, node_id: int | None = None) -> Skipped:
     why = error.strerror or str(error) if isinstance(error, OSError) else str(error).splitlines()[0][:200]
-    return Skipped("/".join(names), "unreadable", f"the folder cannot be read: {why}", names[0], day, node_id)
+    return Skipped("/".join(names), UNREADABLE, f"the folder cannot be read: {why}", names[0], day, node_id)

@@ -13,6 +13,7 @@ from typing import Any
 from logagent.files.foreign_json import parse_json
 from logagent.fleet.ingest.landing import Landed
 from logagent.fleet.ingest.unpack import LARGEST_PACKED
+from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.names import ASSIGNMENTS
 
 LARGEST_MANIFEST = 64 << 10
@@ -34,9 +35,10 @@ class Manifest:
 
 
 def millis(value: object) -> int | None:
-    """Milliseconds since 1970 of RFC 3339 text with an offset, or of a whole number; None for anything else."""
+    """Milliseconds since 1970 of RFC 3339 text with an offset, or of a whole number; None for anything else, and for
+    what is not in the years 1 to 9999."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) < 1 << 53 else None
+        return value if FIRST_MS <= value <= LAST_MS else None
     try:
         parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
         return None if parsed is None or parsed.tzinfo is None else round(parsed.timestamp() * 1000)

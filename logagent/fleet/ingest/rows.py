@@ -9,6 +9,7 @@ from logagent.fleet.ingest.headers import LARGEST_SIZE
 from logagent.fleet.ingest.unpack import LONGEST_LINE
 from logagent.fleet.tables.files import literal
 from logagent.fleet.tables.spark_schemas import CORRUPT, DIR_LINE, DIR_LINE_1, PARTITION_LINE, TIMES, real_id
+from logagent.model.times import FIRST_MS, LAST_MS
 
 RECORD_SHOWN = 200
 """Characters of a bad row that are kept with the reason."""
@@ -46,13 +47,20 @@ def placed(frame: DataFrame) -> DataFrame:
 
 
 def is_good_dir() -> Column:
-    """Whether a `dir` row is valid in every field that decides something."""
+    """Whether a `dir` row is valid in every field that decides something.
+
+    Times must be in the years that an agent can print (1 to 9999): a file may have a time before 1970.
+    """
     in_use = fn.col("kind").isin("current", "future")
     size = fn.col("bytes").between(0, LARGEST_SIZE) & fn.coalesce("allocated", fn.lit(0)).between(0, LARGEST_SIZE)
     named = fn.col("log_dir").isNotNull() & fn.col("name").isNotNull() & fn.col("kind").isNotNull()
     partition = fn.col("partition").isNull() | (fn.col("partition") >= 0)
     whole = ~in_use | (fn.col("topic").isNotNull() & fn.col("partition").isNotNull())
     good = fn.col(CORRUPT).isNull() & named & size & partition & whole
+    for name in TIMES:
+        # In lines of any version a time may be text that is no number.
+        number = fn.col(name).try_cast("bigint")
+        good = good & fn.coalesce(number.between(FIRST_MS, LAST_MS), fn.lit(True))
     return (fn.col("row") == "dir") & fn.coalesce(good, fn.lit(False))
 
 
@@ -72,7 +80,8 @@ def dirs(frame: DataFrame) -> DataFrame:
 def _instant(frame: DataFrame, name: str) -> Column:
     if frame.schema[name].dataType.typeName() == "long":
         return fn.timestamp_millis(fn.col(name))
-    return fn.coalesce(fn.timestamp_millis(fn.col(name).try_cast("bigint")), fn.try_to_timestamp(fn.col(name)))
+    found = fn.coalesce(fn.timestamp_millis(fn.col(name).try_cast("bigint")), fn.try_to_timestamp(fn.col(name)))
+    return fn.when(fn.unix_millis(found).between(FIRST_MS, LAST_MS), found)
 
 
 def is_good_partition() -> Column:

@@ -1,8 +1,9 @@
 """A data file read once, on the driver, before Spark sees it: does it match its manifest, and is it safe to unpack?
 
 Computed while reading: SHA-256, unpacked bytes, lines, the longest line. The few rows that are not directories (or
-assigned partitions) are parsed here; those that Spark reads are only counted. A file with an invalid gzip end, one that
-unpacks to too much, or one with a line of a megabyte or more gets no further.
+assigned partitions) are parsed here, and what the fleet uses of them (`_KEPT`) is kept; those that Spark reads are only
+counted. A file with an invalid gzip end, one that unpacks to too much, or one with a line of a megabyte or more gets no
+further.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from logagent.files.foreign_json import parse_json
+from logagent.store.contract import LEDGER
 
 LARGEST_PACKED = 256 << 20
 LARGEST_UNPACKED = 2 << 30
@@ -23,7 +25,17 @@ SMALLEST_LIMIT = 64 << 20
 """Small files may unpack to this much whatever their ratio, because one host's rows are repetitive."""
 LONGEST_LINE = 1 << 20
 MOST_OTHER_ROWS = 50_000
-"""Rows of a file that the driver keeps: header, log dirs or brokers."""
+"""Rows of a file that the driver parses: header, log dirs, brokers, and kinds of later versions."""
+_LEDGER = dict.fromkeys(LEDGER)
+_HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_version", "source", "offset", "boot_id"))
+_KEPT: dict[str, dict[str, Any]] = {
+    "snapshot": _HEADER | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}},
+    "assignments": _HEADER | {"host": None},
+    "broker": {"node_id": None},
+    "uncommitted": {"topic_id": None, "partition": None},
+    "log_dir": dict.fromkeys(("path", "health", "directory_id", "reason")) | {"ledger": _LEDGER},
+}
+"""What is kept of a row that the driver parses, by kind: a few kilobytes packed may be gigabytes of objects."""
 _READ = 1 << 18
 _PIECE = 1 << 20
 # A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java cannot encode in UTF-8.
@@ -32,11 +44,13 @@ _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 
 @dataclass(slots=True)
 class Unpacked:
-    """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps."""
+    """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps.
+    `others`: what is kept of the rows of other kinds; `parsed`: how many of these there are, unknown kinds too."""
 
     sha256: str = ""
     rows: int = 0
     counted: int = 0
+    parsed: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     odd: bool = False
@@ -77,7 +91,7 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
                 seen.problem = ("line-too-long", f"line {seen.rows + 1} has more than {LONGEST_LINE} bytes")
                 return seen
             _count(seen, block[:end], prefixes, counted)
-            if len(seen.others) + len(seen.bad) > MOST_OTHER_ROWS:
+            if seen.parsed > MOST_OTHER_ROWS:
                 seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
                 return seen
     except (zlib.error, EOFError) as error:
@@ -130,8 +144,22 @@ def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: s
                 raise ValueError
         except (ValueError, KeyError, TypeError):
             seen.bad.append(line[:200].decode(errors="backslashreplace"))
-        else:
-            if row["row"] == counted:
-                seen.counted += 1
-            else:
-                seen.others.append(row)
+            seen.parsed += 1
+            continue
+        kind = row["row"]
+        seen.counted += kind == counted
+        seen.parsed += kind != counted
+        if kind in _KEPT and kind != counted:
+            seen.others.append({"row": kind, **_only(row, _KEPT[kind])})
+
+
+def _only(row: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a row that are kept. A list or an object where a plain value belongs is emptied: it stays wrong."""
+    found: dict[str, Any] = {}
+    for name, inner in kept.items():
+        value = row.get(name)
+        if isinstance(value, dict) and inner is not None:
+            found[name] = _only(value, inner)
+        elif name in row:
+            found[name] = type(value)() if isinstance(value, list | dict) else value
+    return found

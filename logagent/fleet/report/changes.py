@@ -33,7 +33,7 @@ def changes(scope: Scope, commits: Mapping[date, Commit], lost: list[Row]) -> li
     found = []
     for then in compared(commits, scope.asked.day):
         row: Row = {"date": then.isoformat(), "days": (scope.asked.day - then).days}
-        before = scope.store.small("log_dirs", commits[then])
+        before = scope.store.log_dirs(commits[then])
         row |= _disks(scope.log_dirs, before)
         both = {(r["cluster_id"], r["node_id"]) for r in before} & {
             (r["cluster_id"], r["node_id"]) for r in scope.log_dirs

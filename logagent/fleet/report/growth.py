@@ -74,7 +74,7 @@ def ledgers(store: Store, commits: Mapping[date, Commit]) -> Ledgers:
     """The ledgers of these dates, oldest first."""
     found = Ledgers()
     for day, commit in commits.items():
-        found.add(day, store.small("log_dirs", commit))
+        found.add(day, store.log_dirs(commit))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,6 +10,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.output import Output
 from logagent.fleet.tables.frames import Scratch
+from logagent.model.times import LAST_MS
 from logagent.settings import CleanupSettings
 from logagent.store.contract import WINDOWS
 
@@ -44,7 +44,8 @@ def windowed(rows: DataFrame) -> DataFrame:
     said = fn.coalesce("window", derived)
     only = fn.coalesce("only_copy", fn.lit(False)) & said.isNotNull()
     window = fn.when(only, "approval").otherwise(said)
-    due = fn.when(fn.col("window") == "later", fn.timestamp_millis(fn.unix_millis("marked_at") + KEPT_SECONDS * 1000))
+    kept_until = fn.least(fn.unix_millis("marked_at") + KEPT_SECONDS * 1000, fn.lit(LAST_MS))
+    due = fn.when(fn.col("window") == "later", fn.timestamp_millis(kept_until))
     return rows.withColumn("window", window).withColumn("due_at", fn.coalesce("due_at", due))
 
 
@@ -58,12 +59,12 @@ def row_id() -> Column:
 @dataclass
 class Reclaim:
     """`places`: `SUMS` of every log dir that has any; `topics`: the same by topic, a frame; `largest`: the topics with
-    the most to reclaim, with their `nodes`, rows of the driver; `next_due`: when the next directory falls due."""
+    the most to reclaim, with their `nodes`, rows of the driver; `next_due_ms`: when the next directory falls due."""
 
     places: dict[tuple[str, int, str], dict[str, int]]
     topics: DataFrame
     largest: list[dict[str, Any]]
-    next_due: datetime | None
+    next_due_ms: int | None
 
 
 def reclaim(output: Output, scratch: Scratch) -> Reclaim:
@@ -75,7 +76,8 @@ def reclaim(output: Output, scratch: Scratch) -> Reclaim:
     none = [fn.lit(False).alias("is_orphan"), fn.lit(False).alias("only_copy")]
     whole = orphans.unionByName(others.select(*columns, *none))
     sums = [_sum(name) for name in SUMS]
-    due = fn.min(fn.when(fn.col("window") == "later", fn.col("due_at"))).alias("due")
+    # Not as a timestamp: a store that an older version wrote may have years that Python does not know.
+    due = fn.min(fn.when(fn.col("window") == "later", fn.unix_millis("due_at"))).alias("due")
     rows = whole.groupBy(*PLACE).agg(*sums, due).collect()
     places = {(r["cluster_id"], r["node_id"], r["log_dir"]): {name: r[name] for name in SUMS} for r in rows}
     dues = [r["due"] for r in rows if r["due"] is not None]

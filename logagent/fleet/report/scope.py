@@ -110,6 +110,11 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
     own = commits[question.day]
     say(f"{question.day}: run {own.run}, ingested {own.at}")
     files = {day: store.small("files", commit) for day, commit in commits.items()}
+    if not files[question.day]:
+        raise LogAgentError(
+            f"nothing was ingested for {question.day}: landing had no file of that date",
+            hint="leave --date out for the newest date, or name another one",
+        )
     choice = choose(question, files, {day: store.small("nodes", commit) for day, commit in commits.items()})
     dirs, others, assignments = (chosen_rows(store, commits, choice, t) for t in ("dirs", "others", "assignments"))
     made = store.small("choice", own)
@@ -126,7 +131,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
         row
         for day, commit in commits.items()
         if day in set(counting.values())
-        for row in store.small("log_dirs", commit)
+        for row in store.log_dirs(commit)
         if counting.get((row["cluster_id"], row["node_id"])) == day
     ]
     quarantine = [

@@ -37,8 +37,7 @@ def log_dirs(choice: Choice, ledgers: list[Row], places: Places) -> list[Row]:
     for row in ledgers:
         key = (row["cluster_id"], row["node_id"])
         waste = places.get((*key, row["log_dir"]), {})
-        made = dict.fromkeys((*LEDGER, "health", "reason", "directory_id")) | row
-        made |= {"host": names.get(key)} | {name: waste.get(name, 0) for name in WASTE}
+        made = row | {"host": names.get(key)} | {name: waste.get(name, 0) for name in WASTE}
         made["used_share"] = _ratio(made["used"], made["size"])
         by_host[key].append(made)
     for rows in by_host.values():

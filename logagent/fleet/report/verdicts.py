@@ -19,6 +19,7 @@ from pyspark.sql import functions as fn
 from logagent.fleet.report.reclaim import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, local_frame
+from logagent.fleet.tables.plausible import is_removal
 from logagent.fleet.tables.spark_schemas import whose
 from logagent.model.naming.topic_names import INTERNAL_TOPICS
 
@@ -114,11 +115,12 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
 
 def _uncommitted(scope: Scope) -> Column:
     """Whether the image has an uncommitted removal of it, which a truncation of the metadata log may yet undo. There
-    are few; if there are many, nothing in their cluster is an orphan."""
+    are few; if there are many, or one that cannot be read (a store of an older version), nothing in their cluster is an
+    orphan."""
     found = fn.lit(False)
     for cluster in scope.choice.decided:
         removals = cluster.get("uncommitted") or []
-        if len(removals) > MOST_UNCOMMITTED:
+        if len(removals) > MOST_UNCOMMITTED or not all(is_removal(*removal) for removal in removals):
             found = found | (fn.col("cluster_id") == cluster["cluster_id"])
             continue
         for topic_id, partition in removals:

@@ -1,4 +1,4 @@
-"""Which of the files of one date to trust. Pure: entries in, reasons out.
+"""Which of the files of one date, and which rows of assignments, to trust. Pure: entries in, reasons out.
 
 An entry is a row of the `files` table. The newest is the latest by the earlier of the host's clock and the arrival, so
 that a fast clock does not outrank newer files.
@@ -6,12 +6,14 @@ that a fast clock does not outrank newer files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from logagent.store.names import publisher_of
 
 AHEAD_MS = 3_600_000
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 Row = dict[str, Any]
 
 
@@ -67,3 +69,12 @@ def claimants(entries: list[Row]) -> str | None:
     if len(turns) != len(set(turns)):
         return "two machines with the same host name claim this node id: their boot ids alternate"
     return None
+
+
+def is_removal(topic_id: object, partition: object) -> bool:
+    """Whether these are what an `uncommitted` row has: a topic id, and a partition or null."""
+    if not isinstance(topic_id, str) or _ID.fullmatch(topic_id) is None:
+        return False
+    if partition is None:
+        return True
+    return isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < 1 << 31

@@ -30,6 +30,7 @@ from logagent.files.foreign_json import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame
 from logagent.fleet.tables.spark_schemas import STORE, shaped
+from logagent.store.contract import LEDGER
 from logagent.store.names import as_date
 
 COMMIT_SCHEMA = "logagent.commit/1"
@@ -183,6 +184,11 @@ class Store:
         if not whole or len(rows) != each["rows"]:
             raise _damaged(commit.day, f"{name} of run {commit.run} has {len(rows)} of {each['rows']} rows")
         return rows
+
+    def log_dirs(self, commit: Commit) -> list[Row]:
+        """Rows of `log_dirs`. A log dir of which only directories were listed has no ledger and no health: null."""
+        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason"))
+        return [none | row for row in self.small("log_dirs", commit)]
 
 
 def _damaged(day: date, what: str) -> UnreadableError:

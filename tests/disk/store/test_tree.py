@@ -159,7 +159,20 @@ def test_reading_takes_plain_files_only(store: Path, tmp_path: Path) -> None:
                 tree.open_file([name])
 
 
-@pytest.mark.parametrize("name", ["2026-W01-1", "20261122", "2026-1-2", "2026-02-30", "2026-11-2२", "dt=2026-11-22"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "2026-W01-1",
+        "20261122",
+        "2026-1-2",
+        "2026-02-30",
+        "2026-11-2२",
+        "dt=2026-11-22",
+        "0001-01-01",
+        "1969-12-31",
+        "9999-12-31",
+    ],
+)
 def test_only_one_spelling_is_a_date(name: str) -> None:
     assert as_date(name) is None
 

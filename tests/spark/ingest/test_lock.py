@@ -58,6 +58,18 @@ def test_one_on_another_host_is_believed_while_it_is_heard_from(store: Store) ->
     assert not place.exists()
 
 
+def test_one_that_is_ahead_of_the_clock_keeps_nobody_out(store: Store) -> None:
+    """Somebody gave it that time, or the clock of the store was set back. A little ahead is two clocks."""
+    place = _left_by(store, pid=_dead_pid())
+    now = place.stat().st_mtime
+    os.utime(place, (now + 60, now + 60))
+    with pytest.raises(LogAgentError, match="heard from 0 s ago"):
+        ingest_dates(store, None)
+    os.utime(place, (now + ingest_lock.AHEAD_SECONDS + 60,) * 2)
+    assert ingest_dates(store, None) == []
+    assert not place.exists()
+
+
 def test_a_dead_one_of_this_host_is_no_obstacle(store: Store) -> None:
     """Killed in the middle: what it had in work goes too."""
     place = _left_by(store, pid=_dead_pid(), machine=machine())

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,10 +24,13 @@ from pyspark.sql import SparkSession
 from logagent.fleet.ingest import unpack
 from logagent.fleet.ingest.checked import check
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.ingest.headers import MOST_NODES
 from logagent.fleet.ingest.landing import Landing
+from logagent.fleet.ingest.settle import MAX_TRIES
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
+from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.landing_files import manifest_of
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
@@ -51,6 +55,11 @@ def _replaced(data: Path, packed: bytes, rows: int) -> None:
     said = json.loads(manifest_of(data).read_text())
     said |= {"rows": rows, "bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
     manifest_of(data).write_text(json.dumps(said))
+
+
+def _without_times(kafka: Kafka) -> list[dict[str, Any]]:
+    """Replicas of node 2: in the second version of snapshots times are numbers."""
+    return [row | {"newest_mtime": None} for row in kafka.replicas_of(2)]
 
 
 @poison("too-large")
@@ -81,6 +90,41 @@ def a_negative_size(kafka: Kafka) -> None:
 def a_ledger_of_all_bytes_there_are(kafka: Kafka) -> None:
     ledger = {"size": 2**63 - 1, "used": 2**63 - 1}
     kafka.snapshot(2, kafka.replicas_of(2), log_dirs=[log_dir_row(ledger=ledger)])
+
+
+@poison("bad-rows")
+def a_time_beyond_every_calendar(kafka: Kafka) -> None:
+    kafka.snapshot(2, [dir_row("orders-0", kafka.topics["orders"][0], newest_mtime=2**63 - 1)])
+
+
+@poison("bad-rows")
+def a_mark_of_the_year_10000(kafka: Kafka) -> None:
+    stray = dir_row("gone-0", None, kind="stray", newest_mtime=None, marked_at=LAST_MS + 1)
+    kafka.snapshot(2, [*_without_times(kafka), stray], schema="logagent.snapshot/2")
+
+
+@poison("too-many-bytes")
+def directories_whose_sum_is_no_number(kafka: Kafka) -> None:
+    """Each of them is of the largest size that passes."""
+    kafka.snapshot(2, [dir_row(f"big-{n}", None, bytes=2**53, allocated=2**53) for n in range(1100)])
+
+
+@poison("too-many-bytes")
+def more_bytes_than_a_host_has(kafka: Kafka) -> None:
+    rows = [dir_row(f"big-{n}", None, log_dir=f"/d{n}", allocated=2**53) for n in range(2)]
+    kafka.snapshot(2, rows, log_dirs=[log_dir_row("/d0"), log_dir_row("/d1")])
+
+
+@poison("too-many-bytes")
+def ledgers_whose_sum_is_too_much(kafka: Kafka) -> None:
+    kafka.snapshot(2, [], log_dirs=[log_dir_row(f"/d{n}", ledger={"unexplained": -(2**53)}) for n in range(2)])
+
+
+@poison("bad-rows")
+def many_files_that_are_broken_inside(kafka: Kafka) -> None:
+    """Each costs a rewrite of everything: after some of them the host is given up, and nobody else."""
+    for n in range(25):
+        kafka.snapshot(2, [{"row": "dir", "kind": "current"}], at=AT + timedelta(seconds=n))
 
 
 @poison("directory-twice")
@@ -132,6 +176,36 @@ def two_machines(kafka: Kafka) -> None:
 _CLONED: dict[str, str] = {}
 
 
+def times_of_the_first_and_last_year(kafka: Kafka) -> None:
+    """What an agent prints for files with absurd times. They are rows like any other."""
+    times = {"newest_mtime": FIRST_MS, "first_seen": -1, "marked_at": LAST_MS, "due_at": LAST_MS}
+    rows = [dir_row("gone-0", None, kind="stray", uuid="x", window="later", **times)]
+    rows += [dir_row("left-0", None, kind="stray", uuid="y", newest_mtime=None, marked_at=LAST_MS)]
+    kafka.snapshot(2, [*_without_times(kafka), *rows], schema="logagent.snapshot/2")
+
+
+def times_in_words_that_are_beyond_every_calendar(kafka: Kafka) -> None:
+    """In lines of the first version, where a time that cannot be read is none."""
+    late = "+287396-10-12T08:59:00.991Z"
+    stray = dir_row("gone-0", None, kind="stray", uuid="x", window="later", marked_at=late, due_at=late)
+    kafka.snapshot(2, [*kafka.replicas_of(2), stray])
+
+
+def a_directory_in_no_log_dir(kafka: Kafka) -> None:
+    """Its log dir has no row of its own, so no ledger and no health."""
+    kafka.snapshot(2, [*kafka.replicas_of(2), dir_row("gone-0", None, log_dir="/nowhere")])
+
+
+HARMLESS: dict[str, Poison] = {
+    each.__name__: each
+    for each in (
+        times_of_the_first_and_last_year,
+        times_in_words_that_are_beyond_every_calendar,
+        a_directory_in_no_log_dir,
+    )
+}
+
+
 def names_that_are_not_ours(kafka: Kafka) -> None:
     """Beside a healthy host; one folder of it has a name of Hadoop's."""
     landing = kafka.store / "landing"
@@ -156,6 +230,7 @@ def poisoned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
     made = {}
     everything: dict[str, Poison] = {name: make for name, (make, _) in POISONS.items()}
     everything |= {"two_machines": two_machines, "names_that_are_not_ours": names_that_are_not_ours}
+    everything |= HARMLESS
     for name, make in everything.items():
         kafka = made[name] = Kafka(store, name)
         kafka.topic("orders", [1, 2, 3])
@@ -173,7 +248,34 @@ def poisoned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
     ahead = AT + timedelta(hours=11)
     row = {"row": "partition", "topic": "other", "topic_id": None, "partition": 0, "replicas": [1, 2, 3]}
     future.assignments([row], at=ahead, offset=8)
+    for name, (bad, _) in ASSIGNMENTS.items():
+        made[name] = kafka = Kafka(store, name)
+        kafka.topic("orders", [1, 2, 3])
+        kafka.assignments()
+        kafka.everyone(nodes=(1, 2, 3))
+        for n in range(MAX_TRIES + 2):
+            kafka.assignments(
+                [*kafka.partition_rows(), *bad], at=AT + timedelta(minutes=11 + n), offset=8 + n, publisher=9
+            )
     return tell(spark, store, folder / "out"), made, store
+
+
+_REMOVAL = {"row": "uncommitted", "topic_id": "A" * 22, "partition": None}
+_MANY: dict[str, Any] = {"row": "partition", "topic": "many", "topic_id": None, "adding": [], "removing": [], "isr": []}
+ASSIGNMENTS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "removal_of_an_object": ([_REMOVAL | {"partition": {}}], "bad-rows"),
+    "removal_of_a_large_number": ([_REMOVAL | {"partition": 2**70}], "bad-rows"),
+    "removal_of_a_surrogate": ([_REMOVAL | {"topic_id": "\ud800x"}], "bad-rows"),
+    "partition_of_no_number": ([_MANY | {"partition": -1, "replicas": [1]}], "bad-rows"),
+    "more_nodes_than_a_cluster_has": (
+        [_MANY | {"partition": n, "replicas": list(range(n * 10_000, (n + 1) * 10_000))} for n in range(3)],
+        "too-many-nodes",
+    ),
+    "more_brokers_than_a_cluster_has": (
+        [{"row": "broker", "node_id": n} for n in range(MOST_NODES + 1)],
+        "too-many-nodes",
+    ),
+}
 
 
 def _why(told: Told, kafka: Kafka, node: int) -> str | None:
@@ -197,6 +299,46 @@ def test_a_poisoned_host_is_unknown_and_nobody_else(poisoned: tuple[Told, dict[s
     assert all(r["file"].startswith(f"{kafka.cluster_id}/{DAY}/2/") for r in listed)
     for table in ("orphans", "missing_replicas", "duplicates"):
         assert [r for r in told.rows(table) if r["cluster_id"] == kafka.cluster_id] == [], table
+
+
+def test_of_many_broken_files_few_are_tried(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
+    told, made, _ = poisoned
+    cluster = made["many_files_that_are_broken_inside"].cluster_id
+    entries = [e for e in told.small("files") if (e["cluster_id"], e["node_id"]) == (cluster, 2)]
+    assert Counter(e["reason"] for e in entries) == {"bad-rows": MAX_TRIES, "not-tried": 25 - MAX_TRIES}
+
+
+@pytest.mark.parametrize("name", sorted(HARMLESS))
+def test_what_is_odd_and_no_error_is_taken(poisoned: tuple[Told, dict[str, Kafka], Path], name: str) -> None:
+    told, made, _ = poisoned
+    assert [_why(told, made[name], node) for node in (1, 2, 3)] == [None, None, None]
+    assert made[name].cluster_id not in {r["cluster_id"] for r in told.rows("quarantined_input")}
+
+
+def test_a_log_dir_without_a_row_has_no_ledger(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
+    told, made, _ = poisoned
+    kafka = made["a_directory_in_no_log_dir"]
+    (row,) = [
+        r for r in told.rows("usage_log_dirs") if (r["cluster_id"], r["log_dir"]) == (kafka.cluster_id, "/nowhere")
+    ]
+    assert (row["bytes"], row["used"], row["health"]) == (1000, None, None)
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNMENTS))
+def test_assignments_that_are_broken_do_not_replace_good_ones(
+    poisoned: tuple[Told, dict[str, Kafka], Path], name: str
+) -> None:
+    """However many one publisher sends: those of the next one count."""
+    told, made, _ = poisoned
+    cluster, reason = made[name].cluster_id, ASSIGNMENTS[name][1]
+    entry = next(c for c in told.content["clusters"] if c["cluster_id"] == cluster)
+    assert entry["verdicts"] == "decided"
+    assert entry["assignments"]["at"].startswith("2025-03-10T12:10")
+    reasons = {r["reason"] for r in told.rows("quarantined_input") if r["cluster_id"] == cluster}
+    assert reason in reasons
+    assert reasons <= {reason, "bad-row", "not-tried"}
+    assert entry["hosts"] == 3
+    assert entry["unknown_hosts"] == 0
 
 
 def test_two_machines_that_claim_one_node(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -85,14 +86,30 @@ def test_date_without_landing(small: Told, tmp_path: Path) -> None:
 
 
 def test_landing_of_nothing_but_scraps(spark: SparkSession, tmp_path: Path) -> None:
-    """An unfinished upload is no snapshot, and a report on it knows nobody."""
+    """An unfinished upload is no snapshot and an empty folder none: nothing is ingested, and there is no report of
+    zeros."""
     place = tmp_path / "store" / "landing" / "cluster" / "2025-03-10" / "1"
     place.mkdir(parents=True)
     (place / "x.jsonl.gz.tmp").write_bytes(b"half")
-    told = tell(spark, tmp_path / "store", tmp_path / "out")
-    assert told.content["hosts"] == {"reporting": 0, "unknown": [], "unknown_total": 0}
-    assert set(told.content["totals"].values()) == {0}
-    assert told.content["warnings"][0].startswith("no host is known")
+    store = Store.open(spark, str(tmp_path / "store"))
+    assert ingest_dates(store, None) == []
+    with pytest.raises(LogAgentError, match="landing has nothing for 2025-03-10"):
+        ingest_dates(store, DAY)
+    with pytest.raises(LogAgentError, match="nothing was ingested"):
+        report(Job(store, str(tmp_path / "out"), NOW))
+
+
+def test_a_date_that_was_ingested_without_a_file(small: Told, tmp_path: Path) -> None:
+    """By an older version. It is no page of zeros either."""
+    store = _copy(small, tmp_path / "store")
+    commit = store.commit_of(DAY)
+    assert commit is not None
+    run = store.new_run()
+    run.write_small("files", [])
+    day = DAY - timedelta(days=30)
+    store.add_commit(replace(commit, day=day, run=run.name, tables=commit.tables | run.tables))
+    with pytest.raises(LogAgentError, match="nothing was ingested for 2025-02-08"):
+        report(Job(store, str(tmp_path / "out"), NOW, day))
 
 
 def test_a_day_of_which_nothing_was_ingested(small: Told, tmp_path: Path) -> None:

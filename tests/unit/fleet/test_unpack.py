@@ -1,0 +1,84 @@
+"""What the driver keeps of a file: a few kilobytes packed may be gigabytes of objects."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.fleet.ingest import unpack as module
+from logagent.fleet.ingest.headers import bad_rows, log_dirs
+from logagent.fleet.ingest.landing import Landed
+from logagent.fleet.ingest.unpack import Unpacked, unpack
+from logagent.fleet.tables.plausible import is_removal
+from tests.spark.hand_made import AT, log_dir_row
+
+
+def _unpacked(*rows: Any) -> Unpacked:
+    packed = gzip.compress(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    return unpack(io.BytesIO(packed), "dir", len(packed))
+
+
+def test_only_known_kinds_and_fields_are_kept() -> None:
+    seen = _unpacked(
+        {"row": "later", "x": [[]] * 1000},
+        {"row": "broker", "node_id": 3, "directory_ids": ["a"] * 1000},
+        {"row": "uncommitted", "topic_id": "A" * 22, "partition": None, "x": {}},
+        log_dir_row(x=[1]),
+        {"row": "dir", "kind": "current"},
+    )
+    ledger = log_dir_row()["ledger"]
+    assert seen.others == [
+        {"row": "broker", "node_id": 3},
+        {"row": "uncommitted", "topic_id": "A" * 22, "partition": None},
+        {"row": "log_dir", "path": "/d0", "health": "online", "directory_id": None, "reason": None, "ledger": ledger},
+    ]
+    assert (seen.rows, seen.counted, seen.bad, bad_rows(seen)) == (5, 1, [], [])
+
+
+def test_unknown_kinds_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_OTHER_ROWS", 10)
+    assert _unpacked(*[{"row": "later"}] * 10).problem is None
+    for many in ([{"row": "later"}] * 11, [{"row": "broker", "node_id": 1}] * 11, [5] * 11):
+        seen = _unpacked(*many)
+        assert seen.problem is not None and seen.problem[0] == "too-many-rows"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"row": "log_dir", "path": ["/d0"], "health": "online"},
+        {"row": "log_dir", "path": "/d0", "health": {}},
+        {"row": "log_dir", "path": "/d0", "health": "online", "ledger": [1]},
+        {"row": "log_dir", "path": "/d0", "health": "online", "ledger": {"used": {"a": 1}}},
+        {"row": "broker", "node_id": [1]},
+        {"row": "uncommitted", "topic_id": "\ud800x", "partition": 1},
+        {"row": "uncommitted", "topic_id": "A" * 22, "partition": {}},
+        {"row": "uncommitted", "topic_id": "A" * 22, "partition": 2**70},
+        {"row": "uncommitted", "partition": 1},
+    ],
+)
+def test_what_is_of_the_wrong_type_stays_wrong(wrong: dict[str, Any]) -> None:
+    (_,) = bad_rows(_unpacked(wrong))
+
+
+def test_a_reason_that_is_no_text_is_none() -> None:
+    (row,) = log_dirs(Landed("c", AT.date(), "1", "s"), _unpacked(log_dir_row(reason=["x"], directory_id={})))
+    assert (row["reason"], row["directory_id"], row["used"]) == (None, None, log_dir_row()["ledger"]["used"])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+)
+
+
+@given(JSON, JSON)
+def test_a_removal_is_a_topic_id_and_a_partition_or_none(topic_id: Any, partition: Any) -> None:
+    assert not is_removal(topic_id, partition)
+    is_number = type(partition) is int and 0 <= partition < 2**31
+    assert is_removal("x" * 22, partition) == (partition is None or is_number)
