@@ -106,7 +106,7 @@ class BrokerChanges:
             if len(copies) > MAX_COPIES:
                 self.setting.warn(f"node {node} shows {len(copies)} copies; no more than {MAX_COPIES} are looked at")
             for row in copies[:MAX_COPIES]:
-                found(row["topic_id"], row["partition"], node, snapshot.at)
+                found(row["topic_id"], row["partition"], node, snapshot.arrived_at)
             self._notice_facts(snapshot, refused, rows, now)
 
     def _refused(self, node: int) -> Mapping[str, datetime]:
@@ -132,7 +132,8 @@ class BrokerChanges:
         changed = {
             topic_id
             for topic_id, since in refused.items()
-            if log_dirs_differ or (facts[topic_id] != before[topic_id] if topic_id in before else snapshot.at > since)
+            if log_dirs_differ
+            or (facts[topic_id] != before[topic_id] if topic_id in before else snapshot.arrived_at > since)
         }
         queued = {replica.topic.topic_id for replica in self.context.replicas_on_node(node)}
         self._facts[node] = {key: digest for key, digest in before.items() if key in queued} | facts

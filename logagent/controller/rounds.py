@@ -216,9 +216,11 @@ class DeletionRounds:
         return only_copies.refused(replicas, alone, requests)
 
     def copies(self, topic_ids: Collection[str]) -> only_copies.Copies:
-        """The copies of these topics on live hosts, as far as no closed request may have deleted them since."""
-        rows = self.brokers.rows(topic_ids)
-        taken_at = {node: self.brokers.heard.nodes[node].taken_at for node in rows}
+        """The copies of these topics on live hosts, by a snapshot that is not older than a silent host's, as far as no
+        closed request may have deleted them since."""
+        rows, since = self.brokers.rows(topic_ids), self.setting.clock() - self.setting.silent_after
+        taken_at = {node: at for node in rows if (at := self.brokers.heard.nodes[node].taken_at) >= since}
+        rows = {node: rows[node] for node in taken_at}
         return only_copies.not_deleted_since(only_copies.copies_in(rows), self.states.closed(), taken_at)
 
     def _notice_snapshots(self, now: datetime) -> None:

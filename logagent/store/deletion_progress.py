@@ -126,7 +126,7 @@ def _apply_answer(answer: Answer, listed: dict[RequestedCopy, str], copies: dict
         copy = copies.get(asked)
         if copy is None:
             topic = listed.get(asked._replace(node_id=_ANY))
-            if topic is None or all(r.result == "absent" for r in results):
+            if topic is None or all(r.directory is None for r in results):
                 continue
             copy = copies[asked] = _Copy(topic)
         copy.bytes = max(copy.bytes, sum(r.directory.bytes for r in results if r.directory is not None))
@@ -152,7 +152,7 @@ def _apply_snapshots(store: str, cluster_id: str, copies: dict[RequestedCopy, _C
             rows = list(heard.directories(node, {asked.topic_id for asked, _ in of_node}))
         except LogAgentError:
             continue  # without a readable snapshot nothing counts as freed
-        _apply_rows(rows, heard.nodes[node].at, of_node)
+        _apply_rows(rows, heard.nodes[node].taken_at, of_node)
 
 
 def _apply_rows(rows: list[dict[str, Any]], at: datetime, of_node: list[tuple[RequestedCopy, _Copy]]) -> None:

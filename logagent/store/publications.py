@@ -49,11 +49,13 @@ _NO_FOLDER_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 
 @dataclass(slots=True)
 class HostPublications:
-    """A node's snapshots: when the newest one arrived, when it was taken and where it is, and the last arrival from
-    each host that published for this node id."""
+    """A node's snapshots: when one arrived last; when the newest one arrived, when it was taken and where it is (a
+    spool is sent hours later, the newest one first); and the last arrival from each host that published for this node
+    id."""
 
     node_id: int
     at: datetime
+    arrived_at: datetime
     taken_at: datetime
     folder: tuple[str, ...]
     stem: str
@@ -157,9 +159,10 @@ class FleetPublications:
         at, known = datetime.fromtimestamp(file.modified, UTC), self.nodes.get(node_id)
         taken_at = _taken_at(read.get("at"), at)
         if known is None:
-            known = self.nodes[node_id] = HostPublications(node_id, at, taken_at, folder, stem)
-        elif at > known.at:
-            known.at, known.taken_at, known.folder, known.stem = at, taken_at, folder, stem
+            known = self.nodes[node_id] = HostPublications(node_id, at, at, taken_at, folder, stem)
+        elif (taken_at, at) > (known.taken_at, known.arrived_at):
+            known.arrived_at, known.taken_at, known.folder, known.stem = at, taken_at, folder, stem
+        known.at = max(at, known.at)
         host = str(read.get("host"))[:255]
         known.hosts[host] = max(at, known.hosts.get(host, at))
         return True
@@ -200,9 +203,10 @@ def _is_manifest(name: str) -> bool:
 
 def _taken_at(said: object, arrived: datetime) -> datetime:
     """When a snapshot was taken: by its host's clock, as it may be sent hours later, but before it arrived. Without a
-    valid time, as long ago as can be."""
+    valid time, or with one that shows that the clock is wrong, as long ago as can be."""
     try:
-        return min(datetime.fromisoformat(said), arrived) if isinstance(said, str) else _LONG_AGO
+        at = datetime.fromisoformat(said) if isinstance(said, str) else _LONG_AGO
+        return min(at, arrived) if at <= arrived + CLOCKS_APART else _LONG_AGO
     except (ValueError, TypeError, OverflowError):
         return _LONG_AGO
 

@@ -15,7 +15,7 @@ from logagent.host.log_dir.probe import Prober, probe
 from logagent.host.log_dir.start_looks import room_of
 from logagent.model.assignments.reasons import Reason
 from logagent.model.check.linter import check
-from logagent.model.check.log_dirs import SPACE_CODES, check_disk
+from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.start_facts import MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
@@ -87,7 +87,7 @@ def run_check(
 
 
 def check_space(session: Session, path: str, timeout: float) -> list[Finding]:
-    """The findings about the space of one log dir (or `metadata.log.dir`), as it is now."""
+    """The findings about the disk of one log dir (or `metadata.log.dir`), as it is now."""
     opened = session.log_dirs.online().get(path)
     if opened is None:
         with OpenLogDir(path, LogDirFailures()) as other:
@@ -101,7 +101,7 @@ def _space_of(log_dir: OpenLogDir, timeout: float) -> list[Finding]:
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
     look = StartLogDirLook(log_dir.path, health=health, detail=probed.reason, room=room)
-    return [f for f in check_disk(look) if f.code in SPACE_CODES]
+    return list(check_disk(look))
 
 
 def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import look_as_loaded
@@ -107,7 +107,7 @@ def plan_rescue(
     by_key = {o.key: o for o in chosen}
     concerned = {o.key for o in offers}.union((w.log_dir, w.name) for w in waiting)
     concerned.update((r.log_dir, r.name) for r in only_copies)
-    spared = session.target.spared
+    spared = session.spared
     return Rescue(
         with_approval(plan, by_key, approve),
         by_key,
@@ -222,7 +222,7 @@ def _is_broker(holder: Holder, pid: int) -> bool:
     return (locked and pid == holder.pid) or pid in holder.lock_open_by
 
 
-def _open_removed(facts: Facts, spared: Sequence[str]) -> list[OpenRemoved]:
+def _open_removed(facts: Facts, spared: Collection[str]) -> list[OpenRemoved]:
     found: list[OpenRemoved] = []
     for path, where in facts.log_dirs.items():
         for pid, size in where.open_removed_by.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from logagent.agent.execute.removals import TRUNCATES_HELD_SINCE
 from logagent.agent.session.session import Session
+from logagent.broker.files.checkpoint_files import TEMP_PREFIX
 from logagent.broker.files.segment_times import segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.changed import BROKER_FILES
@@ -94,7 +96,7 @@ def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: 
     if need is not None and need <= 0:
         return BrokersPart()
     configs = session.assignments.topic_configs
-    spared = session.target.spared
+    spared = session.spared
     current = loaded((d for d in session.dirs if d.log_dir not in spared), facts, planned)
     sizes: dict[str, int] = {}
     for d in current:
@@ -116,14 +118,17 @@ def plain_files(session: Session) -> list[tuple[Key, int]]:
 
     def look(log_dir: OpenLogDir) -> list[tuple[Key, int]]:
         with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
-            return [
-                ((log_dir.path, e.name), e.stat(follow_symlinks=False).st_blocks * 512)
-                for e in entries
-                if e.name not in _KAFKAS_FILES and e.is_file(follow_symlinks=False)
-            ]
+            files: list[tuple[Key, int]] = []
+            for e in entries:
+                # Also what Kafka and we write before it gets its name.
+                name = e.name.removeprefix(TEMP_PREFIX).removesuffix(".tmp")
+                if name not in _KAFKAS_FILES and e.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        files.append(((log_dir.path, e.name), e.stat(follow_symlinks=False).st_blocks * 512))
+            return files
 
     online = session.log_dirs.online()
-    jobs = {path: partial(look, d) for path, d in online.items() if path not in session.target.spared}
+    jobs = {path: partial(look, d) for path, d in online.items() if path not in session.spared}
     looked = session.calls.looks(jobs).values()
     return [file for files in looked if not isinstance(files, LogAgentError) for file in files]
 
@@ -145,6 +150,6 @@ def file_systems(session: Session) -> list[tuple[list[str], int]]:
     device, as everywhere: subvolumes that share their space count as several."""
     opened, found = session.log_dirs.online(), dict[int, tuple[list[str], int]]()
     for path, room in free_room(session).items():
-        if path not in session.target.spared:
+        if path not in session.spared:
             found.setdefault(opened[path].identity.device, ([], room.bytes))[0].append(path)
     return sorted(found.values(), key=lambda where: where[1])

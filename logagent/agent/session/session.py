@@ -203,7 +203,7 @@ class Session(Readings):
         facts: Facts,
         approve: str | None = None,
     ) -> Plan:
-        spared = frozenset(self.target.spared)
+        spared = self.spared
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
         going = [
@@ -214,6 +214,16 @@ class Session(Readings):
         doubles = self._rule_on_doubles([p.dir for p in proposals if p.double])
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
         return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
+
+    @property
+    def spared(self) -> frozenset[str]:
+        """What `--log-dir` leaves out: log dirs, and quarantine directories on file systems that only these are on."""
+        spared = frozenset(self.target.spared)
+        if not spared:
+            return spared
+        quarantines = self.log_dirs.quarantine_by_log_dir()
+        used = {quarantine for path, quarantine in quarantines.items() if path not in spared}
+        return spared | (self.log_dirs.quarantine.keys() - used)
 
     @property
     def limits(self) -> BlastRadius:

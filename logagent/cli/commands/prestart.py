@@ -6,7 +6,7 @@ import mmap
 import shlex
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -214,6 +214,9 @@ class _Run:
         gone = _removed(done)
         marked = [p for p in prestart.marked if p.key not in gone]
         for device, room in room_for_start(session).items():
+            planned = [p.key for p in done.plan.actions if p.dir.device == device and p.key in gone]
+            if done.execution is None:  # what it would remove has not made room yet
+                room = replace(room, free=sum((prestart.gains.get(key, NOTHING) for key in planned), room.free))
             if not room.lacks:
                 continue
             free, need = room.free, room.need
@@ -227,9 +230,10 @@ class _Run:
                 size = sum((prestart.gains.get(p.key, NOTHING) for p in here), NOTHING).bytes
                 what = "1 directory is" if len(here) == 1 else f"{len(here)} directories are"
                 rescue = shlex.join(["logagent", "rescue", *(w for d in room.log_dirs for w in ("--log-dir", d))])
+                shown = f"{rescue} --need {size}" if size else rescue  # inodes may be all that it frees
                 self.found.notes.append(
                     f"{what} marked for deletion in {', '.join(room.log_dirs)}: removing that now would free"
-                    f" {human_bytes(size)} and needs an approval ({rescue} --need {size} shows the plan,"
+                    f" {human_bytes(size)} and needs an approval ({shown} shows the plan,"
                     f" {rescue} --execute --approve PLAN_ID carries it out)"
                 )
 
@@ -245,7 +249,7 @@ class _Run:
         except (BudgetSpent, LogAgentError):
             return
         others = [f for f in self.found.findings if f["code"] not in SPACE_CODES]
-        self.found.findings = [*others, *map(finding_row, now)]
+        self.found.findings = [*others, *(row for row in map(finding_row, now) if row not in others)]
 
     def _obey(self, session: Session, renamed: Collection[tuple[str, str]]) -> None:
         """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon

@@ -59,7 +59,7 @@ def restore(
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()
-        here = [d for d in session.dirs if d.log_dir not in session.target.spared]
+        here = [d for d in session.dirs if d.log_dir not in session.spared]
         if plan_id is not None and not moved:
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")
         chosen = {(d.log_dir, d.name): d for d in here if (d.log_dir, d.name) in moved}

@@ -200,7 +200,8 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
     opened = Place(call, **place)
-    opened.check_cluster()
+    if interval is None:  # a service may be set up before the first host of its cluster has published
+        opened.check_cluster()
     pause = seconds(interval) if interval is not None else ROUND_SECONDS
     run_rounds(call, opened, once=once, interval=interval, pause=pause)
 

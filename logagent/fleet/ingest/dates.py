@@ -70,12 +70,12 @@ def ingest_dates(
 def with_files(listing: Listing) -> set[date]:
     """Dates with a file, or with a host's folder that cannot be read. Anybody can make empty folders: they say
     nothing."""
-    unread = {each.day for each in listing.skipped if each.day is not None and each.reason == UNREADABLE}
+    unread = {s.day for s in listing.skipped if None not in (s.day, s.node_id) and s.reason == UNREADABLE}
     return {day for day, landed in listing.landed.items() if landed or day in unread}
 
 
 def _wanted(store: Store, listing: Listing, trimmed: set[date], say: Say) -> list[date]:
-    """The dates to ingest. What is left out goes to `listing.skipped`, which every report lists."""
+    """The dates to ingest. What is left out goes to `listing.skipped`, which the reports of these dates list."""
     stale = set(changed(store, listing)) - trimmed
     wanted = [day for day in in_order(with_files(listing), datetime.now(UTC).date()) if day in stale]
     left_out: dict[str, set[date]] = {}

@@ -49,7 +49,8 @@ def placed(frame: DataFrame) -> DataFrame:
 def is_good_dir() -> Column:
     """Whether a `dir` row is valid in every field that decides something.
 
-    Times must be in the years that an agent can print (1 to 9999): a file may have a time before 1970.
+    Times must be in the years that an agent can print (1 to 9999): a file may have a time before 1970. Only `due_at`
+    may be later (any delay can be configured) and is stored as the last of these times.
     """
     in_use = fn.col("kind").isin("current", "future")
     size = fn.col("bytes").between(0, LARGEST_SIZE) & fn.coalesce("allocated", fn.lit(0)).between(0, LARGEST_SIZE)
@@ -60,7 +61,8 @@ def is_good_dir() -> Column:
     for name in TIMES:
         # In lines of any version a time may be text that is no number.
         number = fn.col(name).try_cast("bigint")
-        good = good & fn.coalesce(number.between(FIRST_MS, LAST_MS), fn.lit(True))
+        known = number >= FIRST_MS if name == "due_at" else number.between(FIRST_MS, LAST_MS)
+        good = good & fn.coalesce(known, fn.lit(True))
     return (fn.col("row") == "dir") & fn.coalesce(good, fn.lit(False))
 
 
@@ -79,8 +81,9 @@ def dirs(frame: DataFrame) -> DataFrame:
 
 def _instant(frame: DataFrame, name: str) -> Column:
     if frame.schema[name].dataType.typeName() == "long":
-        return fn.timestamp_millis(fn.col(name))
-    found = fn.coalesce(fn.timestamp_millis(fn.col(name).try_cast("bigint")), fn.try_to_timestamp(fn.col(name)))
+        return fn.timestamp_millis(fn.least(fn.col(name), fn.lit(LAST_MS)))
+    number = fn.least(fn.col(name).try_cast("bigint"), fn.lit(LAST_MS))
+    found = fn.coalesce(fn.timestamp_millis(number), fn.try_to_timestamp(fn.col(name)))
     return fn.when(fn.unix_millis(found).between(FIRST_MS, LAST_MS), found)
 
 

@@ -8,6 +8,7 @@ again and again (`MAX_TRIES`) is given up, and nobody else.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -31,6 +32,8 @@ MAX_TRIES = 3
 others a rewrite of what is written."""
 MAX_ROUNDS = 20
 """How often a table is rewritten for broken files: then every host or cluster that still has one is given up."""
+MOST_LOG_DIRS = 1_000
+"""No host has more; each is a row that the driver and every report keep."""
 ASIDE = ".aside"
 DIR_ORDER = ("cluster_id", "topic", "topic_id", "partition", "node_id", "log_dir", "name")
 
@@ -48,7 +51,8 @@ def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFr
     rounds = 0
     while True:
         written = run.write(table, _compacted(frame, table, rows_of(found.chosen(kind))))
-        counts, absurd, sums = _counted_dirs(written) if table == "dirs" else _counted_partitions(written)
+        hosts = len(found.chosen(kind))
+        counts, absurd, sums = _counted_dirs(written, hosts) if table == "dirs" else _counted_partitions(written)
         wrong = {
             key_of(e): _bad_rows(e, counts.get(key_of(e), 0))
             for e in found.chosen(kind)
@@ -143,11 +147,19 @@ def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, P
     return {(row["cluster_id"], None): row["said"] for row in said}, absurd, rows
 
 
-def _counted_dirs(written: DataFrame) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:
-    """Rows of each host in the written table, what is wrong with a host as a whole, and sums by log dir."""
+def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:
+    """Rows of each of the hosts in the written table, what is wrong with a host as a whole, and sums by log dir."""
     sums = [fn.try_sum(name).alias(name) for name in ("bytes", "allocated")]
     by = written.groupBy("cluster_id", "node_id", "log_dir").agg(fn.count("*").alias("dirs"), *sums)
-    found = [row.asDict() for row in by.collect()]
+    most = MOST_LOG_DIRS * hosts
+    found = [row.asDict() for row in by.limit(most + 1).collect()]
+    if len(found) > most:
+        # Names that one host made up: nothing of it is kept, so only the number is needed.
+        of_host = by.groupBy("cluster_id", "node_id").agg(fn.sum("dirs").alias("dirs"), fn.count("*").alias("log_dirs"))
+        each = of_host.collect()
+        many = {(r["cluster_id"], r["node_id"]): r["log_dirs"] for r in each if r["log_dirs"] > MOST_LOG_DIRS}
+        return {(r["cluster_id"], r["node_id"]): r["dirs"] for r in each}, _many_log_dirs(many), []
+    many = Counter((row["cluster_id"], row["node_id"]) for row in found)
     counts: Counter[Key] = Counter()
     bytes_of: Counter[tuple[Key, str]] = Counter()
     for row in found:
@@ -158,7 +170,15 @@ def _counted_dirs(written: DataFrame) -> tuple[dict[Key, int], dict[Key, Problem
             bytes_of[key, name] += headers.LARGEST_SIZE + 1 if row[name] is None else row[name]
     says = f"its directories add up to more than {headers.LARGEST_SIZE} bytes"
     absurd = {key: (headers.TOO_MANY_BYTES, says) for (key, _), size in bytes_of.items() if size > headers.LARGEST_SIZE}
-    return dict(counts), absurd, found
+    return dict(counts), absurd | _many_log_dirs(many), found
+
+
+def _many_log_dirs(log_dirs: Mapping[Key, int]) -> dict[Key, Problem]:
+    return {
+        key: ("too-many-log-dirs", f"its directories are in {count} log dirs, more than {MOST_LOG_DIRS}")
+        for key, count in log_dirs.items()
+        if count > MOST_LOG_DIRS
+    }
 
 
 def _reject_bad(
@@ -187,7 +207,9 @@ def _reject_bad(
         for each in group:
             each["status"] = "whole"
             if last or tried[_sender(each)] >= MAX_TRIES:
-                reject(each, "not-tried", f"{tried[_sender(each)]} newer files of this host are broken inside")
+                sender = "host" if kind == "snapshot" else "publisher"
+                why = f"{tried[_sender(each)]} newer files of this {sender} are broken inside"
+                reject(each, "not-tried", "too many files were broken inside" if last else why)
         for candidates in groups(group):
             choose(landing, found, candidates)
         again += [e for e in group if e["status"] == "taken"]

@@ -26,6 +26,8 @@ SMALLEST_LIMIT = 64 << 20
 LONGEST_LINE = 1 << 20
 MOST_OTHER_ROWS = 50_000
 """Rows of a file that the driver parses: header, log dirs, brokers, and kinds of later versions."""
+MOST_KEPT = 16 << 20
+"""Characters of them that are kept: no host says so much of its log dirs."""
 _LEDGER = dict.fromkeys(LEDGER)
 _HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_version", "source", "offset", "boot_id"))
 _KEPT: dict[str, dict[str, Any]] = {
@@ -45,12 +47,14 @@ _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 @dataclass(slots=True)
 class Unpacked:
     """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps.
-    `others`: what is kept of the rows of other kinds; `parsed`: how many of these there are, unknown kinds too."""
+    `others`: what is kept of the rows of other kinds, `kept` characters; `parsed`: how many of these there are, unknown
+    kinds too."""
 
     sha256: str = ""
     rows: int = 0
     counted: int = 0
     parsed: int = 0
+    kept: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     odd: bool = False
@@ -93,6 +97,12 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
             _count(seen, block[:end], prefixes, counted)
             if seen.parsed > MOST_OTHER_ROWS:
                 seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
+                return seen
+            if seen.kept > MOST_KEPT:
+                seen.problem = (
+                    "too-large",
+                    f"its rows that are not of kind {counted} have over {MOST_KEPT} characters",
+                )
                 return seen
     except (zlib.error, EOFError) as error:
         seen.problem = ("unreadable", f"not complete gzip: {error}")
@@ -151,6 +161,7 @@ def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: s
         seen.parsed += kind != counted
         if kind in _KEPT and kind != counted:
             seen.others.append({"row": kind, **_only(row, _KEPT[kind])})
+            seen.kept += len(str(seen.others[-1]))
 
 
 def _only(row: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:

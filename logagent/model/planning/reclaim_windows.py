@@ -12,6 +12,7 @@ from typing import Literal
 from logagent.model.facts import StrayRuling
 from logagent.model.planning.plan import GuardName, Plan, Refusal
 from logagent.model.records import ActionKind
+from logagent.model.times import LAST_MS
 
 Window = Literal["now", "restart", "approval", "later"]
 Key = tuple[str, str]
@@ -40,7 +41,8 @@ class Reclaim:
 
     def row(self) -> dict[str, object]:
         """In the form of `logagent.snapshot/2`."""
-        return {"window": self.window, "due_at": self.due_at_ms, "covered": self.covered, "obstacle": self.obstacle}
+        due = None if self.due_at_ms is None else min(self.due_at_ms, LAST_MS)  # any delay can be configured
+        return {"window": self.window, "due_at": due, "covered": self.covered, "obstacle": self.obstacle}
 
 
 def reclaims(plan: Plan) -> dict[Key, Reclaim]:

@@ -81,12 +81,13 @@ def in_order(offers: Iterable[Offer]) -> list[Offer]:
 
 
 def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
-    """The first offers that together free `need` bytes; all of them if they do not suffice or `need` is None."""
+    """The first offers that together free `need` bytes; all of them if they do not suffice or `need` is None. What
+    gives nothing back does not help to meet a need."""
     if need is None:
         return list(offers)
     chosen: list[Offer] = []
     given = 0
-    for offer in offers:
+    for offer in _helpful(offers):
         if given >= need:
             break
         chosen.append(offer)
@@ -94,12 +95,17 @@ def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
     return chosen
 
 
+def _helpful(offers: Iterable[Offer]) -> list[Offer]:
+    return [offer for offer in offers if offer.gives_back]
+
+
 def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:
-    """The offers of the plan with id `approve`, which are the first ones in order; None if there is no such plan (any
-    more)."""
-    for count in range(len(offers), 0, -1):
-        if plan_id(o.proposal for o in offers[:count]) == approve:
-            return [replace(o, proposal=replace(o.proposal, approved=True)) for o in offers[:count]]
+    """The offers of the plan with id `approve`, which are the first ones in order (of those that help to meet a need,
+    if there was one); None if there is no such plan (any more)."""
+    for some in (offers, _helpful(offers)):
+        for count in range(len(some), 0, -1):
+            if plan_id(o.proposal for o in some[:count]) == approve:
+                return [replace(o, proposal=replace(o.proposal, approved=True)) for o in some[:count]]
     return None
 
 

@@ -69,7 +69,9 @@ def snapshot_of(fleet: SmallFleet, content: bytes, **manifest: Any) -> None:
     stem = max(path.name for path in landing(fleet).iterdir()).removesuffix(MANIFEST).removesuffix(DATA)
     (landing(fleet) / f"{stem}{DATA}").write_bytes(content)
     told = landing(fleet) / f"{stem}{MANIFEST}"
+    published = told.stat()
     told.write_text(json.dumps(json.loads(told.read_text()) | manifest))
+    os.utime(told, ns=(published.st_atime_ns, published.st_mtime_ns))
 
 
 def row(**more: Any) -> bytes:

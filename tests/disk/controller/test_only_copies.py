@@ -106,3 +106,35 @@ def test_a_copy_that_a_later_snapshot_shows_counts_again(fleet: SmallFleet) -> N
     fleet.now += timedelta(minutes=1)
     fleet.publish(1)
     assert not plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+def test_a_spool_that_arrives_late_replaces_nothing_newer(fleet: SmallFleet) -> None:
+    """It is sent newest first, so the oldest snapshot arrives last. The host has removed its copy since."""
+    fleet.now += timedelta(minutes=90)
+    copy = fleet.hosts[1].disk.pop((TOPIC_ID, 0))
+    fleet.publish(1)
+    fleet.publish(2)
+    fleet.hosts[1].disk[TOPIC_ID, 0] = copy
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(1, taken_at=fleet.now - AN_HOUR)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+def test_nor_does_one_of_a_clock_that_is_ahead(fleet: SmallFleet) -> None:
+    fleet.publish(1, taken_at=fleet.now + AN_HOUR)
+    copy = fleet.hosts[1].disk.pop((TOPIC_ID, 0))
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(1)
+    fleet.hosts[1].disk[TOPIC_ID, 0] = copy
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+def test_a_host_that_answers_but_no_longer_publishes_has_no_copy(fleet: SmallFleet) -> None:
+    first = started(fleet)
+    assert not plan_of_the_other_copy(fleet).directories[0].only_copy
+    fleet.now += first.setting.silent_after + timedelta(minutes=1)
+    fleet.publish(2)
+    look = fleet.controller()
+    look.look()
+    look.context.live_nodes.add(1)
+    assert {place[0] for place in look.copies({TOPIC_ID})[TOPIC_ID, 0]} == {2}

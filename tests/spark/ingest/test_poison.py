@@ -109,6 +109,17 @@ def directories_whose_sum_is_no_number(kafka: Kafka) -> None:
     kafka.snapshot(2, [dir_row(f"big-{n}", None, bytes=2**53, allocated=2**53) for n in range(1100)])
 
 
+@poison("too-many-log-dirs")
+def directories_in_made_up_log_dirs(kafka: Kafka) -> None:
+    """So many that all of them are not collected, however many hosts there are."""
+    kafka.snapshot(2, [dir_row("gone-0", None, log_dir=f"/made/up/{n}") for n in range(30_000)])
+
+
+@poison("too-many-log-dirs")
+def directories_in_more_log_dirs_than_a_host_has(kafka: Kafka) -> None:
+    kafka.snapshot(2, [dir_row("gone-0", None, log_dir=f"/made/up/{n}") for n in range(1_001)])
+
+
 @poison("too-many-bytes")
 def more_bytes_than_a_host_has(kafka: Kafka) -> None:
     rows = [dir_row(f"big-{n}", None, log_dir=f"/d{n}", allocated=2**53) for n in range(2)]
@@ -178,7 +189,7 @@ _CLONED: dict[str, str] = {}
 
 def times_of_the_first_and_last_year(kafka: Kafka) -> None:
     """What an agent prints for files with absurd times. They are rows like any other."""
-    times = {"newest_mtime": FIRST_MS, "first_seen": -1, "marked_at": LAST_MS, "due_at": LAST_MS}
+    times = {"newest_mtime": FIRST_MS, "first_seen": -1, "marked_at": LAST_MS, "due_at": 10**18}
     rows = [dir_row("gone-0", None, kind="stray", uuid="x", window="later", **times)]
     rows += [dir_row("left-0", None, kind="stray", uuid="y", newest_mtime=None, marked_at=LAST_MS)]
     kafka.snapshot(2, [*_without_times(kafka), *rows], schema="logagent.snapshot/2")

@@ -82,3 +82,10 @@ def test_a_removal_is_a_topic_id_and_a_partition_or_none(topic_id: Any, partitio
     assert not is_removal(topic_id, partition)
     is_number = type(partition) is int and 0 <= partition < 2**31
     assert is_removal("x" * 22, partition) == (partition is None or is_number)
+
+
+def test_no_host_says_megabytes_of_its_log_dirs() -> None:
+    long = {"row": "log_dir", "path": "/d", "health": "online", "reason": "x" * 500_000}
+    assert _unpacked(*[long] * 30).problem is None
+    seen = _unpacked(*[long] * 40)
+    assert seen.problem is not None and seen.problem[0] == "too-large"

@@ -38,9 +38,10 @@ def test_it_goes_from_safest_to_least_safe_and_stops_when_it_is_enough(found: li
     ordered = in_order(found)
     assert [STEPS.index(o.step) for o in ordered] == sorted(STEPS.index(o.step) for o in found)
     chosen = up_to(ordered, need)
-    assert chosen == ordered[: len(chosen)]
+    helpful = [o for o in ordered if o.gives_back]
+    assert chosen == helpful[: len(chosen)], "what gives nothing back does not help"
     assert sum(o.gives_back for o in chosen[:-1]) < need or not chosen
-    assert sum(o.gives_back for o in chosen) >= need or chosen == ordered
+    assert sum(o.gives_back for o in chosen) >= need or chosen == helpful
     assert up_to(ordered, None) == ordered
 
 
@@ -54,6 +55,9 @@ def test_an_approval_is_of_exactly_one_plan(found: list[Offer], data: st.DataObj
     else:
         assert some is not None and [o.key for o in some] == [o.key for o in ordered[:count]]
         assert all(o.proposal.approved for o in some)
+    needed = up_to(ordered, data.draw(st.integers(0, 4000)))
+    again = approved(ordered, plan_id(o.proposal for o in needed))
+    assert not needed or (again is not None and [o.key for o in again] == [o.key for o in needed])
     assert approved(ordered, "0123456789abcdef") is None
 
 
