@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from logagent.broker.files.meta_properties import parse_meta_properties
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
+from tests.disk.conftest import LoopFs
+from tests.disk.messes import Thing, make
 
 
 @pytest.fixture
@@ -133,3 +136,29 @@ def test_a_budget_of_days_is_a_typo(host: CliHost) -> None:
     for budget in ("999999d", "61m"):
         ran = host.run("prestart", "--budget", budget)
         assert ran.status == 2 and "the maximum is an hour" in ran.err
+
+
+def test_a_quarantine_directory_of_another_disk_is_left_out_too(loop_fs: LoopFs) -> None:
+    """Strays of brokers before 3.6.1 are in one directory per file system, not in the log dirs."""
+    here, other = loop_fs("ext4"), loop_fs("ext4")
+    orphans = [Thing("orphan"), Thing("orphan", second_dir=True)]
+    mess = make(here, [*orphans, Thing("assigned"), Thing("assigned", second_dir=True)])
+    d1, d2 = mess.log_dirs[0], other / "d2"
+    shutil.move(mess.log_dirs[1], d2)
+    asides = [point / "aside" for point in (here, other)]
+    for aside in asides:
+        aside.mkdir()
+    properties, toml = here / "server.properties", here / "logagent.toml"
+    properties.write_text(f"log.dirs={d1},{d2}\n")
+    toml.write_text(
+        f'[kafka]\nversion = "3.5.2"\nconfig = "{properties}"\n'
+        f'[assignments]\nsources = ["file"]\nfile = "{mess.assignments}"\n'
+        '[cleanup]\nmax_fraction = 1.0\nmin_age = "0s"\nsightings = 1\n'
+        f'quarantine_dirs = ["{asides[0]}", "{asides[1]}"]\n'
+    )
+    common = ("--config", str(toml), "--state-dir", str(here / "state"), "--json")
+    assert run_here("cleanup", *common, "--execute").status == 0
+    assert [len(list(aside.iterdir())) for aside in asides] == [1, 1]
+    for arguments, places in (((), set(map(str, asides))), (("--log-dir", str(d1)), {str(asides[0])})):
+        shown = run_here("rescue", *common, *arguments)
+        assert {a["log_dir"] for a in shown.json["actions"]} == places, shown.err
