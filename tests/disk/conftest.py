@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -86,11 +87,14 @@ def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 
 @pytest.fixture(params=["ext4", "xfs", "tmpfs"])
-def log_dir_path(request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A log dir on each kind of file system."""
+def log_dir_path(
+    request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path
+) -> Iterator[Path]:
+    """A log dir on each kind of file system. Taken away afterwards: they are small, and every test has them."""
     path = shared_mounts(request.param) / tmp_path.name / "logs"
     path.mkdir(parents=True)
-    return path
+    yield path
+    shutil.rmtree(path.parent)
 
 
 @pytest.fixture

@@ -249,6 +249,19 @@ def too_young_for_the_assignments(kafka: Kafka) -> Expected:
     return Expected(kafka.cluster_id, {"1|written-0": "topic-absent"})
 
 
+@scenario
+def marked_at_an_unknown_time(kafka: Kafka) -> Expected:
+    _plain(kafka)
+    kafka.assignments()
+    unknown = {"topic": "gone", "partition": 0, "topic_id": topic_id("gone")}
+    marked, stray = (
+        dir_row(f"gone-0.{'0' * 32}-{kind}", None, kind=kind, newest_mtime=None, **unknown)
+        for kind in ("delete", "stray")
+    )
+    kafka.everyone(marked, stray)
+    return Expected(kafka.cluster_id)
+
+
 # Clusters of which too little is known.
 
 

@@ -7,6 +7,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.ingest.headers import LARGEST_SIZE
 from logagent.fleet.ingest.unpack import LONGEST_LINE
+from logagent.fleet.tables.columns import at_most
 from logagent.fleet.tables.files import literal
 from logagent.fleet.tables.spark_schemas import CORRUPT, DIR_LINE, DIR_LINE_1, PARTITION_LINE, TIMES, real_id
 from logagent.model.times import FIRST_MS, LAST_MS
@@ -81,8 +82,8 @@ def dirs(frame: DataFrame) -> DataFrame:
 
 def _instant(frame: DataFrame, name: str) -> Column:
     if frame.schema[name].dataType.typeName() == "long":
-        return fn.timestamp_millis(fn.least(fn.col(name), fn.lit(LAST_MS)))
-    number = fn.least(fn.col(name).try_cast("bigint"), fn.lit(LAST_MS))
+        return fn.timestamp_millis(at_most(fn.col(name), LAST_MS))
+    number = at_most(fn.col(name).try_cast("bigint"), LAST_MS)
     found = fn.coalesce(fn.timestamp_millis(number), fn.try_to_timestamp(fn.col(name)))
     return fn.when(fn.unix_millis(found).between(FIRST_MS, LAST_MS), found)
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as fn
 from logagent.fleet.report.reclaim import row_id, windowed
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.report.verdicts import HOST
+from logagent.fleet.tables.columns import at_least
 from logagent.settings import CleanupSettings
 
 OVERDUE_SECONDS = 60 + CleanupSettings().leftover_grace // 1000
@@ -22,12 +23,12 @@ def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
     """
     rows = scope.others.where(fn.col("kind").isin("stray", "delete")).join(scope.host_frame, HOST, how="inner")
     age = (fn.col("at_ms") - fn.unix_millis("marked_at")) / 1000
-    aged = rows.withColumn("age_seconds", fn.greatest(fn.round(age, 3), fn.lit(0.0)))
+    aged = rows.withColumn("age_seconds", at_least(fn.round(age, 3), 0.0))
     due = (fn.col("kind") == "stray") | fn.coalesce(fn.col("age_seconds") > OVERDUE_SECONDS, fn.lit(True))
     why = fn.when(fn.col("kind") == "stray", "stray").otherwise("overdue")
     abandoned = judged.where((fn.col("kind") == "future") & (fn.col("fleet_verdict") == "orphan"))
     since = (fn.col("at_ms") - fn.unix_millis(fn.coalesce("first_seen", "newest_mtime"))) / 1000
-    abandoned = abandoned.withColumn("age_seconds", fn.greatest(fn.round(since, 3), fn.lit(0.0)))
+    abandoned = abandoned.withColumn("age_seconds", at_least(fn.round(since, 3), 0.0))
     said = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "snapshot_at", "only_copy"]
     none = {"only_copy": fn.lit(None).cast("boolean")}
     moment = {"snapshot_at": fn.timestamp_millis("at_ms")}

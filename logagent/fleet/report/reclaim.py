@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.output import Output
+from logagent.fleet.tables.columns import at_most
 from logagent.fleet.tables.frames import Scratch
 from logagent.model.times import LAST_MS
 from logagent.settings import CleanupSettings
@@ -44,7 +45,7 @@ def windowed(rows: DataFrame) -> DataFrame:
     said = fn.coalesce("window", derived)
     only = fn.coalesce("only_copy", fn.lit(False)) & said.isNotNull()
     window = fn.when(only, "approval").otherwise(said)
-    kept_until = fn.least(fn.unix_millis("marked_at") + KEPT_SECONDS * 1000, fn.lit(LAST_MS))
+    kept_until = at_most(fn.unix_millis("marked_at") + KEPT_SECONDS * 1000, LAST_MS)
     due = fn.when(fn.col("window") == "later", fn.timestamp_millis(kept_until))
     return rows.withColumn("window", window).withColumn("due_at", fn.coalesce("due_at", due))
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.reclaim import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
+from logagent.fleet.tables.columns import at_least
 from logagent.fleet.tables.frames import Scratch, local_frame
 from logagent.fleet.tables.plausible import is_removal
 from logagent.fleet.tables.spark_schemas import whose
@@ -217,7 +218,7 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),
             "reason": fn.col("why"),
-            "age_seconds": fn.greatest(fn.round(age, 3), fn.lit(0.0)),
+            "age_seconds": at_least(fn.round(age, 3), 0.0),
             "copies_elsewhere": fn.col("copies") - 1,
             "only_copy": fn.col("copies") == 1,
             "longest_copy": fn.when(~unknown, _length() >= fn.col("longest")),

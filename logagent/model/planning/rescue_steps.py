@@ -82,7 +82,7 @@ def in_order(offers: Iterable[Offer]) -> list[Offer]:
 
 def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
     """The first offers that together free `need` bytes; all of them if they do not suffice or `need` is None. What
-    gives nothing back does not help to meet a need."""
+    gives nothing back does not help to meet a need; a removal that has begun is finished all the same."""
     if need is None:
         return list(offers)
     chosen: list[Offer] = []
@@ -96,7 +96,7 @@ def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
 
 
 def _helpful(offers: Iterable[Offer]) -> list[Offer]:
-    return [offer for offer in offers if offer.gives_back]
+    return [offer for offer in offers if offer.gives_back or offer.proposal.removal_started]
 
 
 def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:

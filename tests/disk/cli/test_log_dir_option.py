@@ -133,7 +133,7 @@ def test_one_log_dir_under_two_paths_counts_once_and_is_said(
 
 
 def test_a_budget_of_days_is_a_typo(host: CliHost) -> None:
-    for budget in ("999999d", "61m"):
+    for budget in ("30d", "61m"):
         ran = host.run("prestart", "--budget", budget)
         assert ran.status == 2 and "the maximum is an hour" in ran.err
 

@@ -96,6 +96,13 @@ def test_scenario(zoo: Zoo, tables: Tables, name: str) -> None:
     assert (entry["why"] is None) == expected.decided
 
 
+def test_what_was_marked_at_an_unknown_time_is_listed_with_unknown_age(zoo: Zoo, tables: Tables) -> None:
+    """Not as of age 0, nor as due in the year 9999."""
+    rows = tables["leftovers"][zoo.expected["marked_at_an_unknown_time"].cluster_id]
+    told = {(r["kind"], r["why"], r["window"], r["age_seconds"], r["marked_at"], r["due_at"]) for r in rows}
+    assert told == {("delete", "overdue", "restart", None, None, None), ("stray", "stray", "later", None, None, None)}
+
+
 def test_every_bad_row_is_listed(zoo: Zoo, tables: Tables) -> None:
     """The file is listed with its count, and each bad row with what it was."""
     cluster = zoo.expected["corrupted_bad_row"].cluster_id

@@ -19,15 +19,16 @@ from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, proposal
 STEPS = list(Step)
 
 
-def offer(n: int, step: Step, gives_back: int = 100, shortens: str | None = None) -> Offer:
+def offer(n: int, step: Step, gives_back: int = 100, shortens: str | None = None, begun: bool = False) -> Offer:
     found = directory(stray_name(f"t{n}", 0, HEX), inode=100 + n)
-    return Offer(step, Proposal(ActionKind.REMOVE, found, "test", due_at_ms=NOW - n), gives_back, shortens)
+    removal = Proposal(ActionKind.REMOVE, found, "test", due_at_ms=NOW - n, removal_started=begun)
+    return Offer(step, removal, gives_back, shortens)
 
 
 offers = st.lists(
     st.builds(
-        lambda step, gives, early: (step, gives, "a wait" if early else None),
-        st.sampled_from(STEPS), st.integers(0, 1000), st.booleans(),
+        lambda step, gives, early, begun: (step, gives, "a wait" if early else None, begun),
+        st.sampled_from(STEPS), st.integers(0, 3).map(lambda n: 300 * n), st.booleans(), st.booleans(),
     ),
     max_size=12,
 ).map(lambda rows: [offer(n, *row) for n, row in enumerate(rows)])  # fmt: skip
@@ -38,8 +39,8 @@ def test_it_goes_from_safest_to_least_safe_and_stops_when_it_is_enough(found: li
     ordered = in_order(found)
     assert [STEPS.index(o.step) for o in ordered] == sorted(STEPS.index(o.step) for o in found)
     chosen = up_to(ordered, need)
-    helpful = [o for o in ordered if o.gives_back]
-    assert chosen == helpful[: len(chosen)], "what gives nothing back does not help"
+    helpful = [o for o in ordered if o.gives_back or o.proposal.removal_started]
+    assert chosen == helpful[: len(chosen)], "what gives nothing back is left, or finished where it has begun"
     assert sum(o.gives_back for o in chosen[:-1]) < need or not chosen
     assert sum(o.gives_back for o in chosen) >= need or chosen == helpful
     assert up_to(ordered, None) == ordered
