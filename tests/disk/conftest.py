@@ -73,7 +73,7 @@ def loop_fs(tmp_path: Path) -> Iterator[LoopFs]:
 
 @pytest.fixture(scope="session")
 def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """One mount of each kind for the whole session, for tests that leave it as it was."""
+    """One mount of each kind for the whole session: use `folder_on`."""
     where = tmp_path_factory.mktemp("mounts")
     made: dict[str, Path] = {}
     with ExitStack() as stack:
@@ -86,15 +86,28 @@ def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         yield get
 
 
+@pytest.fixture
+def folder_on(shared_mounts: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """`folder_on(kind)`: a folder of the test's own on a shared mount, until its end: the mounts are small."""
+    made: list[Path] = []
+
+    def make(kind: str) -> Path:
+        path = shared_mounts(kind) / tmp_path.name
+        path.mkdir()
+        made.append(path)
+        return path
+
+    yield make
+    for path in made:
+        shutil.rmtree(path)
+
+
 @pytest.fixture(params=["ext4", "xfs", "tmpfs"])
-def log_dir_path(
-    request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path
-) -> Iterator[Path]:
-    """A log dir on each kind of file system. Taken away afterwards: they are small, and every test has them."""
-    path = shared_mounts(request.param) / tmp_path.name / "logs"
-    path.mkdir(parents=True)
-    yield path
-    shutil.rmtree(path.parent)
+def log_dir_path(request: pytest.FixtureRequest, folder_on: Callable[[str], Path]) -> Path:
+    """A log dir on each kind of file system."""
+    path = folder_on(request.param) / "logs"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture

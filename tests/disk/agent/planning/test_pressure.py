@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,8 @@ NOW = 'pressure_floor = "0s"\n'
 
 
 @pytest.fixture(params=["ext4", "xfs"])
-def root(request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path) -> Iterator[Path]:
-    made = shared_mounts(request.param) / tmp_path.name
-    made.mkdir()
-    yield made
-    shutil.rmtree(made)
+def root(request: pytest.FixtureRequest, folder_on: Callable[[str], Path]) -> Path:
+    return folder_on(request.param)
 
 
 def cleanup(mess: Mess, settings: str, *arguments: str) -> Any:

@@ -55,9 +55,9 @@ sys.stdin.readline()
 
 
 @pytest.fixture(params=["ext4", "xfs", "tmpfs"])
-def root(request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path) -> Path:
+def root(request: pytest.FixtureRequest, folder_on: Callable[[str], Path]) -> Path:
     """A laid out host on each kind of file system; the state dir beside the log dir."""
-    path = shared_mounts(request.param) / tmp_path.name
+    path = folder_on(request.param)
     lay_out(path)
     return path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,8 @@ def offered(document: Any) -> set[Path]:
 
 
 @pytest.fixture(params=["ext4", "xfs"])
-def point(request: pytest.FixtureRequest, shared_mounts: Callable[[str], Path], tmp_path: Path) -> Iterator[Path]:
-    yield shared_mounts(request.param)
+def point(request: pytest.FixtureRequest, folder_on: Callable[[str], Path]) -> Path:
+    return folder_on(request.param)
 
 
 # Twenty messes, ten on each file system; one that fails is not made smaller, which takes minutes on real disks.
