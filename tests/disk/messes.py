@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from logagent.broker.exported.file import write_assignments
-from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Source, Topic, make_image
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.records import TopicPartition
@@ -66,6 +67,9 @@ def make(root: Path, things: Sequence[Thing]) -> Mess:
     mess.topics.append(Topic("elsewhere", id_of(1000), {0: PartitionAssignment((OTHER,), (OTHER,))}))
     for number, thing in enumerate(things):
         _make(mess, thing, number)
+    for log_dir in mess.log_dirs:
+        current = {TopicPartition(p.name[:-2], 0): 40 for p in log_dir.glob("t*-0")}
+        (log_dir / CLEANER).write_bytes(render_checkpoint(current))
     now_ms = time.time_ns() // 1_000_000 + 1_000
     image = make_image(
         mess.topics,
@@ -187,7 +191,9 @@ def _log(
     closed = [os.urandom(kib * 1024 // active)] * (active // 4)
     quarters = [batch(base, closed, 1_700_000_000_000, epoch=epochs[0][0]) for base in range(0, active, active // 4)]
     (path / f"{0:020d}.log").write_bytes(b"".join(quarters))
-    (path / f"{0:020d}.timeindex").write_bytes(b"")
+    # One entry each, of the second batch, as of a segment that was closed.
+    (path / f"{0:020d}.index").write_bytes(struct.pack(">ii", active // 4, len(quarters[0])))
+    (path / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, active // 4))
     batches = [batch(active, [b"r"] * (min(end, 100) - active), 1_700_000_000_000, epoch=epochs[0][0])]
     if end > 100:
         batches.append(batch(100, [b"r"] * (end - 100), 1_700_000_000_000, epoch=epochs[-1][0]))

@@ -5,7 +5,8 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 1. the journal gets every intent, with the checkpoint entries that are about to be removed;
 2. `log-start-offset` and cleaner entries are removed from their checkpoints *before* the rename: a stale log start
 offset above a new incarnation's end would make the broker drop its segments (Kafka writes it afterwards; nobody can
-interrupt it);
+interrupt it). Where there is no room for that, those without such entries are renamed, and what is removed right after
+it was set aside (`Proposal.then_removed`) gives its indexes for it;
 3. the renames (of a restored directory: after its `.index` files were removed, see `indexes`), each with a look at the
 broker's lock before and after it;
 4. one fsync of the log dir for the batch (deviation: Kafka fsyncs after each rename);
@@ -15,21 +16,23 @@ broker's lock before and after it;
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from logagent.agent.execute.checkpoint_entries import ENTRY_FILES, edit_checkpoints, entries_to_drop
 from logagent.agent.execute.entries_back import saved_entries, stale_entries
-from logagent.agent.execute.indexes import drop_indexes
+from logagent.agent.execute.indexes import drop_every_index, drop_indexes
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.broker.files.partition_metadata import same_topic_id
 from logagent.broker.process.lock import Interlock, look
 from logagent.errors import (
     BrokerHoldsLogDir,
+    ItemFailed,
     KafkaStorageError,
     LogAgentError,
 )
@@ -78,8 +81,8 @@ class RenameBatch:
             self.results = {action_id(p): ActionResult(Outcome.FAILED, str(e)) for p in proposals}
             return self.results
         ids = self.journal.begin(proposals, entries, closed_cleanly=clean, facts=self.facts)
-        if self._drop_before_rename(proposals, entries):
-            self._rename_all(proposals)
+        if ready := self._drop_before_rename(proposals, entries):
+            self._rename_all(ready)
         self._settle_checkpoints(proposals, entries)
         outcomes = [(n, self._result(p), action_id(p)) for n, p in zip(ids, proposals, strict=True)]
         self.journal.finish((n, r.outcome, r.error) for n, r, action in outcomes if action not in self.uncertain)
@@ -138,21 +141,44 @@ class RenameBatch:
             if not look(self.log_dir.fd).held:
                 self.uncertain.update(put)
 
-    def _drop_before_rename(self, proposals: Sequence[Proposal], entries: Entries) -> bool:
-        """Remove the entries that must not outlive the rename; False (and a result for each) if that failed."""
+    def _drop_before_rename(self, proposals: Sequence[Proposal], entries: Entries) -> list[Proposal]:
+        """Remove the entries that must not outlive the rename. Returns what may be renamed; if that failed, the others
+        have a result."""
         going = [e for p in proposals if p.action is not ActionKind.RESTORE for e in entries.get(action_id(p), ())]
+        stopped = list(proposals)
         try:
             going += stale_entries(self.journal.journal, self.log_dir, self.source, proposals)
-            edit_checkpoints(self.log_dir, self.interlock, drop=going, put=[], files=_BEFORE_RENAME)
+            self._with_room_from(
+                proposals,
+                lambda: edit_checkpoints(self.log_dir, self.interlock, drop=going, put=[], files=_BEFORE_RENAME),
+            )
         except BrokerHoldsLogDir as e:
             outcome, error = Outcome.YIELDED, str(e)
         except LogAgentError as e:
-            outcome, error = Outcome.FAILED, str(e)
+            outcome, error = Outcome.FAILED, _said(e)
+            if _lacks_room(e) and not any(p.action is ActionKind.RESTORE for p in proposals):
+                stopped = [p for p in proposals if self._has_entry(p, entries)]
         else:
-            return True
-        for p in proposals:
+            return stopped
+        for p in stopped:
             self.results[action_id(p)] = ActionResult(outcome, error)
-        return False
+        return [p for p in proposals if action_id(p) not in self.results]
+
+    def _has_entry(self, p: Proposal, entries: Entries) -> bool:
+        return any(e.file in _BEFORE_RENAME for e in entries.get(action_id(p), ()))
+
+    def _with_room_from(self, proposals: Iterable[Proposal], act: Callable[[], None]) -> None:
+        """Do `act`. If the disk is too full for it, try again after each of `proposals` that is removed afterwards has
+        given its indexes. Raises what the last try raised."""
+        giving = (p for p in proposals if p.then_removed)
+        while True:
+            try:
+                return act()
+            except LogAgentError as e:
+                p = next(giving, None) if _lacks_room(e) else None
+                if p is None:
+                    raise
+                drop_every_index(self.source, p, self.interlock)
 
     # Renames
 
@@ -178,7 +204,10 @@ class RenameBatch:
             if p.action is ActionKind.RESTORE:
                 drop_indexes(self.source, p, self.interlock)
             check = partial(same_topic_id, p.dir)
-            self.source.rename(p.dir.name, p.new_name, p.dir.identity, self.interlock, self.target, check)
+            self._with_room_from(
+                [p],
+                partial(self.source.rename, p.dir.name, p.new_name, p.dir.identity, self.interlock, self.target, check),
+            )
         except BrokerHoldsLogDir as e:
             yielded = ActionResult(Outcome.YIELDED, str(e))
             return yielded, yielded
@@ -187,7 +216,7 @@ class RenameBatch:
             failed = ActionResult(Outcome.FAILED, str(e))
             return failed, failed
         except LogAgentError as e:
-            return ActionResult(Outcome.FAILED, str(e)), None
+            return ActionResult(Outcome.FAILED, _said(e)), None
         done = ActionResult(Outcome.DONE)
         try:
             self.interlock.after_rename()
@@ -206,6 +235,14 @@ class RenameBatch:
                 if self._result(p).outcome is Outcome.DONE:
                     self.uncertain.add(action_id(p))
                     self.results[action_id(p)] = ActionResult(Outcome.FAILED, f"renamed, but not safely on disk: {e}")
+
+
+def _lacks_room(error: LogAgentError) -> bool:
+    return isinstance(error, ItemFailed) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _said(error: LogAgentError) -> str:
+    return f"{error}; {error.hint}" if _lacks_room(error) and error.hint else str(error)
 
 
 def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], error: LogAgentError) -> ActionResult:

@@ -1,16 +1,21 @@
 """Carries a rescue out: what is removed directly, what is set aside and then removed in the same run, and more of what
-is due if that freed less than is needed."""
+is due if that freed less than is needed.
+
+One step after the other: no copy of another step is read before a marked directory is gone, and on a full disk a rename
+may need what the removals before it have freed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.rescue.plan_rescue import Rescue, plan_rescue
 from logagent.agent.session.session import Session
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.rescue_steps import removal_of
-from logagent.model.records import Outcome
+from logagent.model.records import Kind, Outcome
 
 
 def carry_out_rescue(
@@ -68,33 +73,50 @@ def _needs_approval(p: Proposal, fact: str) -> Refusal:
 
 
 def _with_removals(session: Session, plan: Plan, manager: LogManager) -> tuple[Plan, Execution]:
-    """Execute `plan`, and then remove what it has set aside: an approval covers that too. Returns the plan with those
+    """Execute `plan`, and remove what it has set aside: an approval covers that too. Returns the plan with those
     removals, and the outcome of everything."""
-    execution = manager.execute(plan)
-    aside = {
-        (p.new_dir or p.dir.log_dir, p.new_name): p for p in plan.actions if p.then_removed and _is_done(execution, p)
-    }
-    if not aside or manager.control.stop():
-        return plan, execution
-    session.take_inventory()
-    facts = session.facts()
-    removals = [removal_of(d, before) for d in session.dirs if (before := aside.get((d.log_dir, d.name))) is not None]
-    then = replace(session.plan(removals, facts=facts), plan_id=plan.plan_id)
-    if then.needs_approval is None:
-        execution = _together(execution, manager.execute(then))
-    whole = replace(
-        plan,
-        actions=(*plan.actions, *then.actions),
-        refusals=(*plan.refusals, *then.refusals),
-        needs_approval=plan.needs_approval or then.needs_approval,
-    )
+    whole, execution = plan, Execution()
+    if plan.needs_approval is not None:
+        return whole, execution
+    for _, group in groupby(plan.actions, key=_step):
+        left = list(group)
+        while left:
+            execution = _together(execution, manager.execute(replace(plan, actions=tuple(left))))
+            aside = [p for p in left if p.then_removed and _outcome(execution, p) is Outcome.DONE]
+            if not aside:
+                break
+            then = _removals(session, whole, aside)
+            if then.needs_approval is None:
+                execution = _together(execution, manager.execute(then))
+            whole = replace(
+                whole,
+                actions=(*whole.actions, *then.actions),
+                refusals=(*whole.refusals, *then.refusals),
+                needs_approval=then.needs_approval,
+            )
+            if whole.needs_approval is not None:
+                return whole, execution
+            # Renames, too, need some space, and there is more of it now.
+            left = [p for p in left if _outcome(execution, p) is Outcome.FAILED]
     return whole, execution
+
+
+def _step(p: Proposal) -> tuple[bool, bool, Kind | None]:
+    return p.then_removed, p.double, None if p.then_removed else p.dir.kind
+
+
+def _removals(session: Session, plan: Plan, aside: Sequence[Proposal]) -> Plan:
+    """The removal of what `plan` has just set aside."""
+    session.take_inventory()
+    before = {(p.new_dir or p.dir.log_dir, p.new_name): p for p in aside}
+    removals = [removal_of(d, p) for d in session.dirs if (p := before.get((d.log_dir, d.name))) is not None]
+    return replace(session.plan(removals, facts=session.facts()), plan_id=plan.plan_id)
 
 
 def _together(first: Execution, then: Execution) -> Execution:
     return Execution(first.results | then.results, [*first.refusals, *then.refusals])
 
 
-def _is_done(execution: Execution, p: Proposal) -> bool:
+def _outcome(execution: Execution, p: Proposal) -> Outcome | None:
     result = execution.results.get(action_id(p))
-    return result is not None and result.outcome is Outcome.DONE
+    return result.outcome if result is not None else None

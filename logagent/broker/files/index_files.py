@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logagent.broker.files.segment_files import OFFSET_INDEX, SegmentLook, SegmentsLook
+from logagent.broker.files.segment_files import OFFSET_INDEX, TIME_INDEX, SegmentLook, SegmentsLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,13 @@ def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
     return Rebuild(
         tuple(s.base + OFFSET_INDEX for s in chosen if s.index is not None), sum(s.log_bytes for s in chosen)
     )
+
+
+def every_index(look: SegmentsLook) -> tuple[str, ...]:
+    """The `.index` of every segment, and then the `.timeindex` of each: without its `.index` first, a broker would not
+    rebuild it."""
+    offset_indexes = [s.base + OFFSET_INDEX for s in look.segments if s.index is not None]
+    return (*offset_indexes, *(s.base + TIME_INDEX for s in look.segments if s.timeindex is not None))
 
 
 def _sound(segment: SegmentLook) -> bool:

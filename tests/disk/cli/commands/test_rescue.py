@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +17,14 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from logagent.agent.rescue.plan_rescue import plan_rescue
+from logagent.broker.files.checkpoint_files import CLEANER, parse_checkpoint, render_checkpoint
 from logagent.host.state.reserve import RESERVE_NAME
+from logagent.model.records import TopicPartition
 from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
 from tests.disk.failing import wait_until
+from tests.disk.killed import in_process, under_strace
 from tests.disk.messes import (
     SORTS,
     Mess,
@@ -165,6 +170,109 @@ def test_on_a_disk_without_room_for_a_byte_or_a_file(loop_fs: LoopFs, kind: str,
     assert offered(rescue(mess).json) == set()
     assert {path: content(path) for path in mess.stays} == before
     assert (mess.root / "state" / RESERVE_NAME).stat().st_nlink == 1
+    assert all(entries(log_dir) <= names(log_dir) for log_dir in mess.log_dirs)
+
+
+def names(log_dir: Path) -> set[str]:
+    return {path.name for path in log_dir.iterdir()}
+
+
+def entries(log_dir: Path) -> set[str]:
+    return {str(tp) for tp in parse_checkpoint((log_dir / CLEANER).read_bytes())}
+
+
+@pytest.mark.parametrize("sort", ["orphan", "double"])
+@pytest.mark.parametrize(("kind", "what"), [("ext4", "bytes"), ("ext4", "inodes"), ("xfs", "bytes")])
+def test_where_nothing_else_makes_room_its_own_indexes_do(loop_fs: LoopFs, kind: str, what: str, sort: Any) -> None:
+    """An entry has to leave a checkpoint before a directory is set aside, and that takes a new file."""
+    point = loop_fs(kind, options="-N 1024" if kind == "ext4" else "")
+    mess = make(point, [Thing(sort, 512), Thing(sort, 512), Thing("assigned")])
+    gone = [path for paths in mess.may_go for path in paths]
+    assert all(path.name in entries(path.parent) for path in gone)
+    for path in gone:
+        # As many entries as 40 MiB of records have: xfs makes no file with less free.
+        (path / f"{0:020d}.timeindex").write_bytes(bytes(range(12)) * 10_000)
+    before = {path: content(path) for path in mess.stays}
+    assert rescue(mess, "--execute", "--need", "1").json["mode"] == "execute"
+    FILL[what](point)
+    done = rescue(mess, "--execute", "--approve", rescue(mess).json["plan_id"])
+    assert done.status == 0 and {a["outcome"] for a in done.deeds} == {"done"}, (done.err, done.json)
+    assert not any(path.exists() for path in gone)
+    assert {path: content(path) for path in mess.stays} == before
+    assert all(entries(log_dir) <= names(log_dir) for log_dir in mess.log_dirs)
+
+
+def test_one_that_cannot_make_room_keeps_no_other_from_making_it(loop_fs: LoopFs) -> None:
+    point = loop_fs("ext4")
+    mess = make(point, [Thing("orphan", 512) for _ in range(3)])
+    log_dir = mess.log_dirs[0]
+    (log_dir / CLEANER).write_bytes(render_checkpoint({TopicPartition("t1", 0): 40}))
+    for index in log_dir.glob("*/*index"):
+        index.unlink()
+    assert rescue(mess, "--execute", "--need", "1").json["mode"] == "execute"
+    fill_bytes(point)
+    done = rescue(mess, "--execute", "--approve", rescue(mess).json["plan_id"])
+    assert done.status == 0 and {a["outcome"] for a in done.deeds} == {"done"}, (done.err, done.json)
+    assert not any(log_dir.glob("t*"))
+
+
+def test_a_log_dir_without_room_for_a_longer_name(loop_fs: LoopFs) -> None:
+    """Its own block is full of names, and there is no block for more."""
+    point = loop_fs("ext4", options="-N 4096 -b 1024")
+    mess = make(point, [Thing("orphan", 512)])
+    log_dir = mess.log_dirs[0]
+    (log_dir / CLEANER).unlink()
+    assert rescue(mess, "--execute", "--need", "1").json["mode"] == "execute"
+    # Directories never shrink: how many names fit is tried out in another one.
+    trial = point / "trial"
+    shutil.copytree(log_dir, trial)
+    size, more = trial.stat().st_size, 0
+    assert log_dir.stat().st_size == size
+    while trial.stat().st_size == size:
+        more += 1
+        (trial / f"zz-{more:04d}").touch()
+    shutil.rmtree(trial)
+    for number in range(1, more):
+        (log_dir / f"zz-{number:04d}").touch()
+    assert log_dir.stat().st_size == size
+    fill_bytes(point)
+    done = rescue(mess, "--execute", "--approve", rescue(mess).json["plan_id"])
+    assert done.status == 0 and {a["outcome"] for a in done.deeds} == {"done"}, (done.err, done.json)
+    assert not any(log_dir.glob("t*"))
+
+
+def test_interrupted_between_set_aside_and_removal_it_says_so(tmp_path: Path) -> None:
+    need_command("strace")
+    mess = make(tmp_path, [Thing("orphan"), Thing("orphan")])
+    command = ["rescue", "--assignments", str(mess.assignments)]
+    _, shown = in_process(mess.root, command)
+    approved = [*command, "--execute", "--approve", shown["plan_id"]]
+    ran = under_strace(mess.root, approved, "-e", "trace=renameat2", "-e", "inject=renameat2:signal=INT:when=2")
+    assert ran.returncode == 3, ran.stderr
+    told = json.loads(ran.stdout)
+    assert Counter((a["action"], a["outcome"]) for a in told["actions"] if a["action"] != "drop-checkpoint-entry") == {
+        ("quarantine", "done"): 2,
+        ("remove", "skipped"): 2,
+    }
+    assert len(list(mess.log_dirs[0].glob("*-stray"))) == 2
+
+
+def test_no_copy_is_read_before_what_needs_none_is_gone(tmp_path: Path) -> None:
+    """Reading 500 GB takes hours, and a marked directory goes at once."""
+    need_command("strace")
+    mess = make(tmp_path, [Thing("delete"), Thing("double")])
+    ((marked,), (double,)), (kept,) = mess.may_go, mess.stays
+    log = tmp_path / "trace"
+    command = ["rescue", "--log-dir", str(mess.log_dirs[1]), "--assignments", str(mess.assignments)]
+    _, shown = in_process(mess.root, command)
+    approved = [*command, "--execute", "--approve", shown["plan_id"]]
+    assert under_strace(mess.root, approved, "-y", "-o", str(log), "-e", "trace=unlinkat,pread64").returncode == 0
+    lines = log.read_text().splitlines()
+    last = max(n for n, line in enumerate(lines) if "unlinkat(" in line and marked.name in line)
+    # A look at its end begins at the batch that the index names: only who reads it all reads its first byte.
+    read = [n for n, line in enumerate(lines) if f"<{kept}/{0:020d}.log>" in line and ", 0) = " in line]
+    assert read and min(read) > last
+    assert not double.exists() and not marked.exists()
 
 
 @pytest.mark.parametrize("state", ["full", "read-only"])
