@@ -85,8 +85,7 @@ class SmallFleet:
         self.store = store
         self.control = Control(store, CLUSTER)
         self.keys: tuple[PublicKey, ...] = (public_key(KEY.public()),)
-        # Noon: what a test has published some minutes apart stands below one date.
-        self.now = datetime.now(UTC).replace(hour=12)
+        self.now = datetime.now(UTC)
         self.admin = Admin()
         self.hosts = {node: Host(node) for node in (1, 2, 3)}
         self.seen: dict[int, set[str]] = {node: set() for node in self.hosts}
