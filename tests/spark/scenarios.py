@@ -291,6 +291,15 @@ def broken_assignments(kafka: Kafka) -> Expected:
 
 
 @scenario
+def assignments_of_a_topic_without_end(kafka: Kafka) -> Expected:
+    _plain(kafka)
+    kafka.everyone(_gone())
+    kafka.topic("x" * 1531, [1, 2, 3])
+    kafka.assignments()
+    return Expected(kafka.cluster_id, decided=False, rejected={"bad-rows"})
+
+
+@scenario
 def broken_assignments_fall_back(kafka: Kafka) -> Expected:
     _plain(kafka)
     kafka.assignments(at=AT - timedelta(minutes=5))

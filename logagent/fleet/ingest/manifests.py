@@ -37,13 +37,15 @@ class Manifest:
 def millis(value: object) -> int | None:
     """Milliseconds since 1970 of RFC 3339 text with an offset, or of a whole number; None for anything else, and for
     what is not in the years 1 to 9999."""
+    if isinstance(value, str):
+        try:
+            parsed = datetime.fromisoformat(value)
+            return None if parsed.tzinfo is None else millis(round(parsed.timestamp() * 1000))
+        except (ValueError, OverflowError, OSError):
+            return None
     if isinstance(value, int) and not isinstance(value, bool):
         return value if FIRST_MS <= value <= LAST_MS else None
-    try:
-        parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
-        return None if parsed is None or parsed.tzinfo is None else round(parsed.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        return None
+    return None
 
 
 def parsed(content: bytes) -> Manifest | None:

@@ -12,6 +12,14 @@ from logagent.fleet.tables.files import literal
 from logagent.fleet.tables.spark_schemas import CORRUPT, DIR_LINE, DIR_LINE_1, PARTITION_LINE, TIMES, real_id
 from logagent.model.times import FIRST_MS, LAST_MS
 
+_PATH, _NAME, _WORD, _NODES = 6 * 4096, 6 * 255, 1000, 1000
+_LONGEST = {
+    "log_dir": _PATH,
+    **dict.fromkeys(("name", "topic", "full_topic"), _NAME),
+    **dict.fromkeys(("kind", "uuid", "topic_id", "verdict", "reason", "window", "covered", "obstacle"), _WORD),
+}
+"""The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
+at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""
 RECORD_SHOWN = 200
 """Characters of a bad row that are kept with the reason."""
 _LINES = {
@@ -64,7 +72,13 @@ def is_good_dir() -> Column:
         number = fn.col(name).try_cast("bigint")
         known = number >= FIRST_MS if name == "due_at" else number.between(FIRST_MS, LAST_MS)
         good = good & fn.coalesce(known, fn.lit(True))
+    for name, longest in _LONGEST.items():
+        good = good & _is_short(name, longest)
     return (fn.col("row") == "dir") & fn.coalesce(good, fn.lit(False))
+
+
+def _is_short(name: str, longest: int) -> Column:
+    return fn.coalesce(fn.octet_length(name) <= longest, fn.lit(True))
 
 
 def dirs(frame: DataFrame) -> DataFrame:
@@ -89,8 +103,15 @@ def _instant(frame: DataFrame, name: str) -> Column:
 
 
 def is_good_partition() -> Column:
+    """Whether a `partition` row is valid in every field that decides something. Lists have a node, or its directory,
+    each."""
     replicas = (fn.size("replicas") > 0) & ~fn.exists("replicas", lambda node: node.isNull())
     good = fn.col(CORRUPT).isNull() & fn.col("topic").isNotNull() & (fn.col("partition") >= 0) & replicas
+    good = good & _is_short("topic", _NAME) & _is_short("topic_id", _WORD)
+    for name in ("replicas", "adding", "removing", "isr", "directories"):
+        good = good & fn.coalesce(fn.size(name) <= _NODES, fn.lit(True))
+    long = fn.exists("directories", lambda one: fn.octet_length(one) > _WORD)
+    good = good & ~fn.coalesce(long, fn.lit(False))
     return (fn.col("row") == "partition") & fn.coalesce(good, fn.lit(False))
 
 

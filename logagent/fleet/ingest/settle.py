@@ -32,8 +32,6 @@ MAX_TRIES = 3
 others a rewrite of what is written."""
 MAX_ROUNDS = 20
 """How often a table is rewritten for broken files: then every host or cluster that still has one is given up."""
-MOST_LOG_DIRS = 1_000
-"""No host has more; each is a row that the driver and every report keep."""
 ASIDE = ".aside"
 DIR_ORDER = ("cluster_id", "topic", "topic_id", "partition", "node_id", "log_dir", "name")
 
@@ -151,13 +149,13 @@ def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[
     """Rows of each of the hosts in the written table, what is wrong with a host as a whole, and sums by log dir."""
     sums = [fn.try_sum(name).alias(name) for name in ("bytes", "allocated")]
     by = written.groupBy("cluster_id", "node_id", "log_dir").agg(fn.count("*").alias("dirs"), *sums)
-    most = MOST_LOG_DIRS * hosts
+    most = headers.MOST_LOG_DIRS * hosts
     found = [row.asDict() for row in by.limit(most + 1).collect()]
     if len(found) > most:
         # Names that one host made up: nothing of it is kept, so only the number is needed.
         of_host = by.groupBy("cluster_id", "node_id").agg(fn.sum("dirs").alias("dirs"), fn.count("*").alias("log_dirs"))
         each = of_host.collect()
-        many = {(r["cluster_id"], r["node_id"]): r["log_dirs"] for r in each if r["log_dirs"] > MOST_LOG_DIRS}
+        many = {(r["cluster_id"], r["node_id"]): r["log_dirs"] for r in each if r["log_dirs"] > headers.MOST_LOG_DIRS}
         return {(r["cluster_id"], r["node_id"]): r["dirs"] for r in each}, _many_log_dirs(many), []
     many = Counter((row["cluster_id"], row["node_id"]) for row in found)
     counts: Counter[Key] = Counter()
@@ -175,9 +173,9 @@ def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[
 
 def _many_log_dirs(log_dirs: Mapping[Key, int]) -> dict[Key, Problem]:
     return {
-        key: ("too-many-log-dirs", f"its directories are in {count} log dirs, more than {MOST_LOG_DIRS}")
+        key: (headers.TOO_MANY_LOG_DIRS, f"its directories are in {count} log dirs, more than {headers.MOST_LOG_DIRS}")
         for key, count in log_dirs.items()
-        if count > MOST_LOG_DIRS
+        if count > headers.MOST_LOG_DIRS
     }
 
 

@@ -90,8 +90,8 @@ class PartitionReader:
         if logs:
             newest = max(logs)[:20]
             known.segments = len(logs)
-            known.last_segment_offset = int(newest)
-            known.first_offset = int(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
+            known.last_segment_offset = _offset(newest)
+            known.first_offset = _offset(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
         files = len(names)
         total = 0
         plain = True
@@ -159,6 +159,11 @@ def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:
         known.index_files |= bit
         known.index_bytes += found.st_size
         known.index_blocks += found.st_blocks
+
+
+def _offset(base: str) -> int | None:
+    """The base offset in a segment's name; None for one above every offset, which no broker loads."""
+    return offset if (offset := int(base)) < 1 << 63 else None
 
 
 def _segments(names: list[str]) -> list[str]:

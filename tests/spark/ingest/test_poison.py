@@ -120,6 +120,27 @@ def directories_in_more_log_dirs_than_a_host_has(kafka: Kafka) -> None:
     kafka.snapshot(2, [dir_row("gone-0", None, log_dir=f"/made/up/{n}") for n in range(1_001)])
 
 
+@poison("too-many-log-dirs")
+def a_list_of_more_log_dirs_than_a_host_has(kafka: Kafka) -> None:
+    kafka.snapshot(2, [], log_dirs=[log_dir_row(f"/made/up/{n}") for n in range(1_001)])
+
+
+@poison("too-many-bytes")
+def file_systems_that_are_too_large_together(kafka: Kafka) -> None:
+    kafka.snapshot(2, [], log_dirs=[log_dir_row(f"/d{n}", ledger={"size": 2**53}) for n in range(17)])
+
+
+@poison("bad-rows")
+def names_of_half_a_megabyte(kafka: Kafka) -> None:
+    """A few thousand rows of them are more than an executor has."""
+    kafka.snapshot(2, [dir_row(f"gone-{n}", "g" * 22, log_dir="/d" + str(n) * 500_000) for n in range(3)])
+
+
+@poison("bad-rows")
+def names_no_file_system_has(kafka: Kafka) -> None:
+    kafka.snapshot(2, [dir_row("gone-0", None) | {"name": "x" * 1531}])
+
+
 @poison("too-many-bytes")
 def more_bytes_than_a_host_has(kafka: Kafka) -> None:
     rows = [dir_row(f"big-{n}", None, log_dir=f"/d{n}", allocated=2**53) for n in range(2)]
@@ -279,7 +300,7 @@ ASSIGNMENTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "removal_of_a_surrogate": ([_REMOVAL | {"topic_id": "\ud800x"}], "bad-rows"),
     "partition_of_no_number": ([_MANY | {"partition": -1, "replicas": [1]}], "bad-rows"),
     "more_nodes_than_a_cluster_has": (
-        [_MANY | {"partition": n, "replicas": list(range(n * 10_000, (n + 1) * 10_000))} for n in range(3)],
+        [_MANY | {"partition": n, "replicas": list(range(n * 1_000, (n + 1) * 1_000))} for n in range(21)],
         "too-many-nodes",
     ),
     "more_brokers_than_a_cluster_has": (

@@ -59,6 +59,15 @@ def du(path: Path) -> int:
     return int(said.stdout.split()[0]) * 512
 
 
+def test_a_segment_above_every_offset_has_none(log_dir_path: Path, open_log_dir: Open) -> None:
+    """No broker loads it, and no table of ours has a number for it."""
+    for number, base in enumerate((2**63 - 1, 2**63)):
+        (partition(log_dir_path, f"orders-{number}", segments=1) / f"{base:020d}.log").touch()
+    dirs = by_name(scan_log_dir(open_log_dir(log_dir_path)))
+    assert [dirs[f"orders-{n}"].last_segment_offset for n in (0, 1)] == [2**63 - 1, None]
+    assert [dirs[f"orders-{n}"].segments for n in (0, 1)] == [2, 2]
+
+
 def test_what_an_inventory_says(log_dir_path: Path, open_log_dir: Open) -> None:
     path = partition(log_dir_path, "orders-7", segments=3)
     os.utime(path / f"{200:020d}.log", ns=(SECOND, 123 * SECOND))
