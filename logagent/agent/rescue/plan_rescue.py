@@ -6,10 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import look_as_loaded
-from logagent.agent.rescue.rescue_looks import BrokersPart, brokers_part, free_room, plain_files, room_given_back
+from logagent.agent.rescue.rescue_looks import (
+    BrokersPart,
+    brokers_part,
+    file_systems,
+    free_room,
+    plain_files,
+    room_given_back,
+)
 from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
-from logagent.model.assignments.doubles import doubles, pairs
+from logagent.model.assignments.doubles import Doubles, doubles, pairs
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
@@ -82,7 +89,7 @@ def plan_rescue(
     session.ask_leaders = False
     flags = Flags(include_internal=include_internal)
     offers, waiting = _offers(session, facts, flags)
-    double_offers, uncovered = _doubles(session, facts, flags)
+    double_offers, decided = _doubles(session, facts, flags)
     offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
     offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
@@ -113,7 +120,7 @@ def plan_rescue(
         by_key,
         sum(o.gives_back for o in possible) - given,
         need,
-        kept([d for d in session.dirs if d.log_dir not in spared], plain_files(session), facts, concerned, uncovered),
+        kept([d for d in session.dirs if d.log_dir not in spared], plain_files(session), facts, concerned, decided),
         _open_removed(facts, spared),
         max((where.unread_processes for where in facts.log_dirs.values()), default=0),
         brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
@@ -193,16 +200,17 @@ def _due_first(
     return [*((past, p, None) for p in due), *((within, p, wait) for p, wait in rest)]
 
 
-def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], dict[Key, str]]:
+def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], Doubles]:
     """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside. Also
-    returns why the others are not offered."""
+    returns what is known of all."""
     logs = look_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.ours(), session.calls)
-    decided = doubles(session.dirs, facts, logs)
+    free = {path: room for paths, room in file_systems(session) for path in paths} if logs else {}
+    decided = doubles(session.dirs, facts, logs, session.spared, free)
     found = decided.found
     room = room_given_back(session, facts, [double.dir for double in found])
     session.doubles = {(d.dir.log_dir, d.dir.name): d.other for d in found}
     offers = [offer_double(d, _bytes(room, d.dir), new_uuid, flags, facts) for d in found]
-    return offers, decided.kept
+    return offers, decided
 
 
 def _bytes(room: Mapping[Key, Space], d: PartitionDir) -> int:

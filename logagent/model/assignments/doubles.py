@@ -7,8 +7,9 @@ other one covers it (`covered`), begins no later and is no smaller (what is lost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
 from logagent.model.assignments.reasons import Reason
@@ -28,10 +29,12 @@ class Double:
 
 @dataclass(frozen=True, slots=True)
 class Doubles:
-    """`found`: which may be deleted, at most one of each pair. `kept`: where that is none, why, by directory."""
+    """`found`: which may be deleted, at most one of each pair. `kept`: where that is none, why, by directory.
+    `covering`: the other one of each pair of which one may be deleted, and which that is, in words."""
 
     found: list[Double]
     kept: dict[Key, str]
+    covering: dict[Key, str] = field(default_factory=dict)
 
 
 def pairs(dirs: Iterable[PartitionDir]) -> list[tuple[PartitionDir, PartitionDir]]:
@@ -58,10 +61,19 @@ def _copies(dirs: Iterable[PartitionDir]) -> Iterable[list[PartitionDir]]:
     return found.values()
 
 
-def doubles(dirs: Sequence[PartitionDir], facts: Facts, logs: Mapping[Key, LogLook]) -> Doubles:
-    """If each of a pair covers the other, the one in the wrong log dir may be deleted, else the shorter one."""
+def doubles(
+    dirs: Sequence[PartitionDir],
+    facts: Facts,
+    logs: Mapping[Key, LogLook],
+    spared: Collection[str] = (),
+    free: Mapping[str, int] = MappingProxyType({}),
+) -> Doubles:
+    """If each of a pair covers the other, the one in the wrong log dir may be deleted, else the one on the fuller file
+    system, else the shorter one. Nothing in a `spared` log dir is. `free`: the free bytes of its file system, by log
+    dir."""
     chosen: list[Double] = []
     kept: dict[Key, str] = {}
+    covering: dict[Key, str] = {}
     for one, two in pairs(dirs):
         rated: list[Double] = []
         why: dict[Key, str] = {}
@@ -72,14 +84,19 @@ def doubles(dirs: Sequence[PartitionDir], facts: Facts, logs: Mapping[Key, LogLo
             if ruling.may_go:
                 rated.append(Double(d, other))
             why[_key(d)] = f"a duplicate, not known to be covered: {ruling.detail}"
-        rated.sort(key=lambda double: _rank(double.dir, facts, logs[_key(double.dir)]))
-        chosen += rated[:1]
+        rated.sort(key=lambda double: _rank(double.dir, facts, logs[_key(double.dir)], free))
+        going = [double for double in rated if double.dir.log_dir not in spared][:1]
+        chosen += going
+        for double in going or rated[:1]:
+            left_out = "" if going else ", in a log dir that is left out"
+            fact = f"a duplicate: {double.dir.log_dir}/{double.dir.name} is the one that may go{left_out}"
+            covering[_key(double.other)] = fact
         if not rated:
             kept |= why
     for ds in _copies(dirs):
         if len(ds) > 2:
             kept |= {_key(d): f"one of {len(ds)} copies on this host: which may go is for you to decide" for d in ds}
-    return Doubles(chosen, kept)
+    return Doubles(chosen, kept, covering)
 
 
 def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir) -> StrayRuling:
@@ -118,8 +135,9 @@ def _is_known(d: PartitionDir, facts: Facts) -> bool:
     return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
 
 
-def _rank(d: PartitionDir, facts: Facts, log: LogLook) -> tuple[bool, int, Key]:
-    return facts.ruling(d).reason != Reason.WRONG_DIRECTORY, log.log_end or 0, _key(d)
+def _rank(d: PartitionDir, facts: Facts, log: LogLook, free: Mapping[str, int]) -> tuple[bool, int, int, Key]:
+    rightly_here = facts.ruling(d).reason != Reason.WRONG_DIRECTORY
+    return rightly_here, free.get(d.log_dir, 0), log.log_end or 0, _key(d)
 
 
 def _key(d: PartitionDir) -> Key:

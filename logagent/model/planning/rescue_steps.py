@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logagent.model.assignments.doubles import Double
+from logagent.model.assignments.doubles import Double, Doubles
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, plan_id
@@ -141,13 +141,14 @@ def kept(
     files: Iterable[tuple[Key, int]],
     facts: Facts,
     concerned: Iterable[Key],
-    details: Mapping[Key, str],
+    doubles: Doubles,
 ) -> list[Kept]:
     """Everything in the log dirs that is not `concerned` (offered, refused or waiting), largest first, with the reason.
-    `files`: plain files in them, with their bytes; `details`: what else there is to say about a directory."""
+    `files`: plain files in them, with their bytes."""
     known = frozenset(concerned)
+    details = doubles.kept | doubles.covering
     found = [
-        Kept(d.log_dir, d.name, _why_kept(d, facts), d.allocated, details.get(_key(d)) or d.error)
+        Kept(d.log_dir, d.name, _why_kept(d, facts, doubles), d.allocated, details.get(_key(d)) or d.error)
         for d in dirs
         if d.kind not in (Kind.STRAY, Kind.DELETE) and _key(d) not in known
     ]
@@ -162,14 +163,14 @@ _NO_PARTITION = {
 }
 
 
-def _why_kept(d: PartitionDir, facts: Facts) -> str:
+def _why_kept(d: PartitionDir, facts: Facts, doubles: Doubles) -> str:
     if d.kind in _NO_PARTITION:
         return _NO_PARTITION[d.kind]
     ruling = facts.ruling(d)
     if d.topic is not None and dir_names.is_internal(d.topic) and ruling.verdict is not Verdict.ASSIGNED:
         return f"internal topic ({ruling.reason or ruling.verdict.value})"
     if ruling.verdict is Verdict.ASSIGNED:
-        return "assigned: the only live copy" if ruling.last_copy else "assigned"
+        return "assigned: the only live copy" if ruling.last_copy and _key(d) not in doubles.covering else "assigned"
     return f"{ruling.verdict.value}: {ruling.reason or 'no verdict'}"
 
 

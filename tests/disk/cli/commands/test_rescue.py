@@ -544,6 +544,35 @@ def test_a_need_is_of_one_file_system(loop_fs: LoopFs, tmp_path: Path) -> None:
     assert {a["outcome"] for a in done.deeds} == {"done"} and free(full) >= MIB
 
 
+def test_of_two_alike_the_one_where_room_is_needed_goes(loop_fs: LoopFs, tmp_path: Path) -> None:
+    """The one in the log dir that is named; without --log-dir, the one on the fuller disk. Never both."""
+    point, other = loop_fs("ext4"), loop_fs("ext4")
+    mess = make(point, [Thing("double-alike", 2048), Thing("assigned")])
+    shutil.move(mess.log_dirs[1], other / "d2")
+    mess = replace(mess, root=tmp_path, log_dirs=(mess.log_dirs[0], other / "d2"))
+    shutil.copy(point / "assignments.json", mess.assignments)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=3\nlog.dirs={mess.log_dirs[0]},{mess.log_dirs[1]}\n")
+    one, two = (d / "t0-0" for d in mess.log_dirs)
+    for path, covering in (one, two), (two, one):
+        alone = replace(mess, log_dirs=(path.parent,))  # type: ignore[arg-type]
+        shown = rescue(alone, "--need", "1MiB", "--kafka-config", str(properties))
+        assert offered(shown.json) == {path} and shown.json["rescue"]["missing"] == 0
+        fill = fill_bytes(point if path is one else other)
+        shown = rescue(mess)
+        assert offered(shown.json) == {path}
+        kept = {k["log_dir"]: (k["reason"], k["detail"]) for k in shown.json["rescue"]["kept"] if k["name"] == "t0-0"}
+        assert kept == {str(covering.parent): ("assigned", f"a duplicate: {path} is the one that may go")}
+        fill.unlink()
+    alone = replace(mess, log_dirs=mess.log_dirs[1:])  # type: ignore[arg-type]
+    arguments = ["--need", "1MiB", "--kafka-config", str(properties), "--execute", "--approve"]
+    shown = rescue(alone, *arguments[:-2])
+    done = rescue(alone, *arguments, shown.json["plan_id"])
+    assert {a["outcome"] for a in done.deeds} == {"done"}, done.json
+    assert one.exists() and not two.exists() and free(other) >= MIB
+    assert offered(rescue(mess).json) == set()
+
+
 def test_what_was_tried_is_left_out_of_the_next_offers(tmp_path: Path) -> None:
     """Whatever became of it, it is tried once: going on ends."""
     mess = make(tmp_path, [Thing("stray"), Thing("stray")])

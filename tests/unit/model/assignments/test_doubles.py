@@ -43,6 +43,38 @@ def test_of_two_that_are_alike_one_goes_the_one_in_the_wrong_log_dir_first() -> 
     assert chosen(log(100), log(120), ASSIGNED, WRONG) == [LOG_DIR]
 
 
+@pytest.mark.parametrize("full", [LOG_DIR, D2])
+def test_of_two_that_are_alike_the_one_on_the_fuller_file_system_goes(full: str) -> None:
+    keys = [(d.log_dir, d.name) for d in (ONE, TWO)]
+    known = facts(rulings=dict.fromkeys(keys, ASSIGNED))
+    free = {LOG_DIR: 9000, D2: 9000} | {full: 10}
+
+    def going(one: LogLook, two: LogLook) -> list[str]:
+        logs = dict(zip(keys, (one, two), strict=True))
+        return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs, (), free).found]
+
+    assert going(log(100), log(100)) == [full]
+    # Free space alone offers nothing: what the other one has not all of stays.
+    assert going(log(100), log(120)) == [LOG_DIR]
+    known = facts(rulings={keys[0]: ASSIGNED, keys[1]: WRONG})
+    assert going(log(100), log(100)) == [D2]
+
+
+@given(st.sets(st.sampled_from([LOG_DIR, D2])), st.sampled_from([90, 100]), st.sampled_from([90, 100]))
+def test_what_is_left_out_is_no_candidate_and_what_covers_is_said(spared: set[str], one: int, two: int) -> None:
+    keys = [(d.log_dir, d.name) for d in (ONE, TWO)]
+    known = facts(rulings=dict.fromkeys(keys, ASSIGNED))
+    decided = doubles([ONE, TWO], known, dict(zip(keys, (log(one), log(two)), strict=True)), spared)
+    may_go = {LOG_DIR: one <= two, D2: two <= one}
+    assert len(decided.found) <= 1, "never both"
+    assert {d.dir.log_dir for d in decided.found} <= {d for d, may in may_go.items() if may and d not in spared}
+    assert bool(decided.found) == any(may and d not in spared for d, may in may_go.items())
+    ((covering, fact),) = decided.covering.items()
+    assert decided.kept == {} and may_go[D2 if covering[0] == LOG_DIR else LOG_DIR]
+    assert all(covering == (d.other.log_dir, d.other.name) and d.dir.log_dir in fact for d in decided.found)
+    assert fact.endswith("left out") == (not decided.found)
+
+
 @pytest.mark.parametrize(
     ("one", "two"),
     [

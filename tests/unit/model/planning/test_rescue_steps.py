@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.model.assignments.doubles import Doubles
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import assigned
@@ -81,12 +82,16 @@ def test_everything_that_is_not_offered_is_said_with_its_reason() -> None:
         (LOG_DIR, "d-0"): Ruling(Verdict.UNKNOWN, "reassigning"),
     }
     known = facts(rulings=rulings)
-    assert [(k.name, k.reason) for k in kept(dirs, [], known, [(LOG_DIR, "e-0")], {})] == [
+    assert [(k.name, k.reason) for k in kept(dirs, [], known, [(LOG_DIR, "e-0")], Doubles([], {}))] == [
         ("d-0", "unknown: reassigning"),
         ("c-0", "unknown: no-assignments"),
         ("b-0", "assigned"),
         ("a-0", "assigned: the only live copy"),
     ]
+    # Not the only one: what it covers is on this host.
+    pair = Doubles([], {}, {(LOG_DIR, "a-0"): "a duplicate"})
+    found = kept(dirs[:1], [], known, [], pair)
+    assert [(k.reason, k.detail) for k in found] == [("assigned", "a duplicate")]
 
 
 def test_what_is_no_partition_is_kept_and_said_too() -> None:
@@ -94,7 +99,7 @@ def test_what_is_no_partition_is_kept_and_said_too() -> None:
     dirs = [directory(name, inode=n, allocated=9 - n) for n, name in enumerate(names)]
     dirs[0].error = "it has no '-'"
     files = [((LOG_DIR, "core.1234"), 100)]
-    found = kept(dirs, files, facts(), [], {(LOG_DIR, "a-0"): "a duplicate"})
+    found = kept(dirs, files, facts(), [], Doubles([], {(LOG_DIR, "a-0"): "a duplicate"}))
     assert [(k.name, k.bytes, k.detail) for k in found] == [
         ("core.1234", 100, None),
         ("bad", 9, "it has no '-'"),
