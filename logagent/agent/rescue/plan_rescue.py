@@ -96,8 +96,9 @@ def plan_rescue(
     passed = {(p.dir.log_dir, p.dir.name) for p in whole.actions}
     possible = in_order(o for o in offers if o.key in passed)
     due = [o for o in possible if o.shortens is None]
-    early = [o for o in possible if o.shortens is not None] if only_due and approve is None else []
-    chosen = up_to(due if only_due and approve is None else possible, need)
+    only_due = only_due and approve is None
+    early = [o for o in possible if o.shortens is not None and (need is None or o.helps)] if only_due else []
+    chosen = up_to(due if only_due else possible, need)
     # A plain `--execute` can exceed the blast radius: that plan can be approved, too.
     found = approved(possible, approve) or approved(due, approve) if approve is not None else None
     if found is not None:
@@ -114,13 +115,15 @@ def plan_rescue(
     by_key = {o.key: o for o in chosen}
     concerned = {o.key for o in offers}.union((w.log_dir, w.name) for w in waiting)
     concerned.update((r.log_dir, r.name) for r in only_copies)
+    idle = [o.proposal.dir for o in possible if need is not None and not o.helps and o.key not in by_key]
     spared = session.spared
+    here = [d for d in session.dirs if d.log_dir not in spared]
     return Rescue(
         with_approval(plan, by_key, approve),
         by_key,
         sum(o.gives_back for o in possible) - given,
         need,
-        kept([d for d in session.dirs if d.log_dir not in spared], plain_files(session), facts, concerned, decided),
+        kept(here, plain_files(session), facts, concerned, decided, idle),
         _open_removed(facts, spared),
         max((where.unread_processes for where in facts.log_dirs.values()), default=0),
         brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),

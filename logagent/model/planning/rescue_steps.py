@@ -57,6 +57,11 @@ class Offer:
         return self.proposal.dir.log_dir, self.proposal.dir.name
 
     @property
+    def helps(self) -> bool:
+        """Whether it helps to meet a need: it gives something back. A removal that has begun counts all the same."""
+        return bool(self.gives_back) or self.proposal.removal_started
+
+    @property
     def cost(self) -> str:
         if self.step is Step.MARKED and self.shortens is not None and not self.proposal.removal_started:
             return "it can no longer be restored, although its delay is not over"
@@ -81,13 +86,13 @@ def in_order(offers: Iterable[Offer]) -> list[Offer]:
 
 
 def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
-    """The first offers that together free `need` bytes; all of them if they do not suffice or `need` is None. What
-    gives nothing back does not help to meet a need; a removal that has begun is finished all the same."""
+    """The first offers that help and together free `need` bytes; all that help if they do not suffice; all if `need` is
+    None."""
     if need is None:
         return list(offers)
     chosen: list[Offer] = []
     given = 0
-    for offer in _helpful(offers):
+    for offer in filter(_helps, offers):
         if given >= need:
             break
         chosen.append(offer)
@@ -95,14 +100,14 @@ def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
     return chosen
 
 
-def _helpful(offers: Iterable[Offer]) -> list[Offer]:
-    return [offer for offer in offers if offer.gives_back or offer.proposal.removal_started]
+def _helps(offer: Offer) -> bool:
+    return offer.helps
 
 
 def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:
     """The offers of the plan with id `approve`, which are the first ones in order (of those that help to meet a need,
     if there was one); None if there is no such plan (any more)."""
-    for some in (offers, _helpful(offers)):
+    for some in (offers, list(filter(_helps, offers))):
         for count in range(len(some), 0, -1):
             if plan_id(o.proposal for o in some[:count]) == approve:
                 return [replace(o, proposal=replace(o.proposal, approved=True)) for o in some[:count]]
@@ -142,9 +147,10 @@ def kept(
     facts: Facts,
     concerned: Iterable[Key],
     doubles: Doubles,
+    idle: Iterable[PartitionDir] = (),
 ) -> list[Kept]:
     """Everything in the log dirs that is not `concerned` (offered, refused or waiting), largest first, with the reason.
-    `files`: plain files in them, with their bytes."""
+    `files`: plain files in them, with their bytes; `idle`: what is concerned, but does not help to meet the need."""
     known = frozenset(concerned)
     details = doubles.kept | doubles.covering
     found = [
@@ -152,10 +158,12 @@ def kept(
         for d in dirs
         if d.kind not in (Kind.STRAY, Kind.DELETE) and _key(d) not in known
     ]
+    found += [Kept(d.log_dir, d.name, _FREES_NOTHING, d.allocated) for d in idle]
     found += [Kept(*key, "a file that is not Kafka's: not for logagent to remove", size) for key, size in files]
     return sorted(found, key=lambda k: (-k.bytes, k.log_dir, k.name))
 
 
+_FREES_NOTHING = "removing it frees nothing now: the broker keeps its files open, or they have other hard links"
 _NO_PARTITION = {
     Kind.INVALID: "not a partition directory: not for logagent to remove",
     Kind.CACHE: "the broker's cache of remote indexes",

@@ -152,6 +152,27 @@ def test_files_below_with_a_second_link_are_not_promised(point: Path, tmp_path: 
         shutil.rmtree(root)
 
 
+def test_what_gives_nothing_back_is_said_where_something_is_needed(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("stray", 512), Thing("orphan", 256), Thing("stray", 64), Thing("assigned")])
+    (linked,), (orphan,), (helpful,) = mess.may_go
+    for path in (linked, orphan):
+        for file in path.iterdir():
+            (tmp_path / f"{path.name}.{file.name}").hardlink_to(file)
+    whole = rescue(mess).json
+    giving = {a["name"]: a["gives_back"] for a in whole["actions"] if a["action"] != "drop-checkpoint-entry"}
+    assert {name for name, size in giving.items() if not size} == {linked.name, orphan.name} and giving[helpful.name]
+    assert not [k for k in whole["rescue"]["kept"] if k["name"] in giving]
+    for arguments in (["--need", "1GiB"], ["--need", "1"], ["--need", "1GiB", "--execute"]):
+        shown = rescue(mess, *arguments).json
+        kept = {k["name"]: k for k in shown["rescue"]["kept"] if "frees nothing now" in k["reason"]}
+        assert kept.keys() == {linked.name, orphan.name}, shown
+        assert kept[linked.name]["bytes"] >= 512 << 10
+        assert not kept.keys() & {r["name"] for r in shown["refusals"]}
+    # A plan made without a need takes them, and then they are not kept.
+    approved = rescue(mess, "--need", "1GiB", "--approve", whole["plan_id"]).json
+    assert len(offered(approved)) == 3 and not any("frees nothing" in k["reason"] for k in approved["rescue"]["kept"])
+
+
 FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
 
 

@@ -110,6 +110,19 @@ def test_what_is_no_partition_is_kept_and_said_too() -> None:
     assert all(k.reason for k in found)
 
 
+def test_what_does_not_help_is_kept_and_said() -> None:
+    """It is concerned, and of a kind that is never kept otherwise."""
+    begun, nothing, some = (
+        offer(1, Step.MARKED, 0, begun=True),
+        offer(2, Step.STRAY_PAST_RETENTION, 0),
+        offer(3, Step.ORPHAN),
+    )
+    assert [o.helps for o in (begun, nothing, some)] == [True, False, True]
+    stray = nothing.proposal.dir
+    (found,) = kept([stray], [], facts(), [nothing.key], Doubles([], {}), [stray])
+    assert (found.name, found.bytes) == (stray.name, stray.allocated) and "frees nothing now" in found.reason
+
+
 def test_what_it_costs_to_remove_a_marked_directory_before_its_delay_is_over() -> None:
     early, due = offer(1, Step.MARKED, shortens="file.delete.delay.ms"), offer(1, Step.MARKED)
     assert "can no longer be restored" in early.cost and due.cost.startswith("none")
