@@ -112,7 +112,10 @@ def plan_rescue(
         facts=facts,
         approve=approve if found is None else None,
     )
-    by_key = {o.key: o for o in chosen}
+    # Less than was chosen, if the plan of that id was made before something was added.
+    planned = {p.key for p in plan.actions}
+    by_key = {o.key: o for o in chosen if o.key in planned}
+    given = sum(o.gives_back for o in by_key.values())
     concerned = {o.key for o in offers}.union((w.log_dir, w.name) for w in waiting)
     concerned.update((r.log_dir, r.name) for r in only_copies)
     idle = [o.proposal.dir for o in possible if need is not None and not o.helps and o.key not in by_key]

@@ -543,6 +543,21 @@ def test_an_approval_is_of_exactly_the_plan_that_was_shown(tmp_path: Path) -> No
     assert done.json["rescue"]["missing"] == 400 << 10 and all(path.exists() for path in (bad, *others))
 
 
+def test_what_came_later_counts_in_no_figure_of_an_approved_plan(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("stray", 512), Thing("delete", 2048), Thing("orphan", 512), Thing("assigned")])
+    late = mess.may_go[1][0]
+    late.rename(tmp_path / "hidden")
+    shown = rescue(mess).json
+    (tmp_path / "hidden").rename(late)
+    whole = rescue(mess).json["rescue"]["gives_back"]
+    approved = rescue(mess, "--approve", shown["plan_id"])
+    assert offered(approved.json) == offered(shown) and late not in offered(shown) and approved.status == 0
+    found = approved.json["rescue"]
+    assert found["gives_back"] == shown["rescue"]["gives_back"] and found["gives_back"] + found["more"] == whole
+    short = rescue(mess, "--approve", shown["plan_id"], "--need", str(whole)).json["rescue"]
+    assert (short["gives_back"], short["missing"]) == (found["gives_back"], found["more"])
+
+
 def test_a_need_is_of_one_file_system(loop_fs: LoopFs, tmp_path: Path) -> None:
     """Or it would be met on the disk that has room. Log dirs on one file system count as one."""
     full, roomy = loop_fs("ext4"), loop_fs("ext4")
