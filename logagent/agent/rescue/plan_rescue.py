@@ -18,7 +18,7 @@ from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import Doubles, doubles, pairs
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
+from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting, plan_id
 from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
 from logagent.model.planning.rescue_steps import (
     Kept,
@@ -99,8 +99,7 @@ def plan_rescue(
     only_due = only_due and approve is None
     early = [o for o in possible if o.shortens is not None and (need is None or o.helps)] if only_due else []
     chosen = up_to(due if only_due else possible, need)
-    # A plain `--execute` can exceed the blast radius: that plan can be approved, too.
-    found = approved(possible, approve) or approved(due, approve) if approve is not None else None
+    found = _approved(approve, chosen, possible, due) if approve is not None else None
     if found is not None:
         chosen = found
     given = sum(o.gives_back for o in chosen)
@@ -132,6 +131,14 @@ def plan_rescue(
         brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
         {path: room for path, room in free_room(session).items() if path not in spared},
     )
+
+
+def _approved(approve: str, chosen: list[Offer], possible: list[Offer], due: list[Offer]) -> list[Offer] | None:
+    """The offers of the plan with that id: most often it is what is `chosen` now. A plain `--execute` can exceed the
+    blast radius: that plan, of what is `due`, can be approved, too."""
+    if plan_id(o.proposal for o in chosen) == approve:
+        return approved(chosen, approve)
+    return approved(possible, approve) or (approved(due, approve) if len(due) < len(possible) else None)
 
 
 _Found = tuple[Step, Proposal, str | None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from logagent.model.facts import Facts
 from logagent.model.planning.blast_radius import BlastRadius, blast_radius
-from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, plan_id
+from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
 from logagent.model.records import ActionKind
 
 
@@ -96,11 +96,11 @@ def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposa
     """The actions of the plan with id `approve`: all of `permitted`, or all but those that fell due last; None if that
     plan can no longer be made."""
     by_due = sorted(permitted, key=lambda p: p.due_at_ms or 0)
-    for keep in range(len(by_due), 0, -1):
-        if plan_id(by_due[:keep]) == approve:
-            chosen = {id(p) for p in by_due[:keep]}
-            return [p for p in permitted if id(p) in chosen]
-    return None
+    keep = first_of_plan(by_due, approve)
+    if keep is None:
+        return None
+    chosen = {id(p) for p in by_due[:keep]}
+    return [p for p in permitted if id(p) in chosen]
 
 
 def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:

@@ -6,7 +6,7 @@ A dry run prints the plan, `--execute` carries out exactly the same plan. `assem
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -27,6 +27,8 @@ GuardName = Literal[
     "policy",
 ]
 GUARD_NAMES: tuple[GuardName, ...] = get_args(GuardName)
+# Items that `first_of_plan` joins again when one of them goes: 20,000 actions are 40 blocks.
+_BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +161,41 @@ def plan_id(proposals: Iterable[Proposal]) -> str:
     New names (they are random), sizes, times and sightings do not count: a plan made again a minute later has the same
     id exactly if it would do the same to the same directories.
     """
-    digest = hashlib.sha256()
-    for item in sorted(map(_identifying, proposals)):
-        digest.update(len(item).to_bytes(4, "big") + item)
+    items = sorted(map(_identifying, proposals))
+    return _id_of(hashlib.sha256(b"".join(map(_framed, items))))
+
+
+def first_of_plan(proposals: Sequence[Proposal], id_: str) -> int | None:
+    """How many of the first `proposals` the plan with id `id_` has, the most first; None if there is no such number.
+
+    As fast as thousands of them need: from one number to the next only one item goes, and what was hashed before it is
+    not hashed again.
+    """
+    items = [_identifying(p) for p in proposals]
+    order = sorted(range(len(items)), key=items.__getitem__)
+    place = {index: number for number, index in enumerate(order)}
+    blocks = [[_framed(items[index]) for index in order[at : at + _BLOCK]] for at in range(0, len(order), _BLOCK)]
+    joined = [b"".join(block) for block in blocks]
+    hashed = [hashlib.sha256()]  # before each block, and at the end
+    for count in range(len(items), 0, -1):
+        for block in joined[len(hashed) - 1 :]:
+            after = hashed[-1].copy()
+            after.update(block)
+            hashed.append(after)
+        if _id_of(hashed[-1]) == id_:
+            return count
+        number, within = divmod(place[count - 1], _BLOCK)
+        blocks[number][within] = b""
+        joined[number] = b"".join(blocks[number])
+        del hashed[number + 1 :]
+    return None
+
+
+def _framed(item: bytes) -> bytes:
+    return len(item).to_bytes(4, "big") + item
+
+
+def _id_of(digest: hashlib._Hash) -> str:
     return digest.hexdigest()[:16]
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from logagent.model.assignments.doubles import Double, Doubles
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
-from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, plan_id
+from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, first_of_plan
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
 
@@ -107,10 +107,11 @@ def _helps(offer: Offer) -> bool:
 def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:
     """The offers of the plan with id `approve`, which are the first ones in order (of those that help to meet a need,
     if there was one); None if there is no such plan (any more)."""
-    for some in (offers, list(filter(_helps, offers))):
-        for count in range(len(some), 0, -1):
-            if plan_id(o.proposal for o in some[:count]) == approve:
-                return [replace(o, proposal=replace(o.proposal, approved=True)) for o in some[:count]]
+    helpful = list(filter(_helps, offers))
+    for some in (offers, helpful) if len(helpful) < len(offers) else (offers,):
+        count = first_of_plan([o.proposal for o in some], approve)
+        if count is not None:
+            return [replace(o, proposal=replace(o.proposal, approved=True)) for o in some[:count]]
     return None
 
 

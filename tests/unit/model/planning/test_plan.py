@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from logagent.model.facts import Facts
 from logagent.model.planning.assemble import assemble, keep_pairs
 from logagent.model.planning.blast_radius import BlastRadius
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id, plan_id
+from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id, first_of_plan, plan_id
 from logagent.model.records import ActionKind
 from tests.hosts import HEX, LOG_DIR, directory, facts, proposal
 
@@ -38,6 +39,25 @@ def test_the_same_actions_have_the_same_id_in_any_order(numbers: list[int], rng:
     proposals = [remove(n) for n in numbers]
     shuffled = rng.sample(proposals, len(proposals))
     assert plan_id(shuffled) == plan_id(proposals)
+
+
+@given(NUMBERS, st.integers(0, 12))
+def test_a_plan_is_found_among_the_first_of_what_can_be_done(numbers: list[int], count: int) -> None:
+    proposals = [remove(n) for n in numbers]
+    some = proposals[:count]
+    assert first_of_plan(proposals, plan_id(some)) == (len(some) or None)
+    assert first_of_plan(proposals, plan_id(map(remove, [*numbers, 99]))) is None
+
+
+def test_of_thousands_too_in_a_time_that_a_person_waits() -> None:
+    proposals = [remove(n) for n in range(3000)]
+    random.Random(1).shuffle(proposals)
+    before = time.process_time()
+    for count in (1, 511, 512, 513, 2047, 2999, 3000):
+        assert first_of_plan(proposals, plan_id(proposals[:count])) == count
+    assert first_of_plan(proposals, "0123456789abcdef") is None
+    # The processor's time: half a second each. Hashed anew for each number it was 30 s each.
+    assert time.process_time() - before < 20
 
 
 @given(NUMBERS, NUMBERS)
