@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -94,10 +95,9 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
     if rescue.unread_processes:
         what = "1 process" if rescue.unread_processes == 1 else f"{rescue.unread_processes} processes"
-        call.say(
-            f"{what} of other users cannot be read, nor what removed files they keep open: logagent rescue as root,"
-            " without --execute, shows those"
-        )
+        # With --execute root becomes the user of the state dir. What root may not read, nobody here can show.
+        more = ": logagent rescue as root, without --execute, shows those" if os.geteuid() != 0 else ""
+        call.say(f"{what} of other users cannot be read, nor what removed files they keep open{more}")
     if document["actions"]:
         rows = [
             [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)), a.get("cost", ""),

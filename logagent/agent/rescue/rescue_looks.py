@@ -12,12 +12,14 @@ from typing import TypeVar
 from logagent.agent.execute.removals import TRUNCATES_HELD_SINCE
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import TEMP_PREFIX
+from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.segment_times import segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.changed import BROKER_FILES
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.gives_back import gives_back
 from logagent.model.facts import Facts
+from logagent.model.naming.dir_names import classify
 from logagent.model.planning.topic_retention import (
     LARGEST_TOPICS,
     Expired,
@@ -26,7 +28,7 @@ from logagent.model.planning.topic_retention import (
     advise,
     loaded,
 )
-from logagent.model.records import HolderState, PartitionDir
+from logagent.model.records import HolderState, Kind, PartitionDir
 from logagent.model.space import Space
 
 T = TypeVar("T")
@@ -147,9 +149,17 @@ def free_room(session: Session) -> Mapping[str, Space]:
 
 def file_systems(session: Session) -> list[tuple[list[str], int]]:
     """The log dirs that may be acted on by file system, each with its free bytes, the fullest first. Told apart by
-    device, as everywhere: subvolumes that share their space count as several."""
+    device, as everywhere: subvolumes that share their space count as several. Log dirs that were never used, such as
+    the mount point of a disk that is not mounted, are left out."""
     opened, found = session.log_dirs.online(), dict[int, tuple[list[str], int]]()
+    looked = session.calls.looks({path: partial(_is_unused, log_dir) for path, log_dir in opened.items()})
     for path, room in free_room(session).items():
-        if path not in session.spared:
+        if path not in session.spared and looked.get(path) is not True:
             found.setdefault(opened[path].identity.device, ([], room.bytes))[0].append(path)
     return sorted(found.values(), key=lambda where: where[1])
+
+
+def _is_unused(log_dir: OpenLogDir) -> bool:
+    """No `meta.properties`, and nothing that is named like what a broker makes: there is nothing to free."""
+    with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
+        return not any(e.name == META_PROPERTIES or classify(e.name).kind is not Kind.INVALID for e in entries)

@@ -104,11 +104,14 @@ def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposa
 
 
 def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
+    hint = f"look at the new plan {plan_id(permitted)} and approve that one"
+    if not permitted:
+        hint = "nothing is left that can be done: there is no new plan to approve"
     return Refusal(
         "",
         "",
         "blast-radius",
         f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now",
-        f"look at the new plan {plan_id(permitted)} and approve that one",
+        hint,
         sum(p.dir.bytes for p in permitted),
     )

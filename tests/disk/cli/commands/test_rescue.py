@@ -405,6 +405,11 @@ def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
                 assert found["open_removed"] == [] and 2 <= found["unread_processes"] <= 4, found
             assert "processes of other users cannot be read, nor what removed" in shown(user="kafka").err
             assert "of other users" not in shown().err
+            # Root in a container may lack the capability: no advice to be root.
+            rescue_there = host.logagent_command("rescue", "--config", TOML, "--state-dir", STATE)
+            drop = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+            limited = host.run(*drop, *rescue_there, check=False).stderr
+            assert "of other users cannot be read" in limited and "as root" not in limited
             holder.communicate()
 
 
@@ -572,6 +577,18 @@ def test_a_need_is_of_one_file_system(loop_fs: LoopFs, tmp_path: Path) -> None:
         first, second = (refused.err.index(f"--log-dir {d} (") for d in mess.log_dirs)
         assert first < second and "(0 B free)" in refused.err
     assert offered(rescue(mess).json)
+    # A mount point without its disk is no second file system; a log dir that was used, however little, is one.
+    point = loop_fs("ext4") / "d3"
+    point.mkdir()
+    (point / "lost+found").mkdir()
+    with_third = replace(mess, log_dirs=(mess.log_dirs[0], point))
+    assert rescue(with_third, "--need", "1MiB").status != 2
+    for name in ("t9-0", "t9-0.0123456789abcdef0123456789abcdef-delete"):
+        (point / name).mkdir()
+        assert rescue(with_third, "--need", "1MiB").status == 2
+        (point / name).rmdir()
+    (point / "meta.properties").touch()
+    assert rescue(with_third, "--need", "1MiB").status == 2
     # The other ones of its server.properties count for what is known, not for the need.
     properties = tmp_path / "server.properties"
     properties.write_text(f"node.id=3\nlog.dirs={mess.log_dirs[0]},{mess.log_dirs[1]}\n")
