@@ -23,7 +23,6 @@ from logagent.fleet.ingest.landing import Landing, Listing
 from logagent.fleet.ingest.settle import (
     ASIDE,
     DIR_ORDER,
-    MAX_ROUNDS,
     ROWS_PER_FILE,
     frame_of,
     key_of,
@@ -41,6 +40,7 @@ from logagent.fleet.tables.plausible import happened
 from logagent.fleet.tables.store import Commit, Run, Store
 
 MOST_TWICE = 10_000
+"""Partitions with two directories on one host that are looked up fast."""
 MAX_AGE = timedelta(hours=26)
 """The maximum age of snapshots in `parts`: a report with another age leaves hosts out, or computes its own."""
 
@@ -99,7 +99,7 @@ def _write(store: Store, run: Run, found: Checked, landing: Landing, say: Say) -
     replicas = settle(run, found, landing, "assignments", frame_of(run, found.chosen("assignments"), "assignments"))
     run.write_small("nodes", _nodes(found, replicas))
     frame = frame_of(run, found.chosen("snapshot"), "dirs")
-    for _ in range(MAX_ROUNDS):
+    while True:  # until no host is left out
         say(f"{found.day}: reading {len(found.chosen('snapshot'))} snapshots")
         sums = settle(run, found, landing, "dirs", frame)
         dirs = run.read("dirs")
@@ -128,20 +128,22 @@ def _listed_twice(run: Run) -> dict[tuple[str, int | None], str]:
     """Hosts whose snapshot lists a directory of the same log dir and name twice, each with such a name."""
     place = ["cluster_id", "node_id", "log_dir", "name"]
     odd = run.read("parts").where(fn.size(fn.array_distinct("nodes")) < fn.size("nodes"))
-    keys = odd.select(*(fn.col(name).alias(f"k_{name}") for name in KEY)).limit(MOST_TWICE).collect()
+    keys = odd.select(*(fn.col(name).alias(f"k_{name}") for name in KEY))
+    few = [row.asDict() for row in keys.limit(MOST_TWICE + 1).collect()]
     others = run.read("others").where(fn.col("kind") != "current").select(*place)
-    if keys:
-        rows = [row.asDict() for row in keys]
-        of_keys = local_frame(
-            run.store.spark, rows, "k_cluster_id string, k_topic string, k_topic_id string, k_partition int"
-        )
+    if few:
+        if len(few) <= MOST_TWICE:
+            ddl = "k_cluster_id string, k_topic string, k_topic_id string, k_partition int"
+            keys = fn.broadcast(local_frame(run.store.spark, few, ddl))
         same = fn.lit(True)
         for name in KEY:
             same = same & fn.col(name).eqNullSafe(fn.col(f"k_{name}"))
         dirs = run.read("dirs").where(fn.col("kind") == "current")
-        others = others.unionByName(dirs.join(fn.broadcast(of_keys), same, how="left_semi").select(*place))
-    twice = others.groupBy(*place).count().where(fn.col("count") > 1).limit(MOST_TWICE).collect()
-    return {(row.cluster_id, row.node_id): f"{row.log_dir}/{row.name}" for row in twice}
+        others = others.unionByName(dirs.join(keys, same, how="left_semi").select(*place))
+    twice = others.groupBy(*place).count().where(fn.col("count") > 1)
+    one = fn.min(fn.struct("log_dir", "name")).alias("one")
+    found = twice.groupBy("cluster_id", "node_id").agg(one).collect()
+    return {(row.cluster_id, row.node_id): f"{row.one.log_dir}/{row.one.name}" for row in found}
 
 
 def _one_file(frame: DataFrame, order: tuple[str, ...]) -> DataFrame:

@@ -21,7 +21,7 @@ from logagent.fleet.spark_session import explained
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
-from tests.spark.hand_made import AT, NOW, Kafka
+from tests.spark.hand_made import AT, NOW, Kafka, log_dir_row
 
 DAY = date(2025, 3, 10)
 
@@ -33,6 +33,24 @@ def _small(store: Path) -> Kafka:
     kafka.assignments()
     kafka.everyone()
     return kafka
+
+
+def test_duplicates_of_one_host_do_not_hide_what_another_one_lists_twice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logagent.fleet.ingest.ingest.MOST_TWICE", 3)
+    store = tmp_path / "store"
+    kafka = _small(store)
+    kafka.topic("many", *([1] for _ in range(20)))
+    kafka.assignments(offset=8)
+    mine = kafka.replicas_of(1)
+    elsewhere = [row | {"log_dir": "/d2"} for row in mine]
+    kafka.snapshot(1, [*mine, *elsewhere], log_dirs=[log_dir_row(), log_dir_row("/d2")])
+    kafka.snapshot(2, [*kafka.replicas_of(2), *kafka.replicas_of(2)])
+    told = tell(spark, store, tmp_path / "out")
+    ((node, why),) = [(h["node_id"], h["why"]) for h in told.content["hosts"]["unknown"]]
+    assert node == 2 and "directory-twice" in why
+    assert told.content["totals"]["duplicates"] == 22
 
 
 @pytest.fixture(scope="module")
