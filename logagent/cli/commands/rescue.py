@@ -23,7 +23,7 @@ from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes
 from logagent.cli.rescues import add_rescue, show_rescue
 from logagent.cli.run_plan import set_status
-from logagent.errors import UsageError
+from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
@@ -120,6 +120,8 @@ def _tell(call: Call, session: Session, facts: Facts, found: Rescue, execution: 
     after = {p: r for p, r in free_room(session).items() if p in found.free} if execution is not None else {}
     add_rescue(document, found, after)
     set_status(call, plan, execution)
+    if executed and found.missing(document["totals"]["freed_bytes"]):
+        call.record_status(Exit.REFUSED)
     if call.json:
         dump(document)
     else:

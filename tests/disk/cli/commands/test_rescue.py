@@ -522,6 +522,14 @@ def test_it_goes_on_until_enough_was_really_freed(tmp_path: Path) -> None:
     assert said.err.rstrip().endswith("0 B freed; 1.0 GiB needed, 1.0 GiB missing"), said.err
 
 
+@pytest.mark.parametrize("need, status", [("400KiB", 0), ("1GiB", 3)])
+def test_a_script_sees_whether_enough_was_freed(tmp_path: Path, need: str, status: int) -> None:
+    mess = make(tmp_path, [Thing("stray", 600)])
+    assert rescue(mess, "--need", need, settings=DUE).status == 0
+    done = rescue(mess, "--need", need, "--execute", settings=DUE)
+    assert list(done.outcomes().values()) == ["done"] and done.status == status, done.json["refusals"]
+
+
 def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
     """By the blast radius, or because it would go early."""
     limits = 'max_fraction = 1.0\nmax_dirs = 2\nstray_retention = "0s"'
