@@ -51,13 +51,9 @@ class RequestStates:
         return [r for r in self._requests.requests.values() if self.of(r.request_id) in ("open", "on-hold")]
 
     def closed(self) -> list[tuple[Request, datetime]]:
-        """The requests that are done or cancelled, each with the last time that this was recorded."""
-        found = []
-        for request_id, closed in self._requests.closed.items():
-            at = [moment(c.at) for c in closed.values() if c.outcome != "resumed"]
-            if at:
-                found.append((self._requests.requests[request_id], max(at)))
-        return found
+        """The requests that are done or cancelled, each with the last time that this was recorded
+        (`Requests.closed_at`)."""
+        return [(self._requests.requests[request_id], at) for request_id, at in self._requests.closed_at.items()]
 
     def _hold(self, request: Request, now: datetime, ours: ControllerEpoch | None) -> str | None:
         """Why a request is on hold, mostly until `topics resume`; None if it is not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
@@ -19,6 +20,8 @@ ANSWERS, SHARED = "answers", 2
 """Agents write to `answers` too, and so to these many folders above it: `control/<cluster>`."""
 CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
 MAX_NAMES = 1_000_000
+LATEST_SECONDS = float(1 << 36)
+"""In the year 4147: whoever owns a file can give it any time, also one that no `datetime` can hold."""
 _FOLDER_UNREADABLE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES)
 _CANNOT_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -66,6 +69,14 @@ class Control:
     def exists(self, folder: str, name: str) -> bool:
         with self._opened(folder) as store:
             return store.exists([*self._path(folder), name])
+
+    def modified(self, folder: str, name: str) -> datetime | None:
+        """When a file was written, by the store's clock; None if absent. A time that no file can have is moved to the
+        nearest that one can have."""
+        with self._opened(folder) as store, suppress(FileNotFoundError):
+            seconds = store.modified([*self._path(folder), name])
+            return datetime.fromtimestamp(min(max(seconds, 0.0), LATEST_SECONDS), UTC)
+        return None
 
     def create(self, folder: str, name: str, content: bytes) -> bool:
         """Create a file durably; False if the name is taken. Readers never see it half written. Raises TooLarge."""

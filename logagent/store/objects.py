@@ -152,6 +152,10 @@ class ObjectTree:
                 return False
         return True
 
+    def modified(self, names: Sequence[str]) -> float:
+        with self._failures():
+            return float(self._obstore.head(self._store, "/".join(names))["last_modified"].timestamp())
+
     def is_marked(self) -> bool:
         return self.exists([MARKER])
 

@@ -131,6 +131,9 @@ class Requests:
     keys: tuple[PublicKey, ...]
     requests: dict[str, Request] = field(default_factory=dict)
     closed: dict[str, dict[str, Closed]] = field(default_factory=dict)
+    closed_at: dict[str, datetime] = field(default_factory=dict)
+    """When each request was last said to be done or cancelled: by its controller's clock or by the store's, whichever
+    is later. A controller's clock may be behind, and what agents did until then must not seem to be older."""
     waits: dict[str, Waits] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     """Why it cannot be known whether a request was closed: somebody put something else in the place of its closings."""
@@ -163,6 +166,7 @@ class Requests:
                 self.control.remove(closings_folder(request_id), name)
         self.requests.pop(request_id, None)
         self.closed.pop(request_id, None)
+        self.closed_at.pop(request_id, None)
         self.waits.pop(request_id, None)
 
     def _read_closings(self, request_id: str) -> None:
@@ -171,14 +175,22 @@ class Requests:
             match = CLOSED_NAME.fullmatch(name)
             if WAITS_NAME.fullmatch(name):
                 self._read_waits(request_id, name)
-            if match is None:
+            if match is None or f"{folder}/{name}" in self._seen:
                 continue
+            written = self.control.modified(folder, name)
             closed = self._read_signed(folder, name, Closed, CLOSED_SCHEMA, retired=match[2] != "resumed")
             if closed is None or (closed.request_id, closed.outcome) != (request_id, match[2]):
                 continue
+            if closed.outcome != "resumed":
+                self._note_closed(closed, written)
             before = self.closed.setdefault(request_id, {}).get(closed.outcome)
             if before is None or before.epoch < closed.epoch:
                 self.closed[request_id][closed.outcome] = closed
+
+    def _note_closed(self, closed: Closed, written: datetime | None) -> None:
+        at = moment(closed.at)
+        times = (at, written or at, self.closed_at.get(closed.request_id, at))
+        self.closed_at[closed.request_id] = max(times)
 
     def _read_waits(self, request_id: str, name: str) -> None:
         waits = self._read_signed(closings_folder(request_id), name, Waits, WAITS_SCHEMA)

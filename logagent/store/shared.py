@@ -46,6 +46,9 @@ class SharedStore(Protocol):
     def exists(self, names: Sequence[str]) -> bool:
         """Whether anything has this name."""
 
+    def modified(self, names: Sequence[str]) -> float:
+        """When a file was written, in seconds since 1970 by the store's clock. Raises FileNotFoundError."""
+
     def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
         """Write a file, completely or not at all, replacing an existing one. `beat` is called between pieces."""
 

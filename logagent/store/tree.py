@@ -173,6 +173,11 @@ class StoreTree:
             return True
         return False
 
+    def modified(self, names: Sequence[str]) -> float:
+        *above, name = names
+        with self.directory(above) as parent:
+            return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mtime
+
     def open_file(self, names: Sequence[str]) -> IO[bytes]:
         """Open a regular file below the root for reading. Raises OSError for any other kind; a FIFO does not block."""
         *above, name = names

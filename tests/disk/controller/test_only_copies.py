@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,8 +19,12 @@ AN_HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> SmallFleet:
+    return fleet_of_two(tmp_path)
+
+
+def fleet_of_two(store: Path) -> SmallFleet:
     """Hosts 1 and 2 have a copy, and have published it."""
-    fleet = SmallFleet(tmp_path).everywhere()
+    fleet = SmallFleet(store).everywhere()
     del fleet.hosts[3].disk[TOPIC_ID, 0]
     fleet.now += timedelta(minutes=1)
     fleet.publish(3)
@@ -64,6 +70,46 @@ def test_nor_is_it_when_the_order_is_written(fleet: SmallFleet) -> None:
     fleet.rounds(controller)
     assert fleet.hosts[2].disk
     assert {p.reason.guard for p in controller.context.replicas.values() if p.reason} == {"only-copy"}
+
+
+@pytest.mark.parametrize("outcome", ["done", "cancelled"])
+def test_a_controller_whose_clock_is_behind_closed_it_when_the_store_says(tmp_path: Path, outcome: str) -> None:
+    """The snapshots of 25 minutes ago show what it deleted since, and its clock says that this was an hour ago."""
+    fleet = SmallFleet(tmp_path)
+    now = fleet.now
+    fleet.now = now - timedelta(minutes=90)
+    fleet.everywhere()
+    fleet.now = now - timedelta(minutes=25)
+    for node in fleet.hosts:
+        fleet.publish(node)
+    fleet.now = now - AN_HOUR
+    fleet.request("directories", 1, directories=(fleet.directory(1), fleet.directory(3)))
+    controller = started(fleet)
+    while fleet.hosts[1].disk or fleet.hosts[3].disk:
+        controller.round()
+        for node in (1, 3):
+            fleet.agent(node)
+    if outcome == "cancelled":
+        controller.close("request-1", "cancelled")
+    for _ in range(2):
+        controller.round()
+    assert controller.states.of("request-1") == outcome
+    fleet.now = now + timedelta(minutes=1)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+    fleet.request("directories", 2, directories=(fleet.directory(2),), no_retention=True)
+    fleet.rounds(started(fleet))
+    assert fleet.hosts[2].disk
+
+
+@pytest.mark.parametrize("seconds", [1 << 40, (1 << 63) // 10**9, -(1 << 40), 1 << 33])
+def test_whatever_time_a_closing_has_it_stops_nobody(seconds: int) -> None:
+    """Its signed time counts too, and a time to come only asks for an approval."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as store:  # where any time can be set
+        fleet = fleet_of_two(Path(store))
+        first_is_done(fleet)
+        (closing,) = fleet.store.glob("control/*/requests/request-1/*-done.json")
+        os.utime(closing, (seconds, seconds))
+        assert plan_of_the_other_copy(fleet).directories[0].only_copy
 
 
 @pytest.mark.parametrize("kind", ["topics", "directories"])

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -84,12 +85,15 @@ def test_files_are_listed_read_and_removed(store: SharedStore) -> None:
     store.put([*folder, "below", "x"], io.BytesIO(b"not in this folder"))
     assert [(f.name, f.bytes) for f in store.files(folder)] == [("a", 3), ("b", 3)]
     assert all(f.modified > 1.7e9 for f in store.files(folder))
+    assert all(abs(f.modified - store.modified([*folder, f.name])) < 1 for f in store.files(folder))
     assert store.exists([*folder, "a"]) and not store.exists(folder)
     store.remove_file([*folder, "a"])
     store.remove_file([*folder, "a"])
     with pytest.raises(FileNotFoundError) as missing:
         store.read([*folder, "a"], SMALL)
     assert "<" not in str(missing.value) and "\n" not in str(missing.value)
+    with pytest.raises(FileNotFoundError):
+        store.modified([*folder, "a"])
 
 
 def test_what_is_large_goes_in_parts_and_is_not_read_beyond_its_limit(store: SharedStore) -> None:
@@ -118,6 +122,9 @@ def test_a_control_folder_is_the_same_there(uri: str) -> None:
     assert control.names("epoch") == [] and control.read("epoch", "1.json") is None
     assert control.create("epoch", "1.json", b"first") and not control.create("epoch", "1.json", b"second")
     assert control.exists("epoch", "1.json") and control.names("epoch") == ["1.json"]
+    written = control.modified("epoch", "1.json")
+    assert written is not None and abs(datetime.now(UTC) - written) < timedelta(minutes=5)
+    assert control.modified("epoch", "2.json") is None
     assert control.read("epoch", "1.json") == b"first"
     control.remove("epoch", "1.json")
     assert not control.exists("epoch", "1.json")
