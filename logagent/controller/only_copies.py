@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
-from logagent.store.deletion import Request
+from logagent.store.deletion import SEEN_ORDERS_LAST, Request
 from logagent.store.publications import CLOCKS_APART
 
 ONLY_COPY_GUARD = "only-copy"
+MAY_STILL_SHOW = 2 * CLOCKS_APART + SEEN_ORDERS_LAST
+"""A snapshot may seem to be taken this long after a closing and show what the closed request deleted later."""
 Place = tuple[int, str, str]
 Copies = Mapping[tuple[str, int], frozenset[Place]]
 
@@ -42,7 +44,11 @@ def not_deleted_since(
     copies: Copies, closed: Iterable[tuple[Request, datetime]], taken_at: Mapping[int, datetime]
 ) -> Copies:
     """`copies` without those that a request may have deleted after the node's snapshot, which was taken `taken_at`.
-    `closed`: requests that are done or cancelled, and when; agents may have carried out any part of them until then."""
+    `closed`: requests that are done or cancelled, and when.
+
+    Agents may have carried out any part of a request until it was closed and `SEEN_ORDERS_LAST` longer. The clock that
+    said when may have been `CLOCKS_APART` behind, and that of the snapshot's host as much ahead.
+    """
     closed_at: dict[Place | str, datetime] = {}
     for request, at in closed:
         places, topic_ids = taken_by([request])
@@ -52,7 +58,7 @@ def not_deleted_since(
 
     def remains(place: Place, topic_id: str) -> bool:
         closings = (closed_at[each] for each in (place, topic_id) if each in closed_at)
-        return all(taken_at[place[0]] > at + CLOCKS_APART for at in closings)
+        return all(taken_at[place[0]] - at > MAY_STILL_SHOW for at in closings)
 
     return {key: frozenset(p for p in places if remains(p, key[0])) for key, places in copies.items()}
 

@@ -7,7 +7,7 @@ files, `signing.py` signs them. Times are RFC 3339 in UTC with milliseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -18,6 +18,10 @@ ORDER_SCHEMA = "logagent.order/1"
 ANSWER_SCHEMA = "logagent.answer/1"
 CLOSED_SCHEMA = "logagent.request-closed/1"
 WAITS_SCHEMA = "logagent.request-waits/1"
+
+SEEN_ORDERS_LAST = timedelta(minutes=10)
+"""How long an agent that cannot reach the store may obey what it saw standing there, also if it was cancelled since: at
+the start of its broker."""
 
 
 def _is_a_time(text: str) -> str:

@@ -127,6 +127,22 @@ def test_what_a_cancelled_request_may_have_taken_is_no_copy(fleet: SmallFleet, k
     assert plan_of_the_other_copy(fleet).directories[0].only_copy
 
 
+def test_what_a_brokers_start_takes_after_the_cancellation_is_no_copy(fleet: SmallFleet) -> None:
+    """Its daemon saw the order standing, and the store does not answer at the start, 9 minutes later."""
+    fleet.request("directories", 1, directories=(fleet.directory(1),))
+    controller = started(fleet)
+    controller.round()
+    fleet.agent(1)
+    controller.round()
+    assert [order.action for order in fleet.orders(1)] == ["stop", "delete"]
+    controller.close("request-1", "cancelled")
+    fleet.now += timedelta(minutes=6)
+    fleet.publish(1)
+    fleet.now += timedelta(minutes=3)
+    fleet.hosts[1].disk.clear()
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
 def test_an_expired_request_counts_when_the_order_is_written(fleet: SmallFleet) -> None:
     fleet.request("directories", 1, directories=(fleet.directory(1),))
     fleet.hosts[1].silent = True
@@ -146,7 +162,7 @@ def test_a_copy_that_a_later_snapshot_shows_counts_again(fleet: SmallFleet) -> N
     fleet.hosts[1].disk[TOPIC_ID, 0] = DIRECTORY
     fleet.publish(1)
     assert plan_of_the_other_copy(fleet).directories[0].only_copy, "too close to tell"
-    fleet.now += timedelta(minutes=15)
+    fleet.now += timedelta(minutes=20)
     fleet.publish(1, taken_at=fleet.now - AN_HOUR)
     assert plan_of_the_other_copy(fleet).directories[0].only_copy, "it was taken before, and arrived late"
     fleet.now += timedelta(minutes=1)

@@ -1,0 +1,57 @@
+"""Which copies in snapshots still count once requests were closed, by values alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from logagent.agent.orders import seen
+from logagent.controller.only_copies import copies_in, not_deleted_since
+from logagent.store.deletion import SEEN_ORDERS_LAST, Request, RequestedDirectory, RequestedPartition, RequestedTopic
+from logagent.store.publications import CLOCKS_APART
+
+CLOSED = datetime(2026, 11, 24, 23, 50, tzinfo=UTC)
+TOPIC_ID = "A" * 22
+SECOND = timedelta(seconds=1)
+
+
+def row(name: str = "clicks-0", topic_id: str = TOPIC_ID) -> dict[str, object]:
+    return {"row": "dir", "kind": "current", "log_dir": "/d1", "name": name, "topic_id": topic_id, "partition": 0}
+
+
+def directory(name: str = "clicks-0", topic_id: str = TOPIC_ID, node: int = 1) -> RequestedDirectory:
+    return RequestedDirectory(node, "/d1", name, "clicks", topic_id, 0, "orphan")
+
+
+def request(*directories: RequestedDirectory, topics: tuple[RequestedTopic, ...] = ()) -> Request:
+    kind = "topics" if topics else "directories"
+    return Request("request-1", "c", kind, "a" * 16, "ops", "", "", 0, topics=topics, directories=directories)  # type: ignore[arg-type]
+
+
+BY_PLACE = request(directory())
+BY_TOPIC = request(topics=(RequestedTopic("clicks", TOPIC_ID, (RequestedPartition(0, (2,)),)),))
+
+
+@pytest.mark.parametrize("closed", [BY_PLACE, BY_TOPIC])
+def test_an_agent_may_delete_for_ten_minutes_after_the_closing_and_two_clocks_may_be_wrong(closed: Request) -> None:
+    """The controller's is 5 minutes behind and the host's 5 ahead; at its broker's start the host carries out an order
+    that its daemon saw standing 10 minutes before."""
+    copies = copies_in({1: [row()]})
+    bound = CLOSED + 2 * timedelta(minutes=5) + timedelta(minutes=10)
+    assert not any(not_deleted_since(copies, [(closed, CLOSED)], {1: bound}).values())
+    assert not_deleted_since(copies, [(closed, CLOSED)], {1: bound + SECOND}) == copies
+
+
+def test_the_latest_closing_counts() -> None:
+    copies, bound = copies_in({1: [row()]}), CLOSED + timedelta(minutes=20)
+    both = [(BY_PLACE, CLOSED), (BY_TOPIC, CLOSED + SECOND)]
+    for closed in (both, both[::-1]):
+        assert not any(not_deleted_since(copies, closed, {1: bound + SECOND}).values())
+        assert not_deleted_since(copies, closed, {1: bound + 2 * SECOND}) == copies
+
+
+def test_both_sides_mean_the_same_times() -> None:
+    """The controller cannot import what the agent goes by."""
+    assert timedelta(seconds=seen.LASTS_SECONDS) == SEEN_ORDERS_LAST
+    assert timedelta(minutes=5) == CLOCKS_APART
