@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
@@ -74,6 +74,7 @@ class FleetPublications:
     _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
     _read: set[tuple[str, ...]] = field(default_factory=set)
     _looked_back: set[int] = field(default_factory=set)
+    _told: set[int | tuple[str, ...]] = field(default_factory=set)
 
     def look(self, now: datetime) -> None:
         """Read what arrived within `window` before `now`. Raises ServiceUnreachable if the store cannot be read."""
@@ -133,7 +134,9 @@ class FleetPublications:
         manifests = [f for f in of_node if 0 <= f.modified <= latest]
         if len(manifests) < len(of_node):
             count, where = len(of_node) - len(manifests), "/".join(folder)
-            self.warn(f"{count} manifests in {where} are ignored: their times are in the future, or before 1970")
+            self._warn_once(
+                folder, f"{count} manifests in {where} are ignored: their times are in the future, or before 1970"
+            )
         since, newest = (now - self.window).timestamp(), True
         for file in sorted(manifests, key=lambda f: f.modified, reverse=True):
             if file.modified < since and not newest:
@@ -160,12 +163,30 @@ class FleetPublications:
         taken_at = _taken_at(read.get("at"), at)
         if known is None:
             known = self.nodes[node_id] = HostPublications(node_id, at, at, taken_at, folder, stem)
-        elif (taken_at, at) > (known.taken_at, known.arrived_at):
+        elif _is_newer(_When(taken_at, at), _When(known.taken_at, known.arrived_at), self.window):
             known.arrived_at, known.taken_at, known.folder, known.stem = at, taken_at, folder, stem
+        if known.stem == stem:
+            self._tell_of_clock(node_id, taken_at)
         known.at = max(at, known.at)
         host = str(read.get("host"))[:255]
         known.hosts[host] = max(at, known.hosts.get(host, at))
         return True
+
+    def _tell_of_clock(self, node_id: int, taken_at: datetime) -> None:
+        """Warn if the newest snapshot has no valid time; again only after one that has."""
+        if taken_at != _LONG_AGO:
+            self._told.discard(node_id)
+        else:
+            self._warn_once(
+                node_id,
+                f"node {node_id} publishes snapshots with impossible times: none of its copies counts "
+                "until its host's clock is right",
+            )
+
+    def _warn_once(self, about: int | tuple[str, ...], line: str) -> None:
+        if about not in self._told:
+            self._told.add(about)
+            self.warn(line)
 
     def directories(self, node_id: int, topic_ids: Collection[str]) -> Iterator[dict[str, Any]]:
         """The `log_dir` rows, and the `dir` rows of these topic ids, of a node's newest snapshot: of each the keys that
@@ -203,12 +224,31 @@ def _is_manifest(name: str) -> bool:
 
 def _taken_at(said: object, arrived: datetime) -> datetime:
     """When a snapshot was taken: by its host's clock, as it may be sent hours later, but before it arrived. Without a
-    valid time, or with one that shows that the clock is wrong, as long ago as can be."""
+    valid time, or with one that shows that the clock is wrong, `_LONG_AGO`: then it proves nothing."""
     try:
         at = datetime.fromisoformat(said) if isinstance(said, str) else _LONG_AGO
         return min(at, arrived) if at <= arrived + CLOCKS_APART else _LONG_AGO
     except (ValueError, TypeError, OverflowError):
         return _LONG_AGO
+
+
+class _When(NamedTuple):
+    """The times of a snapshot. `order`: by which of them a node's snapshots follow each other."""
+
+    taken_at: datetime
+    arrived_at: datetime
+
+    def order(self) -> tuple[datetime, datetime]:
+        return (self.arrived_at if self.taken_at == _LONG_AGO else self.taken_at, self.arrived_at)
+
+
+def _is_newer(snapshot: _When, other: _When, window: timedelta) -> bool:
+    """Whether a snapshot is newer than another one of its node: whether it was taken later, for a spool arrives newest
+    first. Without a valid time, it counts as taken when it arrived. What arrived more than `window` later is newer in
+    any case: the host's clock was set back."""
+    if abs(snapshot.arrived_at - other.arrived_at) > window:
+        return snapshot.arrived_at > other.arrived_at
+    return snapshot.order() > other.order()
 
 
 def _is_log_dir(row: dict[str, Any]) -> bool:
