@@ -34,10 +34,11 @@ def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Copies:
     return {key: frozenset(places) for key, places in found.items()}
 
 
-def taken_by(requests: Iterable[Request]) -> tuple[frozenset[Place], frozenset[str]]:
-    """What requests delete: directories by place, and whole topics by id."""
-    places = {(d.node_id, d.log_dir, d.name) for r in requests for d in r.directories}
-    return frozenset(places), frozenset(t.topic_id for r in requests for t in r.topics)
+def taken_by(requests: Iterable[Request], topic_ids: Collection[str]) -> tuple[frozenset[Place], frozenset[str]]:
+    """What requests delete of these topics: directories by place, and whole topics by id. A directory of another topic
+    in the same place is another one: agents go by the topic id."""
+    places = {(d.node_id, d.log_dir, d.name) for r in requests for d in r.directories if d.topic_id in topic_ids}
+    return frozenset(places), frozenset(t.topic_id for r in requests for t in r.topics if t.topic_id in topic_ids)
 
 
 def not_deleted_since(
@@ -49,9 +50,10 @@ def not_deleted_since(
     Agents may have carried out any part of a request until it was closed and `SEEN_ORDERS_LAST` longer. The clock that
     said when may have been `CLOCKS_APART` behind, and that of the snapshot's host as much ahead.
     """
+    asked = {topic_id for topic_id, _ in copies}
     closed_at: dict[Place | str, datetime] = {}
-    for request, at in closed:
-        places, topic_ids = taken_by([request])
+    for request, at in closed if asked else ():
+        places, topic_ids = taken_by([request], asked)
         taken: set[Place | str] = {*places, *topic_ids}
         for each in taken:
             closed_at[each] = max(at, closed_at.get(each, at))
@@ -63,11 +65,11 @@ def not_deleted_since(
     return {key: frozenset(p for p in places if remains(p, key[0])) for key, places in copies.items()}
 
 
-def without_other_copy(keys: Iterable[tuple[str, int]], copies: Copies, open_requests: Collection[Request]) -> set[
+def without_other_copy(keys: Collection[tuple[str, int]], copies: Copies, open_requests: Collection[Request]) -> set[
     tuple[str, int]
 ]:  # fmt: skip
     """The partitions that have no copy left once everything requested is deleted."""
-    places, topic_ids = taken_by(open_requests)
+    places, topic_ids = taken_by(open_requests, {topic_id for topic_id, _ in keys})
     return {k for k in keys if k[0] in topic_ids or not copies.get(k, frozenset()) - places}
 
 

@@ -208,9 +208,9 @@ class DeletionRounds:
     def _gate(self, replicas: Collection[Replica]) -> Mapping[Replica, Reason]:
         """Called right before `delete` orders: which replicas would leave their partition without a copy, and why."""
         requests = self.requests.requests
-        if all(requests[r.topic.request_id].kind == "topics" for r in replicas):
+        keys = {(r.topic.topic_id, r.partition) for r in replicas if requests[r.topic.request_id].kind != "topics"}
+        if not keys:
             return {}
-        keys = {(r.topic.topic_id, r.partition) for r in replicas}
         copies = self.copies({topic_id for topic_id, _ in keys})
         alone = only_copies.without_other_copy(keys, copies, self.states.not_closed())
         return only_copies.refused(replicas, alone, requests)

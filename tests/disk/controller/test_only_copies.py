@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -189,6 +190,25 @@ def test_nor_does_one_of_a_clock_that_is_ahead(fleet: SmallFleet) -> None:
     fleet.publish(1)
     fleet.hosts[1].disk[TOPIC_ID, 0] = copy
     assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+def test_what_hosts_show_of_topics_that_were_not_asked_about_does_not_matter(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only other copy is on a host that shows too many directories of a topic that goes in the same round."""
+    monkeypatch.setattr("logagent.store.publications.MAX_ROWS", 3)
+    other = "B" * 22
+    for node in (1, 2):
+        for partition in range(4):
+            fleet.hosts[node].disk[other, partition] = replace(
+                DIRECTORY, name=f"views-{partition}", inode=20 + partition
+            )
+        fleet.publish(node)
+    fleet.request("topics", 1, topics=(fleet.topic((3,), other),))
+    fleet.hosts[3].disk[other, 0] = replace(DIRECTORY, name="views-0")
+    fleet.request("directories", 2, directories=(fleet.directory(1),))
+    fleet.rounds(started(fleet))
+    assert not fleet.hosts[3].disk and (TOPIC_ID, 0) not in fleet.hosts[1].disk
 
 
 def test_a_host_that_answers_but_no_longer_publishes_has_no_copy(fleet: SmallFleet) -> None:
