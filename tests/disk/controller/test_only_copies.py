@@ -95,6 +95,8 @@ def test_a_controller_whose_clock_is_behind_closed_it_when_the_store_says(tmp_pa
     for _ in range(2):
         controller.round()
     assert controller.states.of("request-1") == outcome
+    (closing,) = fleet.store.glob(f"control/*/requests/request-1/*-{outcome}.json")
+    os.utime(closing, (now.timestamp(), now.timestamp()))
     fleet.now = now + timedelta(minutes=1)
     assert plan_of_the_other_copy(fleet).directories[0].only_copy
     fleet.request("directories", 2, directories=(fleet.directory(2),), no_retention=True)
