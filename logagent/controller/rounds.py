@@ -264,7 +264,9 @@ class DeletionRounds:
         closed = Closed(request_id, self.setting.control.cluster_id, self.epoch, outcome, self.setting.by, at)
         if not write_closed(self.setting.control, closed, self.setting.key):
             self.requests.refresh()
-            if self.requests.closed.get(request_id, {}).get(outcome) is None:  # somebody without a key has the name
+            # Somebody without a key has the name; or the request was done before, and a copy came back since.
+            unsaid = self.requests.closed.get(request_id, {}).get(outcome) is None
+            if unsaid or (outcome == "done" and request_id in self.exchange.reopened):
                 write_closed(self.setting.control, closed, self.setting.key, secrets.token_hex(8))
         if outcome == "done":
             self.exchange.reopened.pop(request_id, None)

@@ -184,7 +184,7 @@ class Requests:
             if closed.outcome != "resumed":
                 self._note_closed(closed, written)
             before = self.closed.setdefault(request_id, {}).get(closed.outcome)
-            if before is None or before.epoch < closed.epoch:
+            if before is None or (before.epoch, before.at) < (closed.epoch, closed.at):
                 self.closed[request_id][closed.outcome] = closed
 
     def _note_closed(self, closed: Closed, written: datetime | None) -> None:

@@ -38,9 +38,14 @@ def started(fleet: SmallFleet) -> DeletionRounds:
     return controller
 
 
-def plan_of_the_other_copy(fleet: SmallFleet, *, no_retention: bool = False) -> DeletionPlan:
+def looking(fleet: SmallFleet) -> DeletionRounds:
     look = fleet.controller()
     look.look()
+    return look
+
+
+def plan_of_the_other_copy(fleet: SmallFleet, *, no_retention: bool = False) -> DeletionPlan:
+    look = looking(fleet)
     return plan_directories(
         [fleet.directory(2)], CLUSTER, look.copies({TOPIC_ID}), dirs_on_host={2: 1000},
         open_requests=look.states.not_closed(), no_retention=no_retention,
@@ -128,6 +133,31 @@ def test_what_a_cancelled_request_may_have_taken_is_no_copy(fleet: SmallFleet, k
     assert not fleet.hosts[1].disk
     controller.close("request-1", "cancelled")
     assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+@pytest.mark.parametrize("same_controller", [True, False])
+def test_a_request_that_was_done_twice_is_closed_the_second_time(fleet: SmallFleet, same_controller: bool) -> None:
+    """A copy came back on host 1 once the topic was gone, and was deleted too."""
+    fleet.now += timedelta(minutes=1)
+    for node in (1, 2):
+        fleet.hosts[node].disk.clear()
+        fleet.publish(node)
+    fleet.request("topics", 1, topics=(fleet.topic(),))
+    controller = started(fleet)
+    fleet.rounds(controller)
+    fleet.now += AN_HOUR
+    fleet.hosts[1].disk[TOPIC_ID, 0] = DIRECTORY
+    fleet.publish(1)
+    if not same_controller:
+        controller = started(fleet)
+    fleet.rounds(controller)
+    assert not fleet.hosts[1].disk and controller.states.of("request-1") == "done"
+    for states in (controller.states, looking(fleet).states):
+        ((_, at),) = states.closed()
+        assert fleet.now - at < timedelta(minutes=10)
+    controller = started(fleet)
+    fleet.rounds(controller, 1)
+    assert controller.states.of("request-1") == "done", "the snapshot is from before it was done"
 
 
 def test_what_a_brokers_start_takes_after_the_cancellation_is_no_copy(fleet: SmallFleet) -> None:
