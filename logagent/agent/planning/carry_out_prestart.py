@@ -9,7 +9,7 @@ from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.planning.plan_prestart import Prestart, lacks
 from logagent.agent.session.session import Session
 from logagent.model.planning.plan import Execution, Plan, Proposal
-from logagent.model.planning.room import until_it_starts
+from logagent.model.planning.room import still_lacking, until_it_starts
 from logagent.model.records import ActionKind
 from logagent.model.space import NOTHING, Space
 
@@ -40,7 +40,7 @@ def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -
     lacking, until = found.lacking, session.clock.monotonic() + _BACKGROUND_SECONDS
     while chosen and not stop():
         removed += execute(chosen)
-        expected = _without(lacking, found.gains, chosen)
+        expected = still_lacking(lacking, chosen, found.gains)
         lacking = lacks(session)
         while _exceeds(lacking, expected) and not stop() and session.clock.monotonic() < until:
             session.clock.sleep(_LOOK_SECONDS)
@@ -50,15 +50,6 @@ def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -
     gone = {p.key for p in removed}
     renames = execute(p for p in plan.actions if p.key not in gone)
     return replace(plan, actions=(*removed, *renames)), execution
-
-
-def _without(
-    lacking: Mapping[int, Space], gains: Mapping[tuple[str, str], Space], removed: Iterable[Proposal]
-) -> dict[int, Space]:
-    left = dict(lacking)
-    for p in removed:
-        left[p.dir.device] = left.get(p.dir.device, NOTHING).less(gains.get(p.key, NOTHING))
-    return left
 
 
 def _exceeds(lacking: Mapping[int, Space], expected: Mapping[int, Space]) -> bool:

@@ -2,7 +2,8 @@
 
 Due orphans become `-stray` (3.6.1 and later, or into a quarantine directory), strays past their retention become
 `-delete`, which the starting broker purges itself after its own delay. Only if a file system has too little space for a
-start is anything removed: what is due, until there is enough. No sighting is counted.
+start is anything removed: what is due, until there is enough; instead of the renames, where the blast radius does not
+allow both. No sighting is counted.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from logagent.agent.planning.plan_cleanup import until_trusted
 from logagent.agent.rescue.rescue_looks import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.planning.blast_radius import within_limits
 from logagent.model.planning.plan import Plan, Proposal, Waiting
+from logagent.model.planning.prestart_removals import to_make_room
 from logagent.model.planning.proposals import (
     WAITS_OVER_MS,
     Ages,
@@ -29,9 +30,12 @@ from logagent.model.planning.proposals import (
     rename_away,
     strays,
 )
-from logagent.model.planning.room import Key, StartRoom, room_to_start, until_it_starts
+from logagent.model.planning.room import Key, StartRoom, room_to_start
 from logagent.model.records import ActionKind, Kind
 from logagent.model.space import Space
+
+# Nobody is asked during a start, so a hint must not say how to approve its plan.
+_NO_APPROVAL = "prestart takes no approval; logagent cleanup shows a plan that can be approved"
 
 
 class BudgetSpent(BaseException):
@@ -65,13 +69,15 @@ def looking_at_most(seconds: float) -> Iterator[None]:
 class Prestart:
     """`plan`: what is done now. The rest is empty unless a file system lacks space for a start: `lacking`, how much, by
     device; `removals`, what may be removed there, in order, of which the plan has as much as should be enough; `gains`,
-    what each removal gives back; `marked`, every removal of a marked directory that the guards permit, due or not."""
+    what each removal gives back; `marked`, every removal of a marked directory that the guards permit, due or not;
+    `beyond`, what would help too, but exceeds the blast radius."""
 
     plan: Plan
     lacking: Mapping[int, Space] = field(default_factory=dict)
     removals: Sequence[Proposal] = ()
     gains: Mapping[Key, Space] = field(default_factory=dict)
     marked: Sequence[Proposal] = ()
+    beyond: Sequence[Proposal] = ()
 
 
 def plan_prestart(session: Session, facts: Facts) -> Prestart:
@@ -113,34 +119,31 @@ def _making_room(
     waiting: Sequence[Waiting],
     lacking: Mapping[int, Space],
 ) -> Prestart:
-    """The guards judge first, so that only what can really be removed counts. A directory that would not be renamed
-    either joins the plan only within the blast radius: it must not stop the renames."""
+    """The guards judge first, so that only what can really be removed counts."""
     due = [p for p in due if p.dir.device in lacking]
     removing = {p.key: p for p in (*marked, *due)}
     whole = session.plan([*removing.values(), *renames], facts=facts)
     passed = {p.key: p for p in whole.actions if p.action is ActionKind.REMOVE}
-    base = {p.key: p for p in whole.actions if p.action is not ActionKind.REMOVE}
-    may_join = within_limits(list(base.values()), facts, session.limits)
-    possible = [p for p in due if p.key in passed and (p.key in base or may_join(p))]
+    renamed = [p for p in whole.actions if p.action is not ActionKind.REMOVE]
     gains = room_given_back(session, facts, [p.dir for p in passed.values()])
-    chosen = until_it_starts(possible, lacking, gains)
-    gone, told = {p.key for p in chosen}, {p.key for p in due} - {p.key for p in renames}
-    plan = session.plan(
-        [*chosen, *(p for p in renames if p.key not in gone)],
-        waiting,
-        [r for r in whole.refusals if (r.log_dir, r.name) in told],
-        facts=facts,
-    )
+    found = to_make_room([p for p in due if p.key in passed], renamed, lacking, gains, facts, session.limits)
+    told = {p.key for p in due} - {p.key for p in renames}
+    refusals = [r for r in whole.refusals if (r.log_dir, r.name) in told]
+    if found.stop is not None:
+        fact = f"{found.stop.fact}; only what makes room for a start is removed"
+        refusals.append(replace(found.stop, fact=fact, hint=_NO_APPROVAL))
+    left_out = {p.key for p in (*renamed, *found.chosen)} - {p.key for p in found.renames}
+    proposals = [*found.chosen, *(p for p in renames if p.key not in left_out)]
+    plan = session.plan(proposals, waiting, refusals, facts=facts)
     marked_here = [passed[p.key] for p in marked if p.key in passed]
-    return Prestart(_without_approval(plan), lacking, possible, gains, marked_here)
+    return Prestart(_without_approval(plan), lacking, found.possible, gains, marked_here, found.beyond)
 
 
 def _without_approval(plan: Plan) -> Plan:
-    """Nobody is asked during a start, so the hint must not say how to approve this plan."""
     stop = plan.needs_approval
     if stop is None:
         return plan
-    told = replace(stop, hint="prestart takes no approval; logagent cleanup shows a plan that can be approved")
+    told = replace(stop, hint=_NO_APPROVAL)
     return replace(plan, needs_approval=told, refusals=tuple(told if r == stop else r for r in plan.refusals))
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import mmap
-import shlex
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ import click
 from logagent.agent.planning.carry_out_prestart import carry_out_prestart
 from logagent.agent.planning.plan_prestart import (
     BudgetSpent,
-    Prestart,
     looking_at_most,
     plan_prestart,
     room_for_start,
@@ -24,15 +22,14 @@ from logagent.agent.session.session import Session
 from logagent.cli.finding_documents import finding_row
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.render import dump, human_bytes
+from logagent.cli.prestart_notes import room_after, room_notes
+from logagent.cli.render import dump
 from logagent.cli.run_plan import Done, carry_out, set_status, show_plan
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.host.linux.child import work_in_child
 from logagent.model.check.log_dirs import SPACE_CODES
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import action_id
 from logagent.model.records import ActionKind, Outcome, PartitionDir
-from logagent.model.space import NOTHING
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -103,15 +100,6 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "findings": found.findings,
             }
         )
-
-
-def _removed(done: Done) -> set[tuple[str, str]]:
-    """What was removed, or in a dry run would be."""
-    removals = [p for p in done.plan.actions if p.action is ActionKind.REMOVE]
-    if done.execution is None:
-        return {p.key for p in removals}
-    results = done.execution.results
-    return {p.key for p in removals if action_id(p) in results and results[action_id(p)].outcome is Outcome.DONE}
 
 
 def _ours(allowed: float) -> float:
@@ -193,7 +181,7 @@ class _Run:
             )
             if done.execution is not None and any(p.action is ActionKind.REMOVE for p in done.plan.actions):
                 self._check_space_again(session)
-            self._tell_room(session, prestart, done)
+            self.found.notes += room_notes(room_after(room_for_start(session), prestart, done), prestart, done)
             if not dry_run:
                 self._obey(session, {p.key for p in done.plan.actions})
         set_status(self.call, done.plan, done.execution)
@@ -207,35 +195,6 @@ class _Run:
             if self.call.assignments is not None:
                 self.call.record_status(e.exit_status)
             raise
-
-    def _tell_room(self, session: Session, prestart: Prestart, done: Done) -> None:
-        """Where there is still too little space: how much, and what is marked for deletion there. Removing that before
-        it is due needs an approval, and only `rescue` takes one."""
-        gone = _removed(done)
-        marked = [p for p in prestart.marked if p.key not in gone]
-        for device, room in room_for_start(session).items():
-            planned = [p.key for p in done.plan.actions if p.dir.device == device and p.key in gone]
-            if done.execution is None:  # what it would remove has not made room yet
-                room = replace(room, free=sum((prestart.gains.get(key, NOTHING) for key in planned), room.free))
-            if not room.lacks:
-                continue
-            free, need = room.free, room.need
-            has = "has" if len(room.log_dirs) == 1 else "(one file system) have"
-            self.found.notes.append(
-                f"{', '.join(room.log_dirs)} {has} {free.bytes} bytes and {free.inodes} inodes free; starting may need"
-                f" {need.bytes} and {need.inodes} (logagent rescue shows what can be freed)"
-            )
-            here = [p for p in marked if p.dir.device == device]
-            if here:
-                size = sum((prestart.gains.get(p.key, NOTHING) for p in here), NOTHING).bytes
-                what = "1 directory is" if len(here) == 1 else f"{len(here)} directories are"
-                rescue = shlex.join(["logagent", "rescue", *(w for d in room.log_dirs for w in ("--log-dir", d))])
-                shown = f"{rescue} --need {size}" if size else rescue  # inodes may be all that it frees
-                self.found.notes.append(
-                    f"{what} marked for deletion in {', '.join(room.log_dirs)}: removing that now would free"
-                    f" {human_bytes(size)} and needs an approval ({shown} shows the plan,"
-                    f" {rescue} --execute --approve PLAN_ID carries it out)"
-                )
 
     def _check_space_again(self, session: Session) -> None:
         """What was removed made room: the findings about space are those after it."""

@@ -98,15 +98,33 @@ def room_to_start(
 
 
 def until_it_starts(
-    removals: Sequence[Proposal], lacks: Mapping[int, Space], gains: Mapping[Key, Space]
+    removals: Sequence[Proposal],
+    lacks: Mapping[int, Space],
+    gains: Mapping[Key, Space],
+    allowed: Callable[[Proposal], bool] = lambda p: True,
 ) -> list[Proposal]:
     """The first of `removals`, in order, with which each device gets what it lacks; one that gives back nothing of that
-    is left out."""
+    is left out. `allowed`: whether the blast radius leaves room for one more, asked for each that is needed."""
     left = dict(lacks)
     chosen: list[Proposal] = []
     for p in removals:
         lack, gain = left.get(p.dir.device, NOTHING), gains.get(p.key, NOTHING)
-        if min(lack.bytes, gain.bytes) or min(lack.inodes, gain.inodes):
+        if helps(gain, lack) and allowed(p):
             chosen.append(p)
             left[p.dir.device] = lack.less(gain)
     return chosen
+
+
+def helps(gain: Space, lack: Space) -> bool:
+    """Whether `gain` has any of what is lacking."""
+    return min(lack.bytes, gain.bytes) > 0 or min(lack.inodes, gain.inodes) > 0
+
+
+def still_lacking(
+    lacks: Mapping[int, Space], removed: Iterable[Proposal], gains: Mapping[Key, Space]
+) -> dict[int, Space]:
+    """What each device lacks once `removed` has given back its `gains`."""
+    left = dict(lacks)
+    for p in removed:
+        left[p.dir.device] = left.get(p.dir.device, NOTHING).less(gains.get(p.key, NOTHING))
+    return left

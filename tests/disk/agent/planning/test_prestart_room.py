@@ -182,18 +182,80 @@ def test_what_is_marked_and_not_due_is_named_with_the_command_that_frees_it(poin
     assert "free" not in prestart(mess, settings="max_fraction = 1.0").err
 
 
-def test_a_removal_that_would_exceed_the_blast_radius_does_not_stop_the_renames(point: Path) -> None:
-    """A plan that is stopped anyway does not go ahead in part either."""
-    mess = full(make(point, [*[Thing("delete", 4096)] * 3, *[Thing("stray", 16)] * 2, *[Thing("assigned", 16)] * 10]))
-    stopped = prestart(mess, settings=MARKED_DUE.format(1))
-    assert stopped.status == Exit.APPROVAL and {outcome for *_, outcome in acts(stopped.json)} == {None}
-    assert "3 directories are marked for deletion" in stopped.err
-    assert [r["hint"] for r in stopped.json["plan"]["refusals"] if r["guard"] == "blast-radius"] == [
-        "prestart takes no approval; logagent cleanup shows a plan that can be approved"
+def test_of_a_plan_over_the_blast_radius_what_a_start_needs_goes_all_the_same(point: Path) -> None:
+    """The safest first, and no rename beside it: those are what exceeds the limits."""
+    mess = full(make(point, [*[Thing("stray", 16)] * 4, *[Thing("delete", 4096)] * 3, *[Thing("assigned", 16)] * 10]))
+    ran = prestart(mess, "--strict", settings=MARKED_DUE.format(3))
+    assert (ran.status, acts(ran.json)) == (Exit.REFUSED, [("t4-0", "remove", "done")]), ran.err
+    assert "free; starting may need" not in ran.err and available(point) > MIB
+    assert [(r["name"], r["fact"], r["hint"]) for r in ran.json["plan"]["refusals"]] == [
+        (
+            "",
+            "5 directories within 24 hours exceed cleanup.max_dirs = 3; only what makes room for a start is removed",
+            "prestart takes no approval; logagent cleanup shows a plan that can be approved",
+        )
     ]
+    # Room is there now, so the renames are one plan again, and what was removed counts.
+    again = prestart(mess, settings=MARKED_DUE.format(3))
+    assert again.status == Exit.APPROVAL and {outcome for *_, outcome in acts(again.json)} == {None}
+
+
+@pytest.mark.parametrize(("most", "left"), [(2, 3), (3, 2), (4, 1)])
+def test_where_the_limits_do_not_suffice_as_much_as_they_allow_goes_and_the_rest_is_said(
+    point: Path, most: int, left: int
+) -> None:
+    mess = full(make(point, [*[Thing("stray", 128)] * 5, *[Thing("assigned", 16)] * 10]))
+    ran = prestart(mess, settings=MARKED_DUE.format(most))
+    assert ran.status == Exit.REFUSED, ran.err
+    assert acts(ran.json) == [(f"t{n}-0", "remove", "done") for n in range(most)]
+    assert "free; starting may need" in ran.err
+    what = "1 directory that is due exceeds" if left == 1 else f"{left} directories that are due exceed"
+    assert f"{what} the limits of 24 hours (cleanup.max_dirs, cleanup.max_fraction)" in ran.err
+
+
+def test_what_was_taken_within_a_day_counts_for_a_start_too(point: Path) -> None:
+    mess = full(make(point, [*[Thing("stray", 128)] * 5, *[Thing("assigned", 16)] * 10]))
+    assert len(acts(prestart(mess, settings=MARKED_DUE.format(2)).json)) == 2
     ran = prestart(mess, settings=MARKED_DUE.format(2))
-    assert (ran.status, acts(ran.json)) == (0, [("t3-0", "remove", "done"), ("t4-0", "remove", "done")]), ran.err
-    assert "3 directories are marked for deletion" in ran.err
+    assert ran.status == Exit.APPROVAL and {outcome for *_, outcome in acts(ran.json)} == {None}
+    assert "free; starting may need" in ran.err and "3 directories that are due exceed the limits" in ran.err
+
+
+def test_within_the_limits_those_go_that_make_a_start_possible(point: Path) -> None:
+    """The oldest would be safest, but gives too little."""
+    mess = full(make(point, [*[Thing("stray", 16)] * 4, Thing("stray", 4096), *[Thing("assigned", 16)] * 10]))
+    ran = prestart(mess, settings=MARKED_DUE.format(1))
+    assert (ran.status, acts(ran.json)) == (Exit.REFUSED, [("t4-0", "remove", "done")]), ran.err
+    assert "free; starting may need" not in ran.err
+
+
+def test_a_start_comes_before_renames_that_the_blast_radius_allows(point: Path) -> None:
+    mess = full(make(point, [*[Thing("delete", 4096)] * 3, *[Thing("stray", 16)] * 2, *[Thing("assigned", 16)] * 10]))
+    ran = prestart(mess, settings=MARKED_DUE.format(2))
+    assert (ran.status, acts(ran.json)) == (Exit.REFUSED, [("t0-0", "remove", "done")]), ran.err
+    assert [r["guard"] for r in ran.json["plan"]["refusals"]] == ["blast-radius"]
+    assert "free; starting may need" not in ran.err
+
+
+def test_what_gives_nothing_back_does_not_use_the_blast_radius(point: Path) -> None:
+    other = Thing("delete", 4096)
+    mess = full(make(point, [other, other, *[Thing("assigned", 16)] * 10]))
+    (oldest,), (younger,) = mess.may_go
+    for file in oldest.iterdir():
+        os.link(file, mess.root / f"linked-{file.name}")
+    ran = prestart(mess, settings=MARKED_DUE.format(1))
+    assert (ran.status, acts(ran.json)) == (0, [("t1-0", "remove", "done")]), ran.err
+    assert not younger.exists() and oldest.exists()
+
+
+def test_limits_that_one_file_system_does_not_need_are_left_for_another(loop_fs: LoopFs) -> None:
+    other = make(loop_fs("ext4", options=PLAIN["ext4"]), [Thing("stray", 16), Thing("delete", 4096)])
+    mess = make(loop_fs("ext4", options=PLAIN["ext4"]), [*[Thing("delete", 4096)] * 3, *[Thing("assigned", 16)] * 9])
+    mess.log_dirs = (mess.log_dirs[0], other.log_dirs[0])
+    fill_bytes(other.root)
+    ran = prestart(full(mess), settings=MARKED_DUE.format(2))
+    assert Counter(acts(ran.json)) == {("t0-0", "remove", "done"): 1, ("t1-0", "remove", "done"): 1}, ran.err
+    assert "free; starting may need" not in ran.err
 
 
 def test_the_blast_radius_is_used_where_space_is_lacking(loop_fs: LoopFs) -> None:
