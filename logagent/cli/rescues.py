@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,10 +14,11 @@ from logagent.agent.rescue.rescue_looks import BrokersPart
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, human_ms, table
 from logagent.cli.run_plan import show_refusals, show_waiting
+from logagent.model.planning.topic_retention import LOCAL_RETENTION, RetentionAdvice
 from logagent.model.space import Space
 
 if TYPE_CHECKING:
-    from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom
+    from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom, RetentionDoc
 
 Room = Mapping[str, Space]
 # Kept directories shown without -v, largest first.
@@ -52,19 +53,8 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
             for o in rescue.open_removed
         ],
         "unread_processes": rescue.unread_processes,
-        "retention": [
-            {
-                "topic": a.topic,
-                "bytes": a.bytes,
-                "cleanup_policy": a.policy,
-                "retention_ms": a.retention_ms,
-                "retention_now_ms": a.now_ms,
-                "gives_back": a.gives_back[a.retention_ms],
-                "command": a.command,
-                "steps": [{"retention_ms": step, "gives_back": size} for step, size in a.gives_back.items()],
-            }
-            for a in rescue.by_broker.retention
-        ],
+        "retention": _advice(rescue.by_broker.retention),
+        "local_retention": _advice(rescue.by_broker.local_retention),
         "expired": [
             {"topic": e.topic, "bytes": e.bytes, "retention_ms": e.retention_ms} for e in rescue.by_broker.expired
         ],
@@ -72,11 +62,30 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
             {"topic": topic, "bytes": size, "cleanup_policy": policy}
             for topic, size, policy in rescue.by_broker.compacted
         ],
+        "no_retention": [
+            {"topic": topic, "bytes": size, "reason": why} for topic, size, why in rescue.by_broker.no_retention
+        ],
         "kept": [
             {"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "detail": k.detail, "bytes": k.bytes}
             for k in rescue.kept
         ],
     }
+
+
+def _advice(found: Sequence[RetentionAdvice]) -> list[RetentionDoc]:
+    return [
+        {
+            "topic": a.topic,
+            "bytes": a.bytes,
+            "cleanup_policy": a.policy,
+            "retention_ms": a.retention_ms,
+            "retention_now_ms": a.now_ms,
+            "gives_back": a.gives_back[a.retention_ms],
+            "command": a.command,
+            "steps": [{"retention_ms": step, "gives_back": size} for step, size in a.gives_back.items()],
+        }
+        for a in found
+    ]
 
 
 def _room(found: Room) -> list[RescueRoom]:
@@ -117,25 +126,11 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
 
 
 def _show_by_broker(call: Call, found: BrokersPart) -> None:
-    if found.retention:
-        rows = [
-            [
-                a.topic,
-                human_bytes(a.bytes),
-                human_ms(a.retention_ms),
-                _present(a.now_ms),
-                f"{'up to ' if a.now_ms is None else ''}{human_bytes(a.gives_back[a.retention_ms])}",
-                a.policy or "unknown: nothing, if it is compact",
-            ]
-            for a in found.retention
-        ]
-        columns = [("topic", "path"), ("has", "right"), ("retention", "right"), ("now", "text"), ("frees", "right")]
-        columns += [("cleanup.policy", "text")]
-        table("What only a running broker can do, on all replicas (records are lost)", columns, rows, color=call.color)
-        # Not in the table, where they would be folded: they are to be pasted.
-        for a in found.retention:
-            click.echo(f" {a.command}")
-        click.echo()
+    _show_advice(
+        call, found.retention, "What only a running broker can do, on all replicas (records are lost)", "retention"
+    )
+    title = "What only a running broker can do, on all replicas (remote records stay; only what was copied goes)"
+    _show_advice(call, found.local_retention, title, "local retention")
     for e in found.expired:
         call.say(
             f"topic {e.topic}: {human_bytes(e.bytes)} past its retention of {human_ms(e.retention_ms)}, which a running"
@@ -145,6 +140,32 @@ def _show_by_broker(call: Call, found: BrokersPart) -> None:
         call.say(
             f"topic {topic}: {human_bytes(size)} that no retention frees: its cleanup.policy is {policy or 'empty'}"
         )
+    for topic, size, why in found.no_retention:
+        call.say(f"topic {topic}: no retention is advised for its {human_bytes(size)}: {why}")
+
+
+def _show_advice(call: Call, found: Sequence[RetentionAdvice], title: str, what: str) -> None:
+    if not found:
+        return
+    rows = [
+        [
+            a.topic,
+            human_bytes(a.bytes),
+            human_ms(a.retention_ms),
+            _present(a.now_ms),
+            f"{'up to ' if a.now_ms is None or a.setting == LOCAL_RETENTION else ''}"
+            f"{human_bytes(a.gives_back[a.retention_ms])}",
+            a.policy or "unknown: nothing, if it is compact",
+        ]
+        for a in found
+    ]
+    columns = [("topic", "path"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
+    columns += [("cleanup.policy", "text")]
+    table(title, columns, rows, color=call.color)
+    # Not in the table, where they would be folded: they are to be pasted.
+    for a in found:
+        click.echo(f" {a.command}")
+    click.echo()
 
 
 def _present(retention_ms: int | None) -> str:

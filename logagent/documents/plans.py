@@ -141,11 +141,22 @@ class CompactedDoc(TypedDict):
 
 
 @strict
+class NoRetentionDoc(TypedDict):
+    """A topic for which no retention is advised, because it is or may be tiered: a lower `retention.ms` would delete
+    its remote records too."""
+
+    topic: str
+    bytes: Size
+    reason: str
+
+
+@strict
 class RescueDoc(TypedDict):
     """`need`: what was asked for; `missing`: what of it the plan does not free, or (with `--execute`) was not freed;
     `gives_back`: what the plan frees as `statvfs` counts it; `more`: what else could be freed. `room` is the state
     before, `room_after` (with `--execute`) the state now. `kept`: what is not offered. `unread_processes`: processes of
-    other users, of which `open_removed` says nothing."""
+    other users, of which `open_removed` says nothing. `local_retention`: as `retention`, the
+    `local.retention.ms` of tiered topics, whose remote records stay; only what was copied there is freed."""
 
     need: Size | None
     missing: Size
@@ -156,8 +167,10 @@ class RescueDoc(TypedDict):
     open_removed: list[OpenRemovedDoc]
     unread_processes: int
     retention: list[RetentionDoc]
+    local_retention: list[RetentionDoc]
     expired: list[ExpiredDoc]
     compacted: list[CompactedDoc]
+    no_retention: list[NoRetentionDoc]
     kept: list[KeptDoc]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.answering import Answering
@@ -19,7 +19,7 @@ from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.known_until import why_not_our_log
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
-from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, TopicConfigs
+from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
@@ -126,7 +126,9 @@ def load_assignments(
     disk hangs). `connect`: to the configured cluster (default: `open_reader`). Raises only ConfigError (an invalid
     `kafka.client` file).
     """
-    found = Assignments(topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target)))
+    found = Assignments(
+        topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target), tiering=_static_tiering(target))
+    )
     connect = connect or open_reader
     host = Host(node_id, cluster_id, settings.assignments.max_age)
     for source in settings.assignments.sources:
@@ -226,7 +228,27 @@ def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> Top
         {topic: parsed_ms(text) for topic, text in metadata.topic_configs[RETENTION].items()},
         _static_retention_ms(target) if retention is None else parsed_ms(retention),
         complete=True,
+        tiering=_tiering(target, metadata, node_id),
     )
+
+
+def _tiering(target: Target, metadata: MetadataImage, node_id: int) -> Tiering:
+    from logagent.broker.metadata_log.replay import COPY_DISABLED, DEFAULT_LOCAL_RETENTION, LOCAL_RETENTION, TIERED
+
+    local, static = metadata.broker_config(DEFAULT_LOCAL_RETENTION, node_id), _static_tiering(target)
+    return replace(
+        static,
+        enabled=metadata.topic_configs[TIERED],
+        copy_disabled=metadata.topic_configs[COPY_DISABLED],
+        local_ms={topic: parsed_ms(text) for topic, text in metadata.topic_configs[LOCAL_RETENTION].items()},
+        default_local_ms=static.default_local_ms if local is None else parsed_ms(local),
+    )
+
+
+def _static_tiering(target: Target) -> Tiering:
+    if target.config is None:
+        return Tiering()
+    return Tiering(default_local_ms=target.server.local_retention_ms, on_broker=target.server.tiers)
 
 
 def _static_retention_ms(target: Target) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -22,9 +22,12 @@ from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.topic_retention import (
     LARGEST_TOPICS,
+    LOCAL_RETENTION,
+    RETENTION,
     Expired,
     RetentionAdvice,
     SegmentAge,
+    TopicConfigs,
     advise,
     loaded,
 )
@@ -35,6 +38,8 @@ T = TypeVar("T")
 Key = tuple[str, str]
 # With what `kafka-storage.sh format` writes.
 _KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
+# `TopicBasedRemoteLogMetadataManagerConfig.REMOTE_LOG_METADATA_TOPIC_NAME`.
+REMOTE_METADATA = "__remote_log_metadata"
 # Free inodes of a file system that creates them on demand (btrfs).
 UNCOUNTED = 1 << 31
 
@@ -85,34 +90,53 @@ def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]
 
 @dataclass(frozen=True, slots=True)
 class BrokersPart:
-    """What only a running broker can free, of the largest topics. `compacted`: (topic, bytes, `cleanup.policy`) of
-    those of which retention frees nothing."""
+    """What only a running broker can free, of the largest topics. `local_retention`: of tiered ones. `compacted`:
+    (topic, bytes, `cleanup.policy`) of those of which retention frees nothing; `no_retention`: (topic, bytes, why) of
+    those for which none may be advised."""
 
     retention: Sequence[RetentionAdvice] = ()
+    local_retention: Sequence[RetentionAdvice] = ()
     expired: Sequence[Expired] = ()
     compacted: Sequence[tuple[str, int, str]] = ()
+    no_retention: Sequence[tuple[str, int, str]] = ()
 
 
 def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: int | None) -> BrokersPart:
     """`planned`: what the plan removes or could remove; `need`: the bytes that are needed beyond that."""
     if need is not None and need <= 0:
         return BrokersPart()
-    configs = session.assignments.topic_configs
+    configs = _with_signs(session.assignments.topic_configs, session.dirs)
     spared = session.spared
     current = loaded((d for d in session.dirs if d.log_dir not in spared), facts, planned)
     sizes: dict[str, int] = {}
     for d in current:
         sizes[d.topic or ""] = sizes.get(d.topic or "", 0) + d.allocated
     ordered = sorted(sizes, key=lambda topic: (-sizes[topic], topic))
-    largest = [topic for topic in ordered if not configs.keeps_all(topic)][:LARGEST_TOPICS]
     compacted = [(topic, sizes[topic], configs.policy_of(topic) or "") for topic in ordered if configs.keeps_all(topic)]
+    ordered = [topic for topic in ordered if not configs.keeps_all(topic)]
+    left_out = [(topic, sizes[topic], why) for topic in ordered if (why := configs.why_no_setting(topic)) is not None]
+    largest = [topic for topic in ordered if configs.setting_of(topic) is not None][:LARGEST_TOPICS]
     wanted = [d for d in current if d.topic in largest and d.segments > 1]
     ages = look_into(session, wanted, lambda fd, d: segment_times(fd))
     by_topic: dict[str, list[list[SegmentAge]]] = {}
     for d in wanted:
         by_topic.setdefault(d.topic or "", []).append(ages.get((d.log_dir, d.name), []))
     advice, expired = advise(by_topic, sizes, facts.now_ms, need, configs)
-    return BrokersPart(advice, expired, compacted[:LARGEST_TOPICS])
+    return BrokersPart(
+        [a for a in advice if a.setting == RETENTION],
+        [a for a in advice if a.setting == LOCAL_RETENTION],
+        expired,
+        compacted[:LARGEST_TOPICS],
+        left_out[:LARGEST_TOPICS],
+    )
+
+
+def _with_signs(configs: TopicConfigs, dirs: Iterable[PartitionDir]) -> TopicConfigs:
+    """`configs`, with what a broker that has remote storage leaves in its log dirs, whatever `server.properties` says:
+    its cache of remote indexes (`RemoteIndexCache`), or the topic of its remote metadata."""
+    if not any(d.kind is Kind.CACHE or d.topic == REMOTE_METADATA for d in dirs):
+        return configs
+    return replace(configs, tiering=replace(configs.tiering, on_broker=True))
 
 
 def plain_files(session: Session) -> list[tuple[Key, int]]:

@@ -16,6 +16,7 @@ from logagent.errors import ConfigError, UnreadableError
 from logagent.files.limits import PROPERTIES
 from logagent.files.safe_open import read_regular
 from logagent.model.naming.java_numbers import INT_MAX, parse_int, parse_long
+from logagent.model.planning.topic_retention import may_be_true
 from logagent.model.secrets import without_secret
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
@@ -73,6 +74,16 @@ class ServerProperties:
                 found = parsed_ms(self.props[key], unit_ms)
                 return found if found is None else max(found, -1)
         return DEFAULT_RETENTION_MS
+
+    @property
+    def local_retention_ms(self) -> int | None:
+        """`log.local.retention.ms`, that of tiered topics that have none of their own; None if it is no number."""
+        return parsed_ms(self.props.get("log.local.retention.ms", "-2"))
+
+    @property
+    def tiers(self) -> bool:
+        """Whether topics may be tiered (`remote.log.storage.system.enable`)."""
+        return may_be_true(self.props.get("remote.log.storage.system.enable"))
 
 
 def read_server_properties(path: str | PathLike[str]) -> ServerProperties:

@@ -3,7 +3,9 @@
 Computed as Kafka does (`UnifiedLog.deleteRetentionMsBreachedSegments`): whole segments, oldest first, as long as the
 largest timestamp is older than the retention; the active segment stays. A topic's retention is its own
 `retention.ms`, else `log.retention.ms` of this broker, of all brokers (both dynamic), then of `server.properties`
-(`DynamicBrokerConfig`, `ServerProperties.retention_ms`).
+(`DynamicBrokerConfig`, `ServerProperties.retention_ms`). What a tiered topic has on this host goes by
+`local.retention.ms` instead, once it has been copied; its `retention.ms` governs the remote copies too, so none is ever
+advised for a topic that may be tiered.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ HOUR_MS = 3_600_000
 # Offered from the longest to the shortest.
 STEPS_MS = tuple(hours * HOUR_MS for hours in (7 * 24, 3 * 24, 24, 12, 6, 1))
 LARGEST_TOPICS = 5
+RETENTION, LOCAL_RETENTION = "retention.ms", "local.retention.ms"
+# As `local.retention.ms`, and its default (`LogConfig.DEFAULT_LOCAL_RETENTION_MS`).
+AS_RETENTION_MS = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,27 @@ class SegmentAge:
 
 
 @dataclass(frozen=True, slots=True)
+class Tiering:
+    """What is known of tiered storage (KIP-405). Of the topics that have them, in the metadata log, `enabled`:
+    `remote.storage.enable`, `copy_disabled`: `remote.log.copy.disable`, `local_ms`: `local.retention.ms` (None: not a
+    number). `default_local_ms`: the broker's default for the others. `on_broker`: whether this broker may have remote
+    storage."""
+
+    enabled: Mapping[str, str] = field(default_factory=dict)
+    copy_disabled: Mapping[str, str] = field(default_factory=dict)
+    local_ms: Mapping[str, int | None] = field(default_factory=dict)
+    default_local_ms: int | None = AS_RETENTION_MS
+    on_broker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TopicConfigs:
-    """`cleanup.policy` and `retention.ms` of topics, as far as they are known without asking the cluster.
+    """`cleanup.policy` and retention of topics, as far as they are known without asking the cluster.
 
     `policies`, `retentions_ms`: of the topics that have their own (a retention of None: its value is not a number);
     `policy`, `retention_ms`: the broker's defaults for the others (None: unknown). `complete`: the metadata log was
-    read, so a topic that is not in these has none of its own. A retention below 0 is unlimited.
+    read, so a topic that is not in these has none of its own. A retention below 0 is unlimited. `tiering`: which topics
+    are tiered.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
@@ -44,6 +64,7 @@ class TopicConfigs:
     retentions_ms: Mapping[str, int | None] = field(default_factory=dict)
     retention_ms: int | None = None
     complete: bool = False
+    tiering: Tiering = Tiering()
 
     def policy_of(self, topic: str) -> str | None:
         """As Kafka lists it: `delete`, `compact`, or both with a comma."""
@@ -54,9 +75,32 @@ class TopicConfigs:
         policy = self.policy_of(topic)
         return policy is not None and "delete" not in (word.strip() for word in policy.split(","))
 
+    def setting_of(self, topic: str) -> str | None:
+        """The setting that governs what `topic` has on this host and nothing else (`UnifiedLog.localRetentionMs`); None
+        if there is none, or it is not known (`why_no_setting`)."""
+        if not self.complete:
+            return None if self.tiering.on_broker else RETENTION
+        if not may_be_true(self.tiering.enabled.get(topic)):
+            return RETENTION
+        return None if may_be_true(self.tiering.copy_disabled.get(topic)) else LOCAL_RETENTION
+
+    def why_no_setting(self, topic: str) -> str | None:
+        if self.setting_of(topic) is not None:
+            return None
+        if self.complete:
+            why = "it is tiered with remote.log.copy.disable"
+        else:
+            why = "this broker has tiered storage, and no current metadata log here says whether the topic is tiered"
+        return f"{why}; a lower retention.ms would delete its remote records too"
+
     def retention_of(self, topic: str) -> int | None:
-        """In ms, below 0 if unlimited; None if it is unknown."""
-        return self.retentions_ms.get(topic, self.retention_ms) if self.complete else None
+        """Of what is on this host, in ms, below 0 if unlimited; None if it is unknown."""
+        if not self.complete:
+            return None
+        local = self.tiering.local_ms.get(topic, self.tiering.default_local_ms)
+        if self.setting_of(topic) == LOCAL_RETENTION and local != AS_RETENTION_MS:
+            return local
+        return self.retentions_ms.get(topic, self.retention_ms)
 
     def steps(self, topic: str) -> list[int]:
         """The retentions that are lower than the present one: any other would keep records longer. Where only the
@@ -68,12 +112,18 @@ class TopicConfigs:
 UNKNOWN_CONFIGS = TopicConfigs()
 
 
+def may_be_true(value: str | None) -> bool:
+    """Whether a boolean setting is or may be on: false is the default, and a config provider may fill in any other."""
+    return value is not None and value.strip().lower() != "false"
+
+
 @dataclass(frozen=True, slots=True)
 class RetentionAdvice:
     """`gives_back`: for each retention in ms that may be set (longest first), the bytes on this host that only this
     would free: what is past the present retention does not count. `retention_ms`: the one to set; `now_ms`: the present
     one (below 0: unlimited), and where that is unknown (None) it may be lower already, and then nothing is freed.
-    `policy`: its `cleanup.policy`; where that is unknown (None) it may free nothing."""
+    `policy`: its `cleanup.policy`; where that is unknown (None) it may free nothing. `setting`: which retention; of a
+    tiered topic (LOCAL_RETENTION) only what was copied already is freed."""
 
     topic: str
     bytes: int
@@ -81,12 +131,13 @@ class RetentionAdvice:
     gives_back: Mapping[int, int]
     policy: str | None = None
     now_ms: int | None = None
+    setting: str = RETENTION
 
     @property
     def command(self) -> str:
         """The `kafka-configs.sh` command line that sets it, for a shell."""
         words = ["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter", "--entity-type", "topics"]
-        return shlex.join([*words, "--entity-name", self.topic, "--add-config", f"retention.ms={self.retention_ms}"])
+        return shlex.join([*words, "--entity-name", self.topic, "--add-config", f"{self.setting}={self.retention_ms}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +187,11 @@ def advise(
 
     The suggested retention is the longest that frees `need` (less what is past retention); if none does, the shortest
     that frees anything; if `need` is None, the longest that frees anything. There is none if nothing more is needed.
+    What a tiered topic has past its local retention does not count as needed: it may not have been copied yet.
     """
-    logs = {topic: [list(segments) for segments in partitions] for topic, partitions in topics.items()}
-    expired = [
+    settings = {topic: setting for topic in topics if (setting := configs.setting_of(topic)) is not None}
+    logs = {topic: [list(segments) for segments in topics[topic]] for topic in settings}
+    past = [
         Expired(topic, size, now)
         for topic, partitions in logs.items()
         if (now := configs.retention_of(topic)) is not None
@@ -146,9 +199,9 @@ def advise(
         and configs.policy_of(topic) is not None
         and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
     ]
-    gone = {e.topic: e.bytes for e in expired}
+    gone, expired = {e.topic: e.bytes for e in past}, [e for e in past if settings[e.topic] == RETENTION]
     if need is not None:
-        need -= sum(gone.values())
+        need -= sum(e.bytes for e in expired)
         if need <= 0:
             return [], expired
     found: list[RetentionAdvice] = []
@@ -162,8 +215,8 @@ def advise(
             continue
         enough = [step for step in useful if need is not None and gives[step] >= need]
         chosen = enough[0] if enough else useful[-1] if need is not None else useful[0]
-        present = configs.retention_of(topic)
-        found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, configs.policy_of(topic), present))
+        policy, present = configs.policy_of(topic), configs.retention_of(topic)
+        found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
     return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
 
 

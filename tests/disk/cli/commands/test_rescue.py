@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +20,10 @@ from hypothesis import strategies as st
 
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.broker.files.checkpoint_files import CLEANER, parse_checkpoint, render_checkpoint
+from logagent.broker.files.log_look import look_at_log
 from logagent.host.state.reserve import RESERVE_NAME
 from logagent.model.records import TopicPartition
+from tests import metadata_writer as writer
 from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
@@ -39,6 +43,7 @@ from tests.disk.messes import (
     make,
 )
 from tests.disk.sessions import Host
+from tests.kafka_disks import metadata_dir
 from tests.needs import need_command
 
 MIB = 1 << 20
@@ -729,6 +734,73 @@ def test_what_no_retention_frees_is_said(tmp_path: Path, default: str) -> None:
     assert ("shipments" in compacted) == (default == "compact"), found
     assert ("shipments" in [a["topic"] for a in found["retention"]]) == (default == "delete"), found
     assert all((a["cleanup_policy"], a["retention_now_ms"]) == ("delete", -1) for a in found["retention"])
+
+
+def retention_of(host: CliHost, *records: tuple[int, str, str, str]) -> Any:
+    """What a rescue says of the retention of topics, once these (type, resource, name, value) are set."""
+    log = metadata_dir(host.disk) / f"{0:020d}.log"
+    end = look_at_log_of(log.parent)
+    with log.open("ab") as file:
+        file.write(writer.batch(end, [writer.config(*r) for r in records], time.time_ns() // 1_000_000, epoch=2))
+    return host.run("rescue", "--json").json["rescue"]
+
+
+def look_at_log_of(directory: Path) -> int:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        end = look_at_log(fd).log_end
+    finally:
+        os.close(fd)
+    assert end is not None
+    return end
+
+
+def test_retention_of_a_tiered_topic_is_local_retention(tmp_path: Path) -> None:
+    """retention.ms governs the remote copies too: a lower one would delete them."""
+    host = CliHost(tmp_path)
+    host.configure(**{"assignments.max_age": "36500d"})
+    host.set_property("log.retention.ms=-1")
+    before = {a["topic"] for a in host.run("rescue", "--json").json["rescue"]["retention"]}
+    assert {"shipments", "clicks"} <= before
+    tiered = [(2, topic, "remote.storage.enable", "true") for topic in ("shipments", "clicks")]
+    found = retention_of(host, *tiered, (2, "clicks", "remote.log.copy.disable", "true"))
+    assert not {"shipments", "clicks"} & {a["topic"] for a in found["retention"]}
+    (local,) = found["local_retention"]
+    assert (local["topic"], local["retention_now_ms"]) == ("shipments", -1)
+    assert local["command"].endswith(f"--entity-name shipments --add-config local.retention.ms={local['retention_ms']}")
+    assert [(t["topic"], "remote.log.copy.disable" in t["reason"]) for t in found["no_retention"]] == [("clicks", True)]
+    said = host.run("rescue")
+    assert f" {local['command']}\n" in said.out and "topic clicks: no retention is advised" in said.err
+    # Its own, else the broker's.
+    found = retention_of(host, (4, "", "log.local.retention.ms", "3153600000000"))
+    assert [a["retention_now_ms"] for a in found["local_retention"]] == [3_153_600_000_000]
+    found = retention_of(host, (2, "shipments", "local.retention.ms", "3600000"))
+    assert (found["local_retention"], found["expired"]) == ([], [])
+
+
+@pytest.mark.parametrize("sign", ["property", "cache", "topic", None])
+def test_where_a_broker_may_tier_and_topics_are_unknown_no_retention_is_advised(
+    tmp_path: Path, sign: str | None
+) -> None:
+    mess = make(tmp_path, [Thing("assigned")])
+    properties = mess.root / "server.properties"
+    lines = ["node.id=3", "process.roles=broker", f"log.dirs={','.join(map(str, mess.log_dirs))}"]
+    match sign:
+        case "property":
+            lines.append("remote.log.storage.system.enable=true")
+        case "cache":
+            (mess.log_dirs[0] / "remote-log-index-cache").mkdir()
+        case "topic":
+            (mess.log_dirs[0] / "__remote_log_metadata-7").mkdir()
+        case _:
+            lines.append("remote.log.storage.system.enable=False ")
+    properties.write_text("\n".join(lines) + "\n")
+    found = rescue(mess, "--kafka-config", str(properties)).json["rescue"]
+    assert [a["topic"] for a in found["retention"]] == ([] if sign else ["t0"])
+    assert [t["topic"] for t in found["no_retention"]] == (["t0"] if sign else [])
+    said = rescue_text(mess, "--kafka-config", str(properties))
+    assert ("retention.ms=" in said.out) == (sign is None)
+    assert ("remote records" in said.err) == (sign is not None)
 
 
 def test_what_is_past_its_retention_needs_no_lower_one(tmp_path: Path) -> None:

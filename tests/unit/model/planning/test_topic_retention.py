@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from logagent.model.facts import Ruling
 from logagent.model.planning.topic_retention import (
     HOUR_MS,
+    LOCAL_RETENTION,
+    RETENTION,
     STEPS_MS,
     Expired,
     RetentionAdvice,
     SegmentAge,
+    Tiering,
     TopicConfigs,
     advise,
     loaded,
@@ -131,6 +134,46 @@ def test_what_is_past_the_present_retention_is_no_gain() -> None:
         assert (expired, found[0].gives_back[72 * HOUR_MS]) == ([], 1100)
     # What may be compacted may not go either.
     assert advise({"t": [LOG]}, {}, NOW, None, TopicConfigs(retention_ms=HOUR_MS, complete=True)) == ([], [])
+
+
+def tiered(own_hours: float | None = None, **changes: Any) -> TopicConfigs:
+    """Of a host whose metadata log was read: `t` is tiered, its retention is 30 days."""
+    own = {} if own_hours is None else {"t": int(own_hours * HOUR_MS)}
+    return replace(known(t=720), tiering=replace(Tiering({"t": "true"}, {}, own), **changes))
+
+
+@pytest.mark.parametrize(
+    ("configs", "setting", "now_hours"),
+    [
+        (tiered(), LOCAL_RETENTION, 720),
+        (tiered(24), LOCAL_RETENTION, 24),
+        (tiered(local_ms={"t": -2}, default_local_ms=HOUR_MS), LOCAL_RETENTION, 720),
+        (tiered(default_local_ms=HOUR_MS), LOCAL_RETENTION, 1),
+        (tiered(default_local_ms=None), LOCAL_RETENTION, None),
+        (tiered(24, copy_disabled={"t": " FALSE"}), LOCAL_RETENTION, 24),
+        (tiered(24, copy_disabled={"t": "true"}), None, 720),
+        (tiered(24, enabled={"t": " False "}), RETENTION, 720),
+        (tiered(24, enabled={"other": "true"}), RETENTION, 720),
+        # Only the broker's settings are known.
+        (replace(tiered(), complete=False), RETENTION, None),
+        (replace(tiered(on_broker=True), complete=False), None, None),
+        (tiered(enabled={}, on_broker=True), RETENTION, 720),
+    ],
+)
+def test_the_retention_of_a_topic_that_may_be_tiered_is_never_lowered(
+    configs: TopicConfigs, setting: str | None, now_hours: float | None
+) -> None:
+    now_ms = None if now_hours is None else int(now_hours * HOUR_MS)
+    assert (configs.setting_of("t"), configs.retention_of("t")) == (setting, now_ms)
+    assert (configs.why_no_setting("t") is None) == (setting is not None)
+    found, _ = advise({"t": [[*LOG, segment(5, 0.1)]]}, {}, NOW, None, replace(configs, policy="delete"))
+    assert {a.setting for a in found} <= {setting} - {None}
+    assert all(f" {setting}=" in a.command for a in found)
+
+
+def test_what_of_a_tiered_topic_is_past_its_local_retention_may_not_have_been_copied() -> None:
+    found, expired = advise({"t": [LOG]}, {}, NOW, 1, tiered(168))
+    assert (expired, found[0].retention_ms, found[0].gives_back[72 * HOUR_MS]) == ([], 72 * HOUR_MS, 100)
 
 
 @pytest.mark.parametrize(("need", "hours"), [(1000, None), (1001, 72), (1105, 24), (1111, 1), (9999, 1), (0, None)])
