@@ -116,7 +116,7 @@ def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: 
     ordered = [topic for topic in ordered if not configs.keeps_all(topic)]
     left_out = [(topic, sizes[topic], why) for topic in ordered if (why := configs.why_no_setting(topic)) is not None]
     largest = [topic for topic in ordered if configs.setting_of(topic) is not None][:LARGEST_TOPICS]
-    wanted = [d for d in current if d.topic in largest and d.segments > 1]
+    wanted = [d for d in current if d.topic in largest]
     ages = look_into(session, wanted, lambda fd, d: segment_times(fd))
     by_topic: dict[str, list[list[SegmentAge]]] = {}
     for d in wanted:

@@ -16,19 +16,23 @@ _TIME_INDEX_ENTRY = struct.Struct(">qi")
 
 
 def segment_times(dir_fd: int) -> list[SegmentAge]:
-    """The closed segments of the open partition dir, oldest first, without the active one, which retention does not
-    delete. Raises OSError only if the disk fails."""
+    """The segments of the open partition dir, oldest first. The last one is the active one, which a broker rolls before
+    it deletes it; without records it stays, and is left out. If it was not closed, it goes by its last write, which is
+    no earlier than its records unless they are of the future. Raises OSError only if the disk fails."""
     bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
     found: list[SegmentAge] = []
-    for base in bases[:-1]:
+    for base in bases:
         with suppress(FileNotFoundError):
-            log = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False)
-            found.append(SegmentAge(log.st_blocks * 512, _largest(dir_fd, base) or log.st_mtime_ns // 1_000_000))
+            log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
+            if log.st_size or not active:
+                largest_ms = _largest(dir_fd, base) or log.st_mtime_ns // 1_000_000
+                found.append(SegmentAge(log.st_blocks * 512, largest_ms, active))
     return found
 
 
 def _largest(dir_fd: int, base: str) -> int | None:
-    """The timestamp in the last entry of the time index; None if there is none: then Kafka uses the last write."""
+    """The timestamp in the last entry of the time index; None if there is none: then Kafka uses the last write. (An
+    index that was not closed ends in zeros.)"""
     entry = ENTRY_BYTES[TIME_INDEX]
     try:
         with opened_regular(base + TIME_INDEX, INDEX, dir_fd=dir_fd) as fd:

@@ -1,11 +1,13 @@
 """What a lower `retention.ms` on the largest topics would free on this host. Only a broker can apply it.
 
 Computed as Kafka does (`UnifiedLog.deleteRetentionMsBreachedSegments`): whole segments, oldest first, as long as the
-largest timestamp is older than the retention; the active segment stays. A topic's retention is its own
-`retention.ms`, else `log.retention.ms` of this broker, of all brokers (both dynamic), then of `server.properties`
-(`DynamicBrokerConfig`, `ServerProperties.retention_ms`). What a tiered topic has on this host goes by
-`local.retention.ms` instead, once it has been copied; its `retention.ms` governs the remote copies too, so none is ever
-advised for a topic that may be tiered.
+largest timestamp is older than the retention; the active segment too, which is rolled then (`deletableSegments`,
+since 2.5 at least; only an empty one stays). That nothing beyond the high watermark goes is not known here.
+
+A topic's retention is its own `retention.ms`, else `log.retention.ms` of this broker, of all brokers (both dynamic),
+then of `server.properties` (`DynamicBrokerConfig`, `ServerProperties.retention_ms`). What a tiered topic has on this
+host goes by `local.retention.ms` instead, once it has been copied; its `retention.ms` governs the remote copies too, so
+none is ever advised for a topic that may be tiered.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ AS_RETENTION_MS = -2
 
 @dataclass(frozen=True, slots=True)
 class SegmentAge:
-    """A closed segment: bytes of its `.log` on disk, and its largest timestamp in ms."""
+    """A segment: bytes of its `.log` on disk, and its largest timestamp in ms. `active`: it is the one written to."""
 
     bytes: int
     largest_ms: int
+    active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def advise(
     need: int | None,
     configs: TopicConfigs = UNKNOWN_CONFIGS,
 ) -> tuple[list[RetentionAdvice], list[Expired]]:
-    """Advice for each topic (with its partitions' closed segments) that could free anything, the largest gain first;
+    """Advice for each topic (with its partitions' segments) that could free anything, the largest gain first;
     and what is past the retention of its topic already.
 
     The suggested retention is the longest that frees `need` (less what is past retention); if none does, the shortest
@@ -190,7 +193,11 @@ def advise(
     What a tiered topic has past its local retention does not count as needed: it may not have been copied yet.
     """
     settings = {topic: setting for topic in topics if (setting := configs.setting_of(topic)) is not None}
-    logs = {topic: [list(segments) for segments in topics[topic]] for topic in settings}
+    # The active segment of a tiered topic is not copied, and so not deleted, before it is rolled.
+    logs = {
+        topic: [[s for s in segments if setting == RETENTION or not s.active] for segments in topics[topic]]
+        for topic, setting in settings.items()
+    }
     past = [
         Expired(topic, size, now)
         for topic, partitions in logs.items()

@@ -43,6 +43,18 @@ def test_segments_go_oldest_first_until_one_is_young_enough() -> None:
     assert found.command.endswith("--entity-name t --add-config retention.ms=604800000")
 
 
+def test_the_active_segment_goes_once_all_the_others_do() -> None:
+    """`UnifiedLog.deletableSegments`: it is rolled first. Of a tiered topic it has to be copied first."""
+    log = [segment(100, 200), replace(segment(10, 30), active=True)]
+    ((found,), _) = advise({"t": [log, [replace(segment(5, 99), active=True)]]}, {}, NOW, None)
+    assert {step // HOUR_MS: size for step, size in found.gives_back.items()} == {
+        168: 100, 72: 105, 24: 115, 12: 115, 6: 115, 1: 115,
+    }  # fmt: skip
+    assert advise({"t": [log]}, {}, NOW, None, known(24))[1] == [Expired("t", 110, 24 * HOUR_MS)]
+    ((found,), _) = advise({"t": [log]}, {}, NOW, None, tiered())
+    assert set(found.gives_back.values()) == {100}
+
+
 def test_the_longest_retention_that_gives_what_is_needed() -> None:
     log = [segment(100, 200), segment(100, 80), segment(100, 30), segment(100, 2)]
     chosen = {
