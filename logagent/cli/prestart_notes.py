@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from logagent.agent.planning.plan_prestart import Prestart
 from logagent.cli.render import human_bytes
 from logagent.cli.run_plan import Done
+from logagent.model.check.log_dirs import SPACE_CODES
 from logagent.model.planning.plan import Proposal, action_id
 from logagent.model.planning.room import Key, StartRoom
 from logagent.model.records import ActionKind, Outcome
 from logagent.model.space import NOTHING, Space
+
+if TYPE_CHECKING:
+    from logagent.documents.check import FindingDoc
 
 
 def room_after(rooms: Mapping[int, StartRoom], prestart: Prestart, done: Done) -> dict[int, StartRoom]:
@@ -31,6 +36,14 @@ def room_notes(rooms: Mapping[int, StartRoom], prestart: Prestart, done: Done) -
     """Of each of `rooms` that is too small for a start: how much it lacks, and what else could go there."""
     gone = {p.key for p in _removed(done)}
     return [note for device, room in rooms.items() if room.lacks for note in _notes(device, room, prestart, gone)]
+
+
+def settled_by(rooms: Mapping[int, StartRoom], prestart: Prestart, findings: Iterable[FindingDoc]) -> list[FindingDoc]:
+    """The fatal ones about too little space where a start has enough once the plan is carried out (`rooms`)."""
+    enough = {
+        path for device in prestart.lacking if (room := rooms.get(device)) and not room.lacks for path in room.log_dirs
+    }
+    return [f for f in findings if f["severity"] == "fatal" and f["code"] in SPACE_CODES and f["path"] in enough]
 
 
 def _notes(device: int, room: StartRoom, prestart: Prestart, gone: set[Key]) -> Iterator[str]:

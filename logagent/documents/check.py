@@ -39,7 +39,8 @@ class CheckDoc(TypedDict):
 @strict
 class PrestartDoc(TypedDict):
     """If time or permissions did not suffice for a plan, `plan` is null and `skipped` says why; `hint`, where there is
-    one, what to do about it."""
+    one, what to do about it. `settled_by_plan`: those of `findings` that keep a broker from starting only until a
+    plan that was not carried out (a dry run) makes room."""
 
     schema: Literal["logagent.prestart/1"]
     at: Time
@@ -49,3 +50,4 @@ class PrestartDoc(TypedDict):
     hint: str | None
     plan: PlanDoc | None
     findings: list[FindingDoc]
+    settled_by_plan: list[FindingDoc]

@@ -22,7 +22,7 @@ from logagent.agent.session.session import Session
 from logagent.cli.finding_documents import finding_row
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.prestart_notes import room_after, room_notes
+from logagent.cli.prestart_notes import room_after, room_notes, settled_by
 from logagent.cli.render import dump
 from logagent.cli.run_plan import Done, carry_out, set_status, show_plan
 from logagent.errors import Exit, LogAgentError, UsageError
@@ -84,8 +84,9 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
             call.say(f"  hint: {found.hint}")
     fatal = [f for f in found.findings if f["severity"] == "fatal"]
     for finding in fatal:
-        call.say(f"the broker would not start: {finding['path']}: {finding['says']} ({finding['hint']})")
-    if strict and fatal:
+        what = "start only once this plan is carried out" if finding in found.settled else "not start"
+        call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
+    if strict and any(finding not in found.settled for finding in fatal):
         call.record_status(Exit.CHECK_FATAL)
     if call.json:
         dump(
@@ -98,6 +99,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "hint": found.hint,
                 "plan": found.done.document if found.done is not None else None,
                 "findings": found.findings,
+                "settled_by_plan": found.settled,
             }
         )
 
@@ -125,13 +127,15 @@ class _Step:
 
 @dataclass(slots=True)
 class _Found:
-    """The result of one prestart. skipped: why it ended early; hint: what to do about that."""
+    """The result of one prestart. skipped: why it ended early; hint: what to do about that. settled: the
+    fatal findings that a dry run's plan would settle."""
 
     status: Exit
     skipped: str | None = None
     hint: str | None = None
     done: Done | None = None
     findings: list[FindingDoc] = field(default_factory=list)
+    settled: list[FindingDoc] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -181,7 +185,10 @@ class _Run:
             )
             if done.execution is not None and any(p.action is ActionKind.REMOVE for p in done.plan.actions):
                 self._check_space_again(session)
-            self.found.notes += room_notes(room_after(room_for_start(session), prestart, done), prestart, done)
+            rooms = room_after(room_for_start(session), prestart, done)
+            self.found.notes += room_notes(rooms, prestart, done)
+            if dry_run:
+                self.found.settled = settled_by(rooms, prestart, self.found.findings)
             if not dry_run:
                 self._obey(session, {p.key for p in done.plan.actions})
         set_status(self.call, done.plan, done.execution)

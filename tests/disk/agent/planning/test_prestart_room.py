@@ -152,10 +152,38 @@ def test_it_goes_on_until_statvfs_agrees(loop_fs: LoopFs) -> None:
 
 def test_strict_does_not_prevent_a_start_that_it_made_possible(point: Path) -> None:
     mess = full(make(point, [Thing("stray", 16384), Thing("assigned")]))
-    assert prestart(mess, "--strict", "--dry-run").status == Exit.CHECK_FATAL
+    assert prestart(mess, "--strict", "--dry-run").status == 0
     ran = prestart(mess, "--strict")
     assert ran.status == 0, ran.err
     assert not [f for f in ran.json["findings"] if f["code"] == "full"]
+
+
+def test_a_dry_run_says_that_the_broker_starts_once_the_plan_is_carried_out(point: Path) -> None:
+    mess = full(make(point, [Thing("stray", 16384), Thing("assigned")]))
+    shown = prestart(mess, "--dry-run")
+    assert "the broker would start only once this plan is carried out: " in shown.err
+    assert "would not start:" not in shown.err and "free; starting may need" not in shown.err
+    # What is found is what is so now.
+    found = {(f["code"], f["path"]) for f in shown.json["findings"] if f["severity"] == "fatal"}
+    assert found == {("full", str(d)) for d in mess.log_dirs}
+    assert {(f["code"], f["path"]) for f in shown.json["settled_by_plan"]} == found
+    ran = prestart(mess)
+    assert (acts(ran.json), ran.json["settled_by_plan"]) == ([("t0-0", "remove", "done")], [])
+    assert "the broker would" not in ran.err
+
+
+@pytest.mark.parametrize("why", ["gives too little", "needs approval"])
+def test_a_dry_run_whose_plan_does_not_suffice_says_that_the_broker_would_not_start(point: Path, why: str) -> None:
+    strays = [Thing("linked", 4096)] if why == "gives too little" else [Thing("stray", 4096)] * 2
+    mess = full(make(point, [*strays, *[Thing("assigned", 16)] * 4]))
+    if why == "needs approval":
+        # All that may go today went already.
+        assert len(acts(prestart(mess, settings=MARKED_DUE.format(1)).json)) == 1
+        fill_bytes(point / "d1")
+    shown = prestart(mess, "--strict", "--dry-run", settings=MARKED_DUE.format(1))
+    assert shown.status == (Exit.CHECK_FATAL if why == "gives too little" else Exit.APPROVAL), shown.err
+    assert "would not start:" in shown.err and "only once this plan" not in shown.err
+    assert shown.json["settled_by_plan"] == []
 
 
 def test_strict_prevents_a_start_that_removals_did_not_make_possible(point: Path) -> None:
