@@ -16,7 +16,11 @@ def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False)
 
     A file with another hard link frees nothing. `held`: a serving broker has its files open; then only the `.log` files
     that are truncated before they are unlinked (`truncates_held`) free their bytes now, the rest when it closes them.
-    (Blocks shared by reflink cannot be distinguished from others and count.) Raises OSError as the disk does.
+    Raises OSError as the disk does.
+
+    Blocks that are shared with another file (`cp --reflink` on xfs and btrfs, snapshots of btrfs) count although they
+    stay: only the extents of each file tell, one call per file and more for each that is fragmented. `remove.Removed`
+    counts the same, so only `statvfs` afterwards shows it.
     """
     total, device = Space(0, 1), os.fstat(dir_fd).st_dev
     for name in os.listdir(dir_fd):
