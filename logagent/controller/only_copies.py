@@ -13,7 +13,7 @@ from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
 from logagent.store.deletion import SEEN_ORDERS_LAST, Request
-from logagent.store.publications import CLOCKS_APART
+from logagent.store.snapshot_times import CLOCKS_APART
 
 ONLY_COPY_GUARD = "only-copy"
 MAY_STILL_SHOW = 2 * CLOCKS_APART + SEEN_ORDERS_LAST

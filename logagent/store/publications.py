@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -23,6 +23,7 @@ from logagent.files.foreign_json import parse_json
 from logagent.files.limits import KIB, MIB, FileLimit
 from logagent.store.names import DATA, MANIFEST, as_node, stem_and_suffix
 from logagent.store.shared import SharedStore, open_store
+from logagent.store.snapshot_times import CLOCKS_APART, LONG_AGO, When, is_newer, taken_at_of
 from logagent.store.tree import LANDING, StoredFile
 
 MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
@@ -38,12 +39,9 @@ MAX_BYTES = 1 << 53
 FACTS = ("verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
 """What an agent says about a directory."""
 _KEPT = frozenset(("row", "path", "health", "log_dir", "name", "kind", "topic_id", "partition", "bytes", *FACTS))
-CLOCKS_APART = timedelta(minutes=5)
-"""A file whose time is further in the future than this was given that time on purpose and is ignored."""
 LOOK_BACK = timedelta(days=30)
 _SETTLED_SECONDS = 2.0
 """A folder that changed this recently is read again: it may change once more within one tick of its timestamp."""
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _NO_FOLDER_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 
 
@@ -129,6 +127,7 @@ class FleetPublications:
             if error.errno in _NO_FOLDER_OF_OURS:
                 return
             raise
+        # A file whose time is further in the future was given that time on purpose.
         latest = (now + CLOCKS_APART).timestamp()
         of_node = [f for f in found if _is_manifest(f.name)]
         manifests = [f for f in of_node if 0 <= f.modified <= latest]
@@ -160,10 +159,10 @@ class FleetPublications:
         if (read.get("node_id"), read.get("cluster_id")) != (node_id, self.cluster_id):
             return False
         at, known = datetime.fromtimestamp(file.modified, UTC), self.nodes.get(node_id)
-        taken_at = _taken_at(read.get("at"), at)
+        taken_at = taken_at_of(read.get("at"), at)
         if known is None:
             known = self.nodes[node_id] = HostPublications(node_id, at, at, taken_at, folder, stem)
-        elif _is_newer(_When(taken_at, at), _When(known.taken_at, known.arrived_at), self.window):
+        elif is_newer(When(taken_at, at), When(known.taken_at, known.arrived_at), self.window):
             known.arrived_at, known.taken_at, known.folder, known.stem = at, taken_at, folder, stem
         if known.stem == stem:
             self._tell_of_clock(node_id, taken_at)
@@ -174,7 +173,7 @@ class FleetPublications:
 
     def _tell_of_clock(self, node_id: int, taken_at: datetime) -> None:
         """Warn if the newest snapshot has no valid time; again only after one that has."""
-        if taken_at != _LONG_AGO:
+        if taken_at != LONG_AGO:
             self._told.discard(node_id)
         else:
             self._warn_once(
@@ -220,35 +219,6 @@ class FleetPublications:
 def _is_manifest(name: str) -> bool:
     parts = stem_and_suffix(name)
     return parts is not None and parts[1] == MANIFEST
-
-
-def _taken_at(said: object, arrived: datetime) -> datetime:
-    """When a snapshot was taken: by its host's clock, as it may be sent hours later, but before it arrived. Without a
-    valid time, or with one that shows that the clock is wrong, `_LONG_AGO`: then it proves nothing."""
-    try:
-        at = datetime.fromisoformat(said) if isinstance(said, str) else _LONG_AGO
-        return min(at, arrived) if at <= arrived + CLOCKS_APART else _LONG_AGO
-    except (ValueError, TypeError, OverflowError):
-        return _LONG_AGO
-
-
-class _When(NamedTuple):
-    """The times of a snapshot. `order`: by which of them a node's snapshots follow each other."""
-
-    taken_at: datetime
-    arrived_at: datetime
-
-    def order(self) -> tuple[datetime, datetime]:
-        return (self.arrived_at if self.taken_at == _LONG_AGO else self.taken_at, self.arrived_at)
-
-
-def _is_newer(snapshot: _When, other: _When, window: timedelta) -> bool:
-    """Whether a snapshot is newer than another one of its node: whether it was taken later, for a spool arrives newest
-    first. Without a valid time, it counts as taken when it arrived. What arrived more than `window` later is newer in
-    any case: the host's clock was set back."""
-    if abs(snapshot.arrived_at - other.arrived_at) > window:
-        return snapshot.arrived_at > other.arrived_at
-    return snapshot.order() > other.order()
 
 
 def _is_log_dir(row: dict[str, Any]) -> bool:

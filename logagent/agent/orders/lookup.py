@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 
 from logagent.agent.orders.results import IDENTITY, RESTORED, in_utf8, refused, result_of
@@ -20,10 +21,11 @@ from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
 from logagent.store.deletion import LARGEST_COUNT, Identity, Order, OrderedPartition, Result
 from logagent.store.orders import moment
+from logagent.store.snapshot_times import CLOCKS_APART
 
 LIVE = (Kind.CURRENT, Kind.FUTURE)
-CLOCKS_APART_MS = 5 * 60_000
-"""A request is stamped by the operator's clock, a restore by this host's: so far apart they may be."""
+# A request is stamped by the operator's clock, a restore by this host's.
+_APART_MS = CLOCKS_APART // timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
@@ -129,10 +131,10 @@ class Lookup:
         issued_ms = moment(order.issued_at).timestamp() * 1000
         asked_ms = moment(p.requested_at).timestamp() * 1000 if p.requested_at is not None else None
         at, hint = rfc3339(entry.at_ms), "cancel the request; to delete it after all, request it again "
-        if asked_ms is not None and asked_ms > issued_ms + CLOCKS_APART_MS:
+        if asked_ms is not None and asked_ms > issued_ms + _APART_MS:
             fact = f"restored at {at}; the request says {p.requested_at}, its order was issued at {order.issued_at}"
             return refused(p, RESTORED, fact, hint + "once the clock that it was made by is right")
-        if asked_ms is not None and entry.at_ms < min(asked_ms, issued_ms) - CLOCKS_APART_MS:
+        if asked_ms is not None and entry.at_ms < min(asked_ms, issued_ms) - _APART_MS:
             return None
         return refused(p, RESTORED, f"restored at {at}", hint + "5 minutes after the restore")
 

@@ -1,7 +1,7 @@
 """The orders that the daemon saw standing, kept for `prestart`, which may not have the time to read the store.
 
-It keeps the signed files of orders that had no cancelled request when the daemon looked; they count for ten minutes
-from that look, and every signature is verified again.
+It keeps the signed files of orders that had no cancelled request when the daemon looked; they count for
+`SEEN_ORDERS_LAST` from that look, and every signature is verified again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from logagent.agent.orders.memory import LIMIT, replace_file
 from logagent.errors import LogAgentError
 from logagent.files.foreign_json import parse_json
 from logagent.files.safe_open import read_regular
-from logagent.store.deletion import Order
+from logagent.store.deletion import SEEN_ORDERS_LAST, Order
 
 NAME = "orders-seen.json"
-LASTS_SECONDS = 600.0
 # A file's time may be slightly in the future because file systems round.
 AHEAD_SECONDS = 5.0
 
@@ -52,7 +51,7 @@ class SeenOrders:
         """The validly signed orders seen standing at most ten minutes ago, newest first."""
         path = Path(self.state_dir, NAME)
         try:
-            if not -AHEAD_SECONDS <= now_seconds - path.stat().st_mtime <= LASTS_SECONDS:
+            if not -AHEAD_SECONDS <= now_seconds - path.stat().st_mtime <= SEEN_ORDERS_LAST.total_seconds():
                 return []
             files = parse_json(read_regular(path, LIMIT))
             found = [self.inbox.judged(name, base64.b64decode(files[name])) for name in sorted(files, reverse=True)]
