@@ -10,10 +10,11 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from logagent.host.state.reserve import RESERVE_BYTES, RESERVE_NAME
-from tests.disk.killed import HEX, SCENARIOS, Scenario, run_all
+from tests.disk.killed import HEX, SCENARIOS, run_all
 from tests.disk.messes import fill_bytes, fill_inodes
 
 SIZE = 192 << 20
@@ -60,7 +61,7 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
-FULL_DISK = Scenario("rescue-on-full-disk", _full, remove=_remove)
+FULL_DISK = replace(SCENARIOS["rescue"], name="rescue-on-full-disk", prepare=_full, remove=_remove)
 
 
 if __name__ == "__main__":
