@@ -98,10 +98,11 @@ class RequestStates:
         return [i for i in sorted(request_ids) if self._requests.requests[i].kind == "topics"]
 
     def closed_long_ago(self) -> list[str]:
-        """The requests that were closed a month ago."""
+        """The requests that are closed, and were last said to be a month ago, by the clock of whoever said it: a file's
+        own time could keep them forever."""
         until = instant(self._setting.clock() - KEPT_CLOSED)
         return [
             request_id
             for request_id, closed in self._requests.closed.items()
-            if any(c.outcome != "resumed" and c.at < until for c in closed.values())
+            if self.of(request_id) in ("done", "cancelled") and max(c.at for c in closed.values()) < until
         ]

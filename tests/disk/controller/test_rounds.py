@@ -478,6 +478,20 @@ def test_of_several_closings_the_newest_counts_however_the_folder_lists_them(fle
     assert requests.closed[request.request_id]["done"].epoch == 31
 
 
+def test_what_was_closed_again_is_kept_for_a_month_from_then(fleet: SmallFleet) -> None:
+    """What agents did in between is not to be forgotten, and what is open again is not to be dropped."""
+    long_ago, now = instant(fleet.now - timedelta(days=31)), instant(fleet.now)
+    for number in (1, 2, 3):
+        fleet.request(number=number, topics=(fleet.topic(topic_id=str(number) * 22),))
+        write_closed(fleet.control, Closed(f"request-{number}", CLUSTER, 1, "done", "ops", long_ago), KEY)
+    write_closed(fleet.control, Closed("request-1", CLUSTER, 1, "cancelled", "ops", now), KEY)
+    write_closed(fleet.control, Closed("request-2", CLUSTER, 1, "done", "ops", now), KEY, "a" * 16)
+    controller = fleet.controller()
+    controller.start()
+    kept = sorted(n for n in fleet.control.names("requests") if n.endswith(".json"))
+    assert kept == ["request-1.json", "request-2.json"]
+
+
 @pytest.mark.parametrize("name", ["request-1.json", "0000000001-cancelled.json"])
 def test_what_could_not_be_read_for_a_moment_is_read_again(
     fleet: SmallFleet, name: str, monkeypatch: pytest.MonkeyPatch
