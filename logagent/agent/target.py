@@ -21,7 +21,7 @@ class Target:
 
     `log_dirs` are absolute, in Kafka's order, each spelling once. One that was named by another path (a symlink) has
     its path in the configuration, so that the journal knows it by one. `left_out`: log dirs of its configuration that
-    are not among these, because only others were named.
+    are not among these, because only others were named. `unconfigured`: named ones that its configuration lacks.
     """
 
     config: str | None
@@ -30,6 +30,7 @@ class Target:
     kafka_version: tuple[int, ...] | None
     left_out: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
+    unconfigured: tuple[str, ...] = ()
 
     def with_all_log_dirs(self) -> Target:
         """For a plan: the log dirs left out are also looked at, because they count for offline log dirs, moves and
@@ -56,6 +57,7 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
             hint="name the log dirs with --log-dir DIR, or make them absolute in server.properties",
         )
     left_out: list[str] = []
+    unconfigured: list[str] = []
     if log_dirs:  # only then: following a path onto a hung disk takes forever
         real = {d: os.path.realpath(d) for d in dirs}
         _no_log_dirs(real.values(), server, path)
@@ -63,8 +65,9 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
         left_out = [d for d in absolute if os.path.realpath(d) not in real.values()]
         configured = {os.path.realpath(d): d for d in absolute}
         # Not if both paths were named: that is a finding of its own (`LogDirs.second_paths`).
+        unconfigured = [d for d in dirs if real[d] not in configured]
         dirs = [d if configured.get(real[d], d) in dirs else configured[real[d]] for d in dirs]
-    return Target(path, server, _unique(dirs), version, _unique(left_out))
+    return Target(path, server, _unique(dirs), version, _unique(left_out), unconfigured=_unique(unconfigured))
 
 
 def _no_log_dirs(real: Collection[str], server: ServerProperties, config: str) -> None:

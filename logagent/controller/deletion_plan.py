@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logagent.controller.only_copies import Copies, without_other_copy
-from logagent.model.naming.topic_names import is_internal
+from logagent.model.naming.topic_names import NEVER, is_internal
 from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
 from logagent.store.orders import instant
 
@@ -20,7 +20,6 @@ MAX_TOPICS = 20
 MAX_FRACTION = 0.1
 APPROVAL_LASTS = timedelta(hours=24)
 NO_ID_HINT = "topics get ids from inter.broker.protocol.version 2.8 on"
-NEVER = frozenset({"__remote_log_metadata", "__cluster_metadata"})
 
 
 @dataclass(frozen=True, slots=True)

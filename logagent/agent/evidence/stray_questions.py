@@ -18,12 +18,12 @@ from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, in_common
-from logagent.model.assignments.doubles import as_loaded, decide_double
+from logagent.model.assignments.doubles import as_loaded, decide_double, is_loaded_as
 from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, has_live_isr, is_assigned_here
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.planning.queue import Mark
-from logagent.model.records import Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import PartitionDir, TopicPartition, Verdict
 
 Key = tuple[str, str]
 _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
@@ -82,11 +82,11 @@ class StrayQuestions:
         return mark.reason
 
     def _beside(self, stray: PartitionDir) -> list[PartitionDir]:
-        """The current directories of its topic id and partition on this host."""
+        """The directories on this host that a broker loads as its partition, of its topic id."""
         return [
             d
             for d in self.dirs
-            if d.kind is Kind.CURRENT
+            if is_loaded_as(stray, d)
             and d.topic_id is not None
             and d.error is None
             and not d.removal_started

@@ -20,6 +20,7 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.gives_back import gives_back
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
+from logagent.model.naming.topic_names import REMOTE_LOG_METADATA
 from logagent.model.planning.topic_retention import (
     LARGEST_TOPICS,
     LOCAL_RETENTION,
@@ -38,8 +39,6 @@ T = TypeVar("T")
 Key = tuple[str, str]
 # With what `kafka-storage.sh format` writes.
 _KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
-# `TopicBasedRemoteLogMetadataManagerConfig.REMOTE_LOG_METADATA_TOPIC_NAME`.
-REMOTE_METADATA = "__remote_log_metadata"
 # Free inodes of a file system that creates them on demand (btrfs).
 UNCOUNTED = 1 << 31
 
@@ -134,7 +133,7 @@ def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: 
 def _with_signs(configs: TopicConfigs, dirs: Iterable[PartitionDir]) -> TopicConfigs:
     """`configs`, with what a broker that has remote storage leaves in its log dirs, whatever `server.properties` says:
     its cache of remote indexes (`RemoteIndexCache`), or the topic of its remote metadata."""
-    if not any(d.kind is Kind.CACHE or d.topic == REMOTE_METADATA for d in dirs):
+    if not any(d.kind is Kind.CACHE or d.topic == REMOTE_LOG_METADATA for d in dirs):
         return configs
     return replace(configs, tiering=replace(configs.tiering, on_broker=True))
 

@@ -165,8 +165,10 @@ class Session(Readings):
         return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act) if asked else {}
 
     def ours(self) -> dict[str, OpenLogDir]:
-        """The readable log dirs that have this broker's ids."""
-        return {path: d for path, d in self.log_dirs.online().items() if path not in self.log_dirs.cluster.problems}
+        """The readable log dirs that have this broker's ids, and that it uses as far as we know: nothing may rest on a
+        copy in another one."""
+        others = {*self.log_dirs.cluster.problems, *self.log_dirs.cluster.copied, *self.target.unconfigured}
+        return {path: d for path, d in self.log_dirs.online().items() if path not in others}
 
     def kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> KafkaVersion:
         """The version of Kafka that counts, and its source. `log_dirs`: their holders are looked at."""

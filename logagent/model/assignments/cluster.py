@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 
@@ -19,11 +19,13 @@ class MetaLook:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The ids that all log dirs agree on, and by log dir why nothing may be done there."""
+    """The ids that all log dirs agree on, and by log dir why nothing may be done there. `copied`: log dirs with the
+    same directory.id as another one, so that one is a copy, and nobody can tell which."""
 
     cluster_id: str | None
     node_id: int | None
     problems: Mapping[str, str] = field(default_factory=dict)
+    copied: Collection[str] = ()
 
 
 def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> ClusterFacts:
@@ -53,7 +55,16 @@ def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> Clus
         next(iter(clusters)) if len(clusters) == 1 else None,
         next(iter(nodes)) if len(nodes) == 1 else configured_node_id,
         problems,
+        _copied(readable),
     )
+
+
+def _copied(readable: Mapping[str, MetaLook]) -> frozenset[str]:
+    by_id: dict[str, list[str]] = {}
+    for path, m in readable.items():
+        if m.directory_id is not None:
+            by_id.setdefault(m.directory_id, []).append(path)
+    return frozenset(path for paths in by_id.values() if len(paths) > 1 for path in paths)
 
 
 def _each(readable: Mapping[str, MetaLook], attribute: str) -> str:

@@ -80,6 +80,10 @@ def doubles(
         for d, other in ((one, two), (two, one)):
             if not _is_known(d, facts):
                 continue
+            if not is_loaded_as(d, other) or not _is_known(other, facts):
+                there = f"{other.log_dir}/{other.name}"
+                why[_key(d)] = f"{there} has the same topic id, but is no copy that the broker loads"
+                continue
             ruling = decide_double(logs.get(_key(d)), logs.get(_key(other)), other)
             if ruling.may_go:
                 rated.append(Double(d, other))
@@ -99,17 +103,26 @@ def doubles(
     return Doubles(chosen, kept, covering)
 
 
+def is_loaded_as(d: PartitionDir, other: PartitionDir) -> bool:
+    """Whether a broker takes `other` for the partition of `d`: it goes by the name, and a backup that was renamed by
+    hand keeps the topic id."""
+    return other.kind is Kind.CURRENT and other.name == f"{d.topic}-{d.partition}"
+
+
 def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir) -> StrayRuling:
     """Whether the copy with log `own` may be deleted because of the copy at `where` with log `other`. None: a log could
     not be read."""
     there = f"{where.log_dir}/{where.name}"
     if own is None or other is None:
-        return StrayRuling(False, f"its log, or that of {there}, cannot be read")
+        return StrayRuling(False, f"its log, or that of {there}, cannot be read, or lies in no log dir of its broker")
     if own.log_start is None or other.log_start is None:
         log, what = (other, there) if other.log_start is None else (own, "this one")
         return StrayRuling(False, f"{what} does not count: {log.problem or 'it has no segment'}")
     if other.log_start > own.log_start:
         return StrayRuling(False, f"{there} begins at offset {other.log_start}, this one at {own.log_start}")
+    if other.log_start < own.log_start:
+        fact = f"{there} begins at offset {other.log_start}, this one at {own.log_start}: deleted records would return"
+        return StrayRuling(False, fact)
     if own.last_epoch is None:
         return StrayRuling(False, why_not_covered(own, ()))
     answer = end_of_epoch(there, other, own.last_epoch)

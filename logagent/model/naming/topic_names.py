@@ -11,6 +11,12 @@ MAX_TOPIC: Final = 249
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that Kafka itself creates. `__cluster_metadata` is not one of them: it is the metadata log, never touched."""
 
+REMOTE_LOG_METADATA: Final = "__remote_log_metadata"
+"""Says where the remote segments of all tiered topics are (`REMOTE_LOG_METADATA_TOPIC_NAME`)."""
+
+NEVER: Final = frozenset({REMOTE_LOG_METADATA, "__cluster_metadata"})
+"""Topics that nobody may delete, or shorten."""
+
 _LEGAL_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -156,7 +156,8 @@ def action_id(proposal: Proposal) -> str:
 def plan_id(proposals: Iterable[Proposal]) -> str:
     """16 hex digits over the sorted (action, log_dir, name, device, inode, topic_id) of all actions, for a restored
     directory which restore that was (an approval left in a script or a shell history then no longer matches), and
-    whether what is set aside is then removed (an approval to set it aside does not cover that).
+    whether what is set aside is then removed (an approval to set it aside does not cover that), and whether that is
+    because of its copy (which is not why an orphan goes).
 
     New names (they are random), sizes, times and sightings do not count: a plan made again a minute later has the same
     id exactly if it would do the same to the same directories.
@@ -204,4 +205,5 @@ def _identifying(p: Proposal) -> bytes:
     parts = [p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or ""]
     parts += [str(d.restored_by)] if d.restored_by is not None else []
     parts += ["then removed"] if p.then_removed else []
+    parts += ["double"] if p.double else []
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)

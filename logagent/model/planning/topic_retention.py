@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logagent.model.facts import Facts
-from logagent.model.naming.topic_names import is_internal, is_valid_topic
+from logagent.model.naming.topic_names import NEVER, is_internal, is_valid_topic
 from logagent.model.records import Health, Kind, PartitionDir, Verdict
 
 HOUR_MS = 3_600_000
@@ -93,7 +93,9 @@ class TopicConfigs:
         if self.complete:
             why = "it is tiered with remote.log.copy.disable"
         else:
-            why = "this broker has tiered storage, and no current metadata log here says whether the topic is tiered"
+            why = (
+                "its broker has tiered storage, or may have, and no current metadata log here says whether it is tiered"
+            )
         return f"{why}; a lower retention.ms would delete its remote records too"
 
     def retention_of(self, topic: str) -> int | None:
@@ -153,8 +155,9 @@ class Expired:
 
 
 def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[str, str]]) -> list[PartitionDir]:
-    """The directories in which retention would free anything on this host: assigned replicas of topics that are not
-    internal, in log dirs that their broker can use, without those that the plan removes (`planned`).
+    """The directories in which retention would free anything on this host: assigned replicas of topics that are
+    neither internal nor `NEVER` to be shortened, in log dirs that their broker can use, without those that the plan
+    removes (`planned`).
 
     No broker starts with two copies of a partition, so neither of them counts.
     """
@@ -167,6 +170,7 @@ def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[
             # Topics that exist have legal names; a directory can have any.
             and is_valid_topic(d.topic)
             and not is_internal(d.topic)
+            and d.topic not in NEVER
             and not d.removal_started
             and (d.log_dir, d.name) not in planned
             and where is not None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -810,11 +810,27 @@ def test_where_a_broker_may_tier_and_topics_are_unknown_no_retention_is_advised(
     assert ("remote records" in said.err) == (sign is not None)
 
 
+def nothing_tiered(mess: Mess, *lines: str, log_dirs: Sequence[Path] | None = None) -> list[str]:
+    """The option for a server.properties of the mess without remote storage."""
+    properties = mess.root / "server.properties"
+    dirs = ",".join(map(str, mess.log_dirs if log_dirs is None else log_dirs))
+    properties.write_text("\n".join(["node.id=3", "process.roles=broker", f"log.dirs={dirs}", *lines]))
+    return ["--kafka-config", str(properties)]
+
+
+def test_without_a_configuration_any_topic_may_be_tiered(tmp_path: Path) -> None:
+    """The index cache of remote segments is only in the first log dir, which may be one that was not named."""
+    mess = make(tmp_path, [Thing("assigned")])
+    found = rescue(mess).json["rescue"]
+    ((topic, reason),) = [(n["topic"], n["reason"]) for n in found["no_retention"]]
+    assert found["retention"] == [] and topic == "t0" and "remote records" in reason
+
+
 def test_a_topic_that_nobody_writes_to_any_more_gives_its_last_segment_too(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("assigned")])
     (mess.stays[0] / f"{0:020d}.log").unlink()
     (mess.stays[0] / f"{0:020d}.timeindex").unlink()
-    (found,) = rescue(mess).json["rescue"]["retention"]
+    (found,) = rescue(mess, *nothing_tiered(mess, "log.retention.ms=-1")).json["rescue"]["retention"]
     assert (found["topic"], found["retention_ms"]) == ("t0", 7 * 24 * 3_600_000)
     assert found["gives_back"] == (mess.stays[0] / f"{80:020d}.log").stat().st_blocks * 512
 
@@ -846,19 +862,17 @@ def test_a_metadata_log_that_is_no_source_tells_settings_unless_it_is_stale(
 
 def test_where_no_metadata_log_tells_them_policy_and_retention_are_unknown(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("assigned")])
-    found = rescue(mess).json["rescue"]
+    found = rescue(mess, *nothing_tiered(mess)).json["rescue"]
     assert (found["compacted"], found["expired"]) == ([], [])
     assert [(a["topic"], a["cleanup_policy"], a["retention_now_ms"]) for a in found["retention"]] == [
         ("t0", None, None)
     ]
-    text = rescue_text(mess).out
+    text = rescue_text(mess, *nothing_tiered(mess)).out
     assert "unknown: nothing, if it is lower already" in text and "up to " in text
     # The broker's default is known: what is not below it may be longer than what the topic has.
-    properties = mess.root / "server.properties"
     for hours, steps in (2, [1]), (1, None):
-        dirs = ",".join(map(str, mess.log_dirs))
-        properties.write_text(f"node.id=3\nprocess.roles=broker\nlog.dirs={dirs}\nlog.retention.hours={hours}\n")
-        found = rescue(mess, "--kafka-config", str(properties)).json["rescue"]["retention"]
+        broker = nothing_tiered(mess, f"log.retention.hours={hours}")
+        found = rescue(mess, *broker).json["rescue"]["retention"]
         assert [[s["retention_ms"] // 3_600_000 for s in a["steps"]] for a in found] == ([steps] if steps else [])
 
 
@@ -868,13 +882,54 @@ def test_a_lower_retention_is_advised_only_where_it_frees_something_here(tmp_pat
     sorts: list[Sort] = ["assigned", "orphan", "moved-away", "no-id", "double", "double-diverged", "stray-covered"]
     mess = make(tmp_path, [Thing(sort, 64) for sort in sorts])
     hostile = mess.stays[0].rename(mess.log_dirs[0] / "$(touch${IFS}pwned);reboot-0")
-    shown = rescue(mess).json["rescue"]
+    shown = rescue(mess, *nothing_tiered(mess)).json["rescue"]
     copy = next(path for path in mess.stays if path.name == "t4-0")
     assert [a["topic"] for a in shown["retention"]] == ["t4", "t6"]
     log = (copy / f"{0:020d}.log").stat().st_size
     assert log <= shown["retention"][0]["gives_back"] < 2 * log
     assert hostile.name not in "".join(a["command"] for a in shown["retention"])
     assert "kafka-configs.sh" not in rescue_text(mess, "--need", "1").out
+
+
+@pytest.mark.parametrize("name", ["backup-0", "t2-0", "t0-00"])
+@pytest.mark.parametrize("sort", ["assigned", "stray-living"])
+def test_a_backup_by_another_name_is_no_copy(tmp_path: Path, sort: Sort, name: str) -> None:
+    """It keeps its topic id, but no broker takes it for that partition."""
+    mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
+    (mess.log_dirs[0] / "t2-0").rename(mess.log_dirs[0] / "t2-1")
+    own = mess.stays[0]
+    backup = mess.log_dirs[1] / name
+    shutil.copytree(own, backup)
+    shown = rescue(mess, settings=DUE)
+    assert own not in offered(shown.json), shown.deeds
+    for command, *words in (["rescue", "--execute"], ["cleanup", "--execute"], ["prestart", "--budget", "30s"]):
+        done = rescue(mess, *words, command=command, settings=DUE)
+        assert own.exists(), done.out
+
+
+@pytest.mark.parametrize("where", ["not configured", "a copy of the log dir"])
+@pytest.mark.parametrize("sort", ["double-alike", "stray-covered-elsewhere"])
+def test_a_log_dir_that_the_broker_does_not_use_has_no_copies(tmp_path: Path, sort: Sort, where: str) -> None:
+    mess = make(tmp_path, [Thing(sort), Thing("assigned")])
+    both = {path for group in mess.may_go for path in group}
+    assert offered(rescue(mess, settings=DUE).json)
+    first, second = (log_dir / "meta.properties" for log_dir in mess.log_dirs)
+    words: list[str] = []
+    if where == "not configured":
+        words = nothing_tiered(mess, log_dirs=mess.log_dirs[:1])
+    else:
+        ids = [line for line in first.read_text().splitlines() if line.startswith("directory.id")]
+        kept = [line for line in second.read_text().splitlines() if not line.startswith("directory.id")]
+        second.write_text("\n".join([*kept, *ids, ""]))
+    shown = rescue(mess, *words, settings=DUE)
+    assert not offered(shown.json) & both, shown.deeds
+
+
+def test_deleted_records_do_not_return_from_a_copy_that_begins_earlier(tmp_path: Path) -> None:
+    mess = make(tmp_path, [Thing("double-alike"), Thing("assigned")])
+    (gone,) = offered(rescue(mess).json)
+    (gone.parent / "log-start-offset-checkpoint").write_text("0\n1\nt0 0 80\n")
+    assert gone not in offered(rescue(mess).json)
 
 
 @pytest.mark.parametrize("sort", ["double", "stray-covered-elsewhere"])

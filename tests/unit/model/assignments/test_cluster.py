@@ -48,6 +48,11 @@ def test_without_a_cluster_id_nothing_is_known() -> None:
     assert set(agree({"/d1": MetaLook(None, 1)}, 1).problems) == {"/d1"}
 
 
+def test_of_log_dirs_with_one_directory_id_any_may_be_a_copy() -> None:
+    metas = {f"/d{n}": MetaLook("a", 1, directory_id=id_) for n, id_ in enumerate(["x", "y", "x", None, None])}
+    assert agree(metas, 1).copied == {"/d0", "/d2"} and agree(metas, 1).problems == {}
+
+
 METAS = st.builds(
     MetaLook,
     cluster_id=st.sampled_from([None, "a", "b"]),

@@ -206,6 +206,7 @@ def test_only_what_its_broker_loads_and_the_plan_leaves_counts() -> None:
         "ok-0": Ruling(Verdict.ASSIGNED),
         "planned-0": Ruling(Verdict.ASSIGNED),
         "__consumer_offsets-0": Ruling(Verdict.ASSIGNED),
+        "__remote_log_metadata-0": Ruling(Verdict.ASSIGNED),
         "$(reboot)-0": Ruling(Verdict.ASSIGNED),
         "no-id-0": Ruling(Verdict.UNKNOWN, "no-topic-id"),
         "gone-0": Ruling(Verdict.ORPHAN, "topic-absent"),
