@@ -132,11 +132,12 @@ def test_strays_in_a_quarantine_directory_make_room_too(point: Path) -> None:
 
 def test_a_file_system_with_room_gives_nothing(loop_fs: LoopFs) -> None:
     mess = make(loop_fs("ext4", options=PLAIN["ext4"]), [Thing("assigned")])
-    other = make(loop_fs("ext4", options=PLAIN["ext4"]), [Thing("stray", 4096), Thing("delete", 4096)])
-    mess.log_dirs = (mess.log_dirs[0], other.log_dirs[0])
+    things = [Thing("stray", 4096, second_dir=True), Thing("delete", 4096, second_dir=True)]
+    other = make(loop_fs("ext4", options=PLAIN["ext4"]), things).log_dirs[1]
+    mess.log_dirs = (mess.log_dirs[0], other)
     ran = prestart(full(mess), settings=MARKED_DUE.format(50))
     assert acts(ran.json) == [("t0-0", "mark", "done")]
-    assert f"{mess.log_dirs[0]} has" in ran.err and f"{other.log_dirs[0]} has" not in ran.err
+    assert f"{mess.log_dirs[0]} has" in ran.err and f"{other} has" not in ran.err
 
 
 def test_inodes_that_a_second_link_keeps_count_for_nothing(loop_fs: LoopFs) -> None:
