@@ -11,6 +11,7 @@ from logagent.controller.setting import Setting
 from logagent.store.deletion import ControllerEpoch, Request
 from logagent.store.epochs import Epochs
 from logagent.store.orders import Requests, instant, moment
+from logagent.store.snapshot_times import CLOCKS_APART
 
 # An answer may name any epoch; no controller took one this far above the store's.
 MAX_EPOCHS_FORGOTTEN = 100_000
@@ -98,11 +99,14 @@ class RequestStates:
         return [i for i in sorted(request_ids) if self._requests.requests[i].kind == "topics"]
 
     def closed_long_ago(self) -> list[str]:
-        """The requests that are closed, and were last said to be a month ago, by the clock of whoever said it: a file's
-        own time could keep them forever."""
-        until = instant(self._setting.clock() - KEPT_CLOSED)
+        """The requests that are closed, and were last said to be a month ago: by the clock of whoever said it, which
+        may be behind, and by the store's. A time to come is none that a store gave: it would keep a request forever."""
+        now = self._setting.clock()
+        until, latest = now - KEPT_CLOSED, now + CLOCKS_APART
         return [
             request_id
             for request_id, closed in self._requests.closed.items()
-            if self.of(request_id) in ("done", "cancelled") and max(c.at for c in closed.values()) < until
+            if self.of(request_id) in ("done", "cancelled")
+            and max(c.at for c in closed.values()) < instant(until)
+            and not until <= self._requests.closed_at[request_id] <= latest
         ]

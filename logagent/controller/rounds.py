@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from logagent.controller import only_copies, standing_orders
 from logagent.controller.broker_changes import BrokerChanges
@@ -25,6 +25,9 @@ from logagent.store import epochs as epoch_store
 from logagent.store.deletion import Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.orders import Requests, instant, moment, write_closed
+from logagent.store.snapshot_times import CLOCKS_APART
+
+COLLECTED_EVERY = timedelta(days=1)
 
 
 class DeletionRounds:
@@ -77,14 +80,20 @@ class DeletionRounds:
 
     def _collect_garbage(self, epoch: int) -> None:
         """Remove requests that were closed a month ago, when no snapshot can reopen them. Answers are removed only if
-        they concern no remaining request: without its answers, an open request would be executed again."""
-        nodes, finished = self.states.nodes(), self.states.closed_long_ago()
+        they concern no remaining request: without its answers, an open request would be executed again. Nothing is
+        if our clock is wrong: what was closed a minute ago would seem to be a month old."""
+        nodes, finished = self.states.nodes(), self.states.closed_long_ago() if self._clock_is_right(epoch) else []
         for request_id in finished:
             try:
                 self.requests.collect(request_id)
             except (UnreadableError, ServiceUnreachable) as error:
                 self.setting.warn(f"not everything of request {request_id} can be removed: {error}")
         self.exchange.collect_garbage(nodes, epoch, self.requests.requests if finished else None)
+
+    def _clock_is_right(self, epoch: int) -> bool:
+        """Whether our clock is the store's, which has just given our epoch's file its time."""
+        written = self.setting.control.modified(epoch_store.FOLDER, f"{epoch}.json")
+        return written is not None and abs(self.setting.clock() - written) <= CLOCKS_APART
 
     def highest_epoch(self) -> ControllerEpoch | None:
         """The epoch that is valid now, whichever controller holds it."""
@@ -143,9 +152,11 @@ class DeletionRounds:
     def is_due(self) -> bool:
         """Whether a single round has anything to do: a `look`, which must be the only use of this instance."""
         self.look()
-        now = self.setting.clock()
-        return bool(self.states.closed_long_ago()) or standing_orders.is_due(
-            self.context, self.requests, self.highest_epoch(), self.setting.pauses, now
+        now, highest = self.setting.clock(), self.highest_epoch()
+        # Who took an epoch has collected what it could.
+        tried = highest is not None and now - moment(highest.at) < COLLECTED_EVERY
+        return bool(not tried and self.states.closed_long_ago()) or standing_orders.is_due(
+            self.context, self.requests, highest, self.setting.pauses, now
         )
 
     def is_idle(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -78,12 +79,26 @@ class Admin:
         return self.moving & set(topics)
 
 
+class ClockedControl(Control):
+    """Files get the time that tests have as the store's."""
+
+    def __init__(self, store: Path, now: Callable[[], datetime]) -> None:
+        super().__init__(store, CLUSTER)
+        self._now = now
+
+    def create(self, folder: str, name: str, content: bytes) -> bool:
+        created = super().create(folder, name, content)
+        if created:
+            os.utime(Path(self.store, "control", self.cluster_id, folder, name), (self._now().timestamp(),) * 2)
+        return created
+
+
 class SmallFleet:
     """Three hosts; a clock that tests move."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
-        self.control = Control(store, CLUSTER)
+        self.control: Control = ClockedControl(store, lambda: self.now)
         self.keys: tuple[PublicKey, ...] = (public_key(KEY.public()),)
         self.now = datetime.now(UTC)
         self.admin = Admin()
@@ -95,15 +110,18 @@ class SmallFleet:
         self.behind: dict[int, timedelta] = {}
         """How far a host's clock is behind."""
         self.begun: dict[tuple[int, str], datetime] = {}
+        self.ahead = timedelta(0)
+        """How far the clocks of controllers are ahead of the store's."""
         self.snapshots = 0
         self.warnings: list[str] = []
 
     def controller(self, key: PrivateKey = KEY) -> DeletionRounds:
         return DeletionRounds(
             Setting(
-                self.control, key, self.keys, self.admin, lambda: self.now, "ops", "shell", warn=self.warnings.append
+                self.control, key, self.keys, self.admin, lambda: self.now + self.ahead, "ops", "shell",
+                warn=self.warnings.append,
             )
-        )
+        )  # fmt: skip
 
     def publish(
         self,

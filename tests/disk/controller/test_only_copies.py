@@ -12,6 +12,7 @@ import pytest
 
 from logagent.controller.deletion_plan import DeletionPlan, plan_directories
 from logagent.controller.rounds import DeletionRounds
+from logagent.controller.store_client import Outcome
 from logagent.store.deletion import Request
 from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, TOPIC_ID, SmallFleet
 
@@ -104,6 +105,32 @@ def test_a_controller_whose_clock_is_behind_closed_it_when_the_store_says(tmp_pa
     os.utime(closing, (now.timestamp(), now.timestamp()))
     fleet.now = now + timedelta(minutes=1)
     assert plan_of_the_other_copy(fleet).directories[0].only_copy
+    fleet.request("directories", 2, directories=(fleet.directory(2),), no_retention=True)
+    fleet.rounds(started(fleet))
+    assert fleet.hosts[2].disk
+
+
+@pytest.mark.parametrize("outcome", ["done", "cancelled"])
+def test_a_closing_of_a_clock_a_month_behind_is_not_collected_at_once(fleet: SmallFleet, outcome: Outcome) -> None:
+    """The snapshots still show what it deleted, and nothing else says so."""
+    fleet.request("directories", 1, directories=(fleet.directory(1),))
+    controller = started(fleet)
+    while fleet.hosts[1].disk:
+        controller.round()
+        fleet.agent(1)
+    fleet.ahead = timedelta(days=-31)
+    controller.close("request-1", outcome)
+    fleet.ahead = timedelta(0)
+    fleet.request("directories", 2, directories=(fleet.directory(2),), no_retention=True)
+    fleet.rounds(started(fleet))
+    assert fleet.hosts[2].disk
+
+
+def test_a_clock_a_month_ahead_collects_no_request_that_was_just_closed(fleet: SmallFleet) -> None:
+    first_is_done(fleet)
+    fleet.ahead = timedelta(days=31)
+    started(fleet)
+    fleet.ahead = timedelta(0)
     fleet.request("directories", 2, directories=(fleet.directory(2),), no_retention=True)
     fleet.rounds(started(fleet))
     assert fleet.hosts[2].disk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +17,7 @@ from logagent.files.limits import FileLimit
 from logagent.store.answers import answers_folder, write_answer
 from logagent.store.deletion import Answer, Closed, Kind, RequestedPartition
 from logagent.store.epochs import EpochLost
-from logagent.store.orders import REQUESTS, Requests, encode, instant, write_closed, write_request
+from logagent.store.orders import REQUESTS, Requests, encode, instant, moment, write_closed, write_request
 from logagent.store.signing import PrivateKey
 from logagent.store.tree import StoreTree
 from tests.disk.controller.small_fleet import CLUSTER, DIRECTORY, KEY, TOPIC_ID, SmallFleet
@@ -225,11 +226,7 @@ def test_a_controller_that_lost_its_epoch_meanwhile_deletes_no_topic(fleet: Smal
 
 
 def test_closed_requests_and_what_was_answered_to_them_are_collected_after_a_month(fleet: SmallFleet) -> None:
-    fleet.request(topics=(fleet.topic(),))
-    controller = fleet.controller()
-    controller.start()
-    fleet.rounds(controller)
-    assert controller.states.of("request-1") == "done"
+    is_done(fleet)
     answers = sum(len(fleet.control.names(answers_folder(node))) for node in (1, 2, 3))
     fleet.now += timedelta(days=29)
     fleet.controller().start()
@@ -241,6 +238,33 @@ def test_closed_requests_and_what_was_answered_to_them_are_collected_after_a_mon
     assert [n for n in fleet.control.names("requests") if n.endswith(".json")] == ["request-2.json"]
     assert [name for node in (1, 2, 3) for name in fleet.control.names(answers_folder(node))] == []
     assert last.epoch == 3 and fleet.controller().highest_epoch() is not None
+
+
+def is_done(fleet: SmallFleet) -> None:
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller)
+    assert controller.states.of("request-1") == "done"
+
+
+@pytest.mark.parametrize("minutes", [-31 * 24 * 60, -6, 6, 31 * 24 * 60])
+def test_a_controller_whose_clock_is_not_the_stores_collects_nothing(fleet: SmallFleet, minutes: int) -> None:
+    is_done(fleet)
+    fleet.now += timedelta(days=90)
+    for ahead in (minutes, minutes // abs(minutes) * 4):
+        fleet.ahead = timedelta(minutes=ahead)
+        fleet.controller().start()
+        assert ("request-1.json" in fleet.control.names("requests")) == (ahead == minutes)
+
+
+def test_a_request_whose_closing_has_a_time_to_come_is_not_kept_forever(fleet: SmallFleet) -> None:
+    is_done(fleet)
+    fleet.now += timedelta(days=31)
+    (closing,) = fleet.store.glob("control/*/requests/request-1/*-done.json")
+    os.utime(closing, (fleet.now.timestamp() + 1e6,) * 2)
+    fleet.controller().start()
+    assert "request-1.json" not in fleet.control.names("requests")
 
 
 def test_all_copies_of_a_partition_in_one_plan_want_an_approval(fleet: SmallFleet) -> None:
@@ -484,6 +508,8 @@ def test_what_was_closed_again_is_kept_for_a_month_from_then(fleet: SmallFleet) 
     for number in (1, 2, 3):
         fleet.request(number=number, topics=(fleet.topic(topic_id=str(number) * 22),))
         write_closed(fleet.control, Closed(f"request-{number}", CLUSTER, 1, "done", "ops", long_ago), KEY)
+    for path in fleet.store.glob("control/*/requests/*/*.json"):
+        os.utime(path, (moment(long_ago).timestamp(),) * 2)
     write_closed(fleet.control, Closed("request-1", CLUSTER, 1, "cancelled", "ops", now), KEY)
     write_closed(fleet.control, Closed("request-2", CLUSTER, 1, "done", "ops", now), KEY, "a" * 16)
     controller = fleet.controller()
