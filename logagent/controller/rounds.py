@@ -259,8 +259,8 @@ class DeletionRounds:
             return
         done = self.requests.closed.get(request_id, {}).get("done")
         if topic not in self.context.topics_to_be_deleted:
-            if done is None or at <= moment(done.at):
-                return  # the snapshot is from before the request was done
+            if done is None or at <= self.requests.closed_at[request_id]:
+                return  # the snapshot arrived before the request was done; the store's clock says both
             self.context.add_topic(topic, asked.topic, "topics", [partition], now)
             self.exchange.reopen(request_id, done, self._ours.epoch if self._ours is not None else None)
             self._enqueued.add(request_id)

@@ -53,6 +53,32 @@ def test_a_copy_on_a_host_whose_clock_is_ahead_is_found(fleet: SmallFleet, ahead
     assert not fleet.hosts[WRONG].disk and controller.states.of("request-1") == "done"
 
 
+@pytest.mark.parametrize("behind", [0, 4])
+def test_a_controller_a_little_behind_the_store_reopens_nothing_that_it_has_done(
+    fleet: SmallFleet, behind: int
+) -> None:
+    """The snapshots arrived before the request was done, and its clock says that it was done before."""
+    fleet.ahead = -behind * MINUTE
+    fleet.request(topics=(fleet.topic(),))
+    controller = fleet.controller()
+    controller.start()
+    fleet.rounds(controller, 2)
+    for node in fleet.hosts:
+        fleet.hosts[node].disk[TOPIC_ID, 0] = DIRECTORY
+        fleet.publish(node)
+        fleet.hosts[node].disk.clear()
+    fleet.now += timedelta(seconds=1)
+    fleet.rounds(controller, 2)
+    assert controller.states.of("request-1") == "done"
+    for _ in range(2):
+        controller = fleet.controller()
+        assert not controller.is_due()
+        controller = fleet.controller()
+        controller.start()
+        fleet.rounds(controller, 1)
+        assert controller.states.of("request-1") == "done"
+
+
 @pytest.mark.parametrize("clock", [
     [6, 6, 6], [0, 6, 0], [0, 6, 12, 4, 0], [60, 0, -60, 0], [300, 6, -6, 300], [0, 60, 240, -4, -30]
 ])  # fmt: skip
