@@ -227,10 +227,11 @@ class DeletionRounds:
         return only_copies.refused(replicas, alone, requests)
 
     def copies(self, topic_ids: Collection[str]) -> only_copies.Copies:
-        """The copies of these topics on live hosts, by a snapshot that is not older than a silent host's, as far as no
-        closed request may have deleted them since."""
-        rows, since = self.brokers.rows(topic_ids), self.setting.clock() - self.setting.silent_after
-        taken_at = {node: at for node in rows if (at := self.brokers.heard.nodes[node].taken_at) >= since}
+        """The copies of these topics on live hosts, by a snapshot that is surely the newest and not older than a silent
+        host's, as far as no closed request may have deleted them since."""
+        rows, heard = self.brokers.rows(topic_ids), self.brokers.heard
+        since = self.setting.clock() - self.setting.silent_after
+        taken_at = {n: at for n in rows if n not in heard.unsure and (at := heard.nodes[n].taken_at) >= since}
         rows = {node: rows[node] for node in taken_at}
         return only_copies.not_deleted_since(only_copies.copies_in(rows), self.states.closed(), taken_at)
 

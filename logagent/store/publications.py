@@ -69,6 +69,9 @@ class FleetPublications:
     window: timedelta
     warn: Callable[[str], None] = lambda line: None
     nodes: dict[int, HostPublications] = field(default_factory=dict)
+    unsure: dict[int, set[tuple[str, ...]]] = field(default_factory=dict)
+    """The nodes with manifests from the future, each with their folders: our clock may be behind, and what we take for
+    a node's newest snapshot may be an old one."""
     _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
     _read: set[tuple[str, ...]] = field(default_factory=set)
     _looked_back: set[int] = field(default_factory=set)
@@ -79,6 +82,8 @@ class FleetPublications:
         # Hosts name the day's folder by their own clocks: look one day further on either side.
         first = (now - self.window).astimezone(UTC).date() - timedelta(days=1)
         days = (now.astimezone(UTC).date() - first).days + 2
+        for node_id, folders in list(self.unsure.items()):
+            self._note_unsure(node_id, {folder for folder in folders if folder[2] >= first.isoformat()})
         with self._opened() as store:
             for day in (first + timedelta(days=n) for n in range(days)):
                 self._day(store, day, now)
@@ -131,16 +136,26 @@ class FleetPublications:
         latest = (now + CLOCKS_APART).timestamp()
         of_node = [f for f in found if _is_manifest(f.name)]
         manifests = [f for f in of_node if 0 <= f.modified <= latest]
+        ahead = {folder} if any(f.modified > latest for f in of_node) else set()
+        self._note_unsure(node_id, self.unsure.get(node_id, set()) - {folder} | ahead)
         if len(manifests) < len(of_node):
             count, where = len(of_node) - len(manifests), "/".join(folder)
             self._warn_once(
-                folder, f"{count} manifests in {where} are ignored: their times are in the future, or before 1970"
+                folder,
+                f"{count} manifests in {where} are ignored: their times are in the future, or before 1970"
+                + (f"; while there are some from the future, no copy of node {node_id} counts" if ahead else ""),
             )
         since, newest = (now - self.window).timestamp(), True
         for file in sorted(manifests, key=lambda f: f.modified, reverse=True):
             if file.modified < since and not newest:
                 break
             newest = not self._manifest(store, folder, file, node_id) and newest
+
+    def _note_unsure(self, node_id: int, folders: set[tuple[str, ...]]) -> None:
+        if folders:
+            self.unsure[node_id] = folders
+        else:
+            self.unsure.pop(node_id, None)
 
     def _manifest(self, store: SharedStore, folder: tuple[str, ...], file: StoredFile, node_id: int) -> bool:
         """Read one manifest; returns whether it is of one of this node's snapshots."""

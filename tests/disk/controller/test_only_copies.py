@@ -90,7 +90,8 @@ def test_a_controller_whose_clock_is_behind_closed_it_when_the_store_says(tmp_pa
     for node in fleet.hosts:
         fleet.publish(node)
     fleet.now = now - AN_HOUR
-    fleet.request("directories", 1, directories=(fleet.directory(1), fleet.directory(3)))
+    asked = tuple(fleet.directory(node, only_copy=True) for node in (1, 3))
+    fleet.request("directories", 1, directories=asked, approved=True)
     controller = started(fleet)
     while fleet.hosts[1].disk or fleet.hosts[3].disk:
         controller.round()
@@ -228,6 +229,50 @@ def test_a_copy_that_a_later_snapshot_shows_counts_again(fleet: SmallFleet) -> N
     fleet.now += timedelta(minutes=1)
     fleet.publish(1)
     assert not plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
+@pytest.mark.parametrize("behind", [6, 30, 20 * 60])
+def test_a_controller_that_is_behind_takes_no_old_snapshot_for_the_newest(tmp_path: Path, behind: int) -> None:
+    """Host 1 has removed its copy since, and says so in snapshots that the controller takes for false."""
+    fleet = SmallFleet(tmp_path)
+    now = fleet.now
+    fleet.now -= timedelta(minutes=behind + 30)
+    fleet.everywhere()
+    for node in (1, 3):
+        fleet.hosts[node].disk.clear()
+    fleet.now = now
+    for node in fleet.hosts:
+        fleet.publish(node)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+    fleet.ahead = timedelta(minutes=-behind)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+    fleet.request("directories", 1, directories=(fleet.directory(2),), no_retention=True)
+    fleet.rounds(started(fleet), 4)
+    assert fleet.hosts[2].disk
+
+
+@pytest.mark.parametrize("same_controller", [True, False])
+def test_a_host_that_gives_its_manifests_times_to_come_has_no_copy_and_others_have(
+    fleet: SmallFleet, same_controller: bool
+) -> None:
+    look = looking(fleet)
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(1)
+    newest = max((fleet.store / "landing").glob("*/*/1/*"), key=lambda path: path.stat().st_mtime)
+    manifests = [path for path in newest.parent.iterdir() if path.stat().st_mtime == newest.stat().st_mtime]
+    for path in manifests:
+        os.utime(path, (fleet.now.timestamp() + 600,) * 2)
+
+    def nodes_with_a_copy() -> set[int]:
+        nonlocal look
+        look = look if same_controller else fleet.controller()
+        look.look()
+        return {place[0] for place in look.copies({TOPIC_ID})[TOPIC_ID, 0]}
+
+    assert nodes_with_a_copy() == {2}
+    fleet.now += timedelta(minutes=11)
+    fleet.publish(1)
+    assert nodes_with_a_copy() == {1, 2}
 
 
 def test_a_spool_that_arrives_late_replaces_nothing_newer(fleet: SmallFleet) -> None:

@@ -146,6 +146,7 @@ def test_manifests_with_a_time_to_come_are_told_once(fleet: SmallFleet) -> None:
         for _ in range(2):
             heard.look(fleet.now)
     assert sorted(line.partition(" manifests in ")[2] for line in fleet.warnings) == sorted(
-        f"{'/'.join(folder.parts[-4:])} are ignored: their times are in the future, or before 1970"
+        f"{'/'.join(folder.parts[-4:])} are ignored: their times are in the future, or before 1970; while there are "
+        "some from the future, no copy of node 2 counts"
         for folder in folders
     )
