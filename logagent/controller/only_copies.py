@@ -13,7 +13,7 @@ from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
 from logagent.store.deletion import SEEN_ORDERS_LAST, Request
-from logagent.store.snapshot_times import CLOCKS_APART
+from logagent.store.snapshot_times import CLOCKS_APART, When
 
 ONLY_COPY_GUARD = "only-copy"
 MAY_STILL_SHOW = 2 * CLOCKS_APART + SEEN_ORDERS_LAST
@@ -42,13 +42,14 @@ def taken_by(requests: Iterable[Request], topic_ids: Collection[str]) -> tuple[f
 
 
 def not_deleted_since(
-    copies: Copies, closed: Iterable[tuple[Request, datetime]], taken_at: Mapping[int, datetime]
+    copies: Copies, closed: Iterable[tuple[Request, datetime]], snapshots: Mapping[int, When]
 ) -> Copies:
-    """`copies` without those that a request may have deleted after the node's snapshot, which was taken `taken_at`.
-    `closed`: requests that are done or cancelled, and when.
+    """`copies` without those that a request may have deleted after the node's snapshot. `closed`: requests that are
+    done or cancelled, and when. `snapshots`: the times of each node's.
 
     Agents may have carried out any part of a request until it was closed and `SEEN_ORDERS_LAST` longer. The clock that
-    said when may have been `CLOCKS_APART` behind, and that of the snapshot's host as much ahead.
+    said when may have been `CLOCKS_APART` behind, and that of the snapshot's host as much ahead. A snapshot that was
+    sent later than that after it was taken proves nothing: a clock that is far ahead does not show then.
     """
     asked = {topic_id for topic_id, _ in copies}
     closed_at: dict[Place | str, datetime] = {}
@@ -59,8 +60,9 @@ def not_deleted_since(
             closed_at[each] = max(at, closed_at.get(each, at))
 
     def remains(place: Place, topic_id: str) -> bool:
-        closings = (closed_at[each] for each in (place, topic_id) if each in closed_at)
-        return all(taken_at[place[0]] - at > MAY_STILL_SHOW for at in closings)
+        closings = [closed_at[each] for each in (place, topic_id) if each in closed_at]
+        taken_at, arrived_at = snapshots[place[0]]
+        return not closings or (arrived_at - taken_at < CLOCKS_APART and taken_at - max(closings) > MAY_STILL_SHOW)
 
     return {key: frozenset(p for p in places if remains(p, key[0])) for key, places in copies.items()}
 

@@ -25,7 +25,7 @@ from logagent.store import epochs as epoch_store
 from logagent.store.deletion import Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.orders import Requests, instant, moment, write_closed
-from logagent.store.snapshot_times import CLOCKS_APART
+from logagent.store.snapshot_times import CLOCKS_APART, When
 
 COLLECTED_EVERY = timedelta(days=1)
 
@@ -231,9 +231,9 @@ class DeletionRounds:
         host's, as far as no closed request may have deleted them since."""
         rows, heard = self.brokers.rows(topic_ids), self.brokers.heard
         since = self.setting.clock() - self.setting.silent_after
-        taken_at = {n: at for n in rows if n not in heard.unsure and (at := heard.nodes[n].taken_at) >= since}
-        rows = {node: rows[node] for node in taken_at}
-        return only_copies.not_deleted_since(only_copies.copies_in(rows), self.states.closed(), taken_at)
+        newest = {n: When(heard.nodes[n].taken_at, heard.nodes[n].arrived_at) for n in rows if n not in heard.unsure}
+        rows = {n: rows[n] for n, when in newest.items() if when.taken_at >= since}
+        return only_copies.not_deleted_since(only_copies.copies_in(rows), self.states.closed(), newest)
 
     def _notice_snapshots(self, now: datetime) -> None:
         """If a later snapshot shows a copy of a deleted topic, add it to the request, even if that was done."""

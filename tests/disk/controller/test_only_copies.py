@@ -231,6 +231,17 @@ def test_a_copy_that_a_later_snapshot_shows_counts_again(fleet: SmallFleet) -> N
     assert not plan_of_the_other_copy(fleet).directories[0].only_copy
 
 
+def test_a_snapshot_that_a_clock_ahead_took_before_and_sent_late_shows_no_copy(fleet: SmallFleet) -> None:
+    before = fleet.now
+    first_is_done(fleet)
+    fleet.hosts[1].disk[TOPIC_ID, 0] = DIRECTORY
+    fleet.now = before + timedelta(minutes=70)
+    fleet.publish(1, taken_at=before + AN_HOUR)
+    fleet.hosts[1].disk.clear()
+    fleet.publish(2)
+    assert plan_of_the_other_copy(fleet).directories[0].only_copy
+
+
 @pytest.mark.parametrize("behind", [6, 30, 20 * 60])
 def test_a_controller_that_is_behind_takes_no_old_snapshot_for_the_newest(tmp_path: Path, behind: int) -> None:
     """Host 1 has removed its copy since, and says so in snapshots that the controller takes for false."""

@@ -8,6 +8,7 @@ import pytest
 
 from logagent.controller.only_copies import copies_in, not_deleted_since, taken_by, without_other_copy
 from logagent.store.deletion import Request, RequestedDirectory, RequestedPartition, RequestedTopic
+from logagent.store.snapshot_times import When
 
 CLOSED = datetime(2026, 11, 24, 23, 50, tzinfo=UTC)
 TOPIC_ID = "A" * 22
@@ -27,6 +28,11 @@ def request(*directories: RequestedDirectory, topics: tuple[RequestedTopic, ...]
     return Request("request-1", "c", kind, "a" * 16, "ops", "", "", 0, topics=topics, directories=directories)  # type: ignore[arg-type]
 
 
+def sent(at: datetime) -> When:
+    """At once."""
+    return When(at, at)
+
+
 BY_PLACE = request(directory())
 BY_TOPIC = request(topics=(RequestedTopic("clicks", TOPIC_ID, (RequestedPartition(0, (2,)),)),))
 
@@ -37,22 +43,31 @@ def test_an_agent_may_delete_for_ten_minutes_after_the_closing_and_two_clocks_ma
     that its daemon saw standing 10 minutes before."""
     copies = copies_in({1: [row()]})
     bound = CLOSED + 2 * timedelta(minutes=5) + timedelta(minutes=10)
-    assert not any(not_deleted_since(copies, [(closed, CLOSED)], {1: bound}).values())
-    assert not_deleted_since(copies, [(closed, CLOSED)], {1: bound + SECOND}) == copies
+    assert not any(not_deleted_since(copies, [(closed, CLOSED)], {1: sent(bound)}).values())
+    assert not_deleted_since(copies, [(closed, CLOSED)], {1: sent(bound + SECOND)}) == copies
+
+
+def test_what_was_sent_late_shows_no_copy_that_may_have_been_deleted() -> None:
+    """A clock that is hours ahead does not show where a snapshot is sent hours later."""
+    copies, taken_at = copies_in({1: [row()]}), CLOSED + timedelta(hours=1)
+    late = {1: When(taken_at, taken_at + timedelta(minutes=5))}
+    assert not any(not_deleted_since(copies, [(BY_PLACE, CLOSED)], late).values())
+    assert not_deleted_since(copies, [], late) == copies
+    assert not_deleted_since(copies, [(BY_PLACE, CLOSED)], {1: When(taken_at, late[1].arrived_at - SECOND)}) == copies
 
 
 def test_the_latest_closing_counts() -> None:
     copies, bound = copies_in({1: [row()]}), CLOSED + timedelta(minutes=20)
     both = [(BY_PLACE, CLOSED), (BY_TOPIC, CLOSED + SECOND)]
     for closed in (both, both[::-1]):
-        assert not any(not_deleted_since(copies, closed, {1: bound + SECOND}).values())
-        assert not_deleted_since(copies, closed, {1: bound + 2 * SECOND}) == copies
+        assert not any(not_deleted_since(copies, closed, {1: sent(bound + SECOND)}).values())
+        assert not_deleted_since(copies, closed, {1: sent(bound + 2 * SECOND)}) == copies
 
 
 def test_a_copy_of_another_topic_in_the_same_place_counts() -> None:
     """The topic was created again: agents go by the topic id, so nobody deleted this one."""
     copies = copies_in({1: [row(topic_id="B" * 22)]})
-    assert not_deleted_since(copies, [(BY_PLACE, CLOSED)], {1: CLOSED}) == copies
+    assert not_deleted_since(copies, [(BY_PLACE, CLOSED)], {1: sent(CLOSED)}) == copies
     assert without_other_copy(copies.keys(), copies, [BY_PLACE]) == set()
     assert without_other_copy(copies.keys(), copies, [request(directory(topic_id="B" * 22))]) == copies.keys()
 
