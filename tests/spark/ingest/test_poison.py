@@ -125,9 +125,9 @@ def a_list_of_more_log_dirs_than_a_host_has(kafka: Kafka) -> None:
     kafka.snapshot(2, [], log_dirs=[log_dir_row(f"/made/up/{n}") for n in range(1_001)])
 
 
-@poison("too-many-bytes")
-def file_systems_that_are_too_large_together(kafka: Kafka) -> None:
-    kafka.snapshot(2, [], log_dirs=[log_dir_row(f"/d{n}", ledger={"size": 2**53}) for n in range(17)])
+@poison("bad-rows")
+def a_file_system_that_is_too_large(kafka: Kafka) -> None:
+    kafka.snapshot(2, [], log_dirs=[log_dir_row(ledger={"size": 2**53 + 1})])
 
 
 @poison("bad-rows")
@@ -228,9 +228,16 @@ def a_directory_in_no_log_dir(kafka: Kafka) -> None:
     kafka.snapshot(2, [*kafka.replicas_of(2), dir_row("gone-0", None, log_dir="/nowhere")])
 
 
+def a_thousand_log_dirs_on_one_large_file_system(kafka: Kafka) -> None:
+    """Each says all of it: as many and as large as there may be."""
+    disk = {"size": 2**53, "used": 2**53 - 1, "free": 1}
+    kafka.snapshot(2, kafka.replicas_of(2), log_dirs=[log_dir_row(f"/d{n}", ledger=disk) for n in range(1_000)])
+
+
 HARMLESS: dict[str, Poison] = {
     each.__name__: each
     for each in (
+        a_thousand_log_dirs_on_one_large_file_system,
         times_of_the_first_and_last_year,
         times_in_words_that_are_beyond_every_calendar,
         a_directory_in_no_log_dir,
