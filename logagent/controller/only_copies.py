@@ -22,14 +22,17 @@ Place = tuple[int, str, str]
 Copies = Mapping[tuple[str, int], frozenset[Place]]
 
 
-def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Copies:
-    """The current copies of each (topic id, partition) in snapshot rows, given by node."""
+def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]], names: Mapping[str, str]) -> Copies:
+    """The current copies of each (topic id, partition) in snapshot rows, given by node. `names`: of the topics, by id:
+    a directory by another name, such as a backup, keeps the topic id, but no broker takes it for that partition."""
     found: dict[tuple[str, int], set[Place]] = {}
     for node, of_node in rows.items():
         for row in of_node:
             topic_id, partition = row.get("topic_id"), row.get("partition")
             current = row.get("row") == "dir" and row.get("kind") == "current"
-            if current and isinstance(topic_id, str) and isinstance(partition, int):
+            if not (current and isinstance(topic_id, str) and isinstance(partition, int)):
+                continue
+            if row["name"] == f"{names.get(topic_id)}-{partition}":
                 found.setdefault((topic_id, partition), set()).add((node, str(row["log_dir"]), str(row["name"])))
     return {key: frozenset(places) for key, places in found.items()}
 

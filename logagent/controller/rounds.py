@@ -219,21 +219,22 @@ class DeletionRounds:
     def _gate(self, replicas: Collection[Replica]) -> Mapping[Replica, Reason]:
         """Called right before `delete` orders: which replicas would leave their partition without a copy, and why."""
         requests = self.requests.requests
-        keys = {(r.topic.topic_id, r.partition) for r in replicas if requests[r.topic.request_id].kind != "topics"}
-        if not keys:
+        asked = [r for r in replicas if requests[r.topic.request_id].kind != "topics"]
+        if not asked:
             return {}
-        copies = self.copies({topic_id for topic_id, _ in keys})
+        keys = {(r.topic.topic_id, r.partition) for r in asked}
+        copies = self.copies({r.topic.topic_id: self.context.topics_to_be_deleted[r.topic].name for r in asked})
         alone = only_copies.without_other_copy(keys, copies, self.states.not_closed())
         return only_copies.refused(replicas, alone, requests)
 
-    def copies(self, topic_ids: Collection[str]) -> only_copies.Copies:
-        """The copies of these topics on live hosts, by a snapshot that is surely the newest and not older than a silent
-        host's, as far as no closed request may have deleted them since."""
-        rows, heard = self.brokers.rows(topic_ids), self.brokers.heard
+    def copies(self, names: Mapping[str, str]) -> only_copies.Copies:
+        """The copies of these topics (names by topic id) on live hosts, by a snapshot that is surely the newest and not
+        older than a silent host's, as far as no closed request may have deleted them since."""
+        rows, heard = self.brokers.rows(names.keys()), self.brokers.heard
         since = self.setting.clock() - self.setting.silent_after
         newest = {n: When(heard.nodes[n].taken_at, heard.nodes[n].arrived_at) for n in rows if n not in heard.unsure}
         rows = {n: rows[n] for n, when in newest.items() if when.taken_at >= since}
-        return only_copies.not_deleted_since(only_copies.copies_in(rows), self.states.closed(), newest)
+        return only_copies.not_deleted_since(only_copies.copies_in(rows, names), self.states.closed(), newest)
 
     def _notice_snapshots(self, now: datetime) -> None:
         """If a later snapshot shows a copy of a deleted topic, add it to the request, even if that was done."""

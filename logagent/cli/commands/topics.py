@@ -138,7 +138,7 @@ def purge(
     plan = plan_directories(
         chosen.directories,
         rounds.setting.control.cluster_id,
-        rounds.copies({d.topic_id for d in chosen.directories}),
+        rounds.copies({d.topic_id: d.topic for d in chosen.directories}),
         dirs_on_host=chosen.dirs_on_host,
         open_requests=rounds.states.not_closed(),
         lately=lately(rounds),

@@ -48,7 +48,7 @@ def looking(fleet: SmallFleet) -> DeletionRounds:
 def plan_of_the_other_copy(fleet: SmallFleet, *, no_retention: bool = False) -> DeletionPlan:
     look = looking(fleet)
     return plan_directories(
-        [fleet.directory(2)], CLUSTER, look.copies({TOPIC_ID}), dirs_on_host={2: 1000},
+        [fleet.directory(2)], CLUSTER, look.copies({TOPIC_ID: "clicks"}), dirs_on_host={2: 1000},
         open_requests=look.states.not_closed(), no_retention=no_retention,
     )  # fmt: skip
 
@@ -278,7 +278,7 @@ def test_a_host_that_gives_its_manifests_times_to_come_has_no_copy_and_others_ha
         nonlocal look
         look = look if same_controller else fleet.controller()
         look.look()
-        return {place[0] for place in look.copies({TOPIC_ID})[TOPIC_ID, 0]}
+        return {place[0] for place in look.copies({TOPIC_ID: "clicks"})[TOPIC_ID, 0]}
 
     assert nodes_with_a_copy() == {2}
     fleet.now += timedelta(minutes=11)
@@ -334,4 +334,4 @@ def test_a_host_that_answers_but_no_longer_publishes_has_no_copy(fleet: SmallFle
     look = fleet.controller()
     look.look()
     look.context.live_nodes.add(1)
-    assert {place[0] for place in look.copies({TOPIC_ID})[TOPIC_ID, 0]} == {2}
+    assert {place[0] for place in look.copies({TOPIC_ID: "clicks"})[TOPIC_ID, 0]} == {2}
