@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logagent.controller.only_copies import Copies, without_other_copy
-from logagent.model.naming.topic_names import NEVER, is_internal
+from logagent.model.naming.topic_names import NEVER_DELETED, is_internal
 from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
 from logagent.store.orders import instant
 
@@ -131,7 +131,7 @@ def plan_topics(
 
 
 def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
-    if is_internal(name) or name in NEVER:
+    if is_internal(name) or name in NEVER_DELETED:
         return Dropped(name, "it is one of Kafka's internal topics; logagent never deletes those")
     if name.startswith("_") and not include_internal:
         return Dropped(name, "its name begins with '_'", "add --include-internal if it really should go")

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
+from logagent.model.naming.dir_names import current_name
 from logagent.store.deletion import SEEN_ORDERS_LAST, Request
 from logagent.store.snapshot_times import CLOCKS_APART, When
 
@@ -32,7 +33,7 @@ def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]], names: Mapping[st
             current = row.get("row") == "dir" and row.get("kind") == "current"
             if not (current and isinstance(topic_id, str) and isinstance(partition, int)):
                 continue
-            if row["name"] == f"{names.get(topic_id)}-{partition}":
+            if topic_id in names and row["name"] == current_name(names[topic_id], partition):
                 found.setdefault((topic_id, partition), set()).add((node, str(row["log_dir"]), str(row["name"])))
     return {key: frozenset(places) for key, places in found.items()}
 

@@ -154,10 +154,10 @@ class NoRetentionDoc(TypedDict):
 class RescueDoc(TypedDict):
     """`need`: what was asked for; `missing`: what of it the plan does not free, or (with `--execute`) was not freed;
     `gives_back`: what the plan frees as `statvfs` counts it (blocks that a reflink or snapshot keeps count too: compare
-    `room` and `room_after`); `more`: what else could be freed. `room` is the state
-    before, `room_after` (with `--execute`) the state now. `kept`: what is not offered. `unread_processes`: processes of
-    other users, of which `open_removed` says nothing. `local_retention`: as `retention`, the
-    `local.retention.ms` of tiered topics, whose remote records stay; only what was copied there is freed."""
+    `room` and `room_after`); `more`: what else could be freed. `room` is the state before, `room_after` (with
+    `--execute`) the state now. `kept`: what is not offered. `unread_processes`: processes of other users, of which
+    `open_removed` says nothing. `local_retention`: as `retention`, the `local.retention.ms` of tiered topics, whose
+    remote records stay; only what was copied there is freed."""
 
     need: Size | None
     missing: Size

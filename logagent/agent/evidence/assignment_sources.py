@@ -247,7 +247,7 @@ def _tiering(target: Target, metadata: MetadataImage, node_id: int) -> Tiering:
 
 def _static_tiering(target: Target) -> Tiering:
     if target.config is None:
-        return Tiering(on_broker=True)  # who knows
+        return Tiering()
     return Tiering(default_local_ms=target.server.local_retention_ms, on_broker=target.server.tiers)
 
 

@@ -53,9 +53,7 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
         paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
         if len(paths) > MOST_LOG_DIRS:
             return TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
-        for name in LEDGER:
-            if name in _OF_FILE_SYSTEM:
-                continue
+        for name in [name for name in LEDGER if name not in _OF_FILE_SYSTEM]:
             if sum(abs((row.get("ledger") or {}).get(name) or 0) for row in seen.others) > LARGEST_SIZE:
                 return TOO_MANY_BYTES, f"`{name}` of its log dirs adds up to more than {LARGEST_SIZE} bytes"
         if len(set(paths)) != len(paths):

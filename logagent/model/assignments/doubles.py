@@ -14,6 +14,7 @@ from types import MappingProxyType
 from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
 from logagent.model.assignments.reasons import Reason
 from logagent.model.facts import Facts, StrayRuling
+from logagent.model.naming.dir_names import current_name
 from logagent.model.records import Kind, PartitionDir, Verdict
 
 Key = tuple[str, str]
@@ -106,7 +107,9 @@ def doubles(
 def is_loaded_as(d: PartitionDir, other: PartitionDir) -> bool:
     """Whether a broker takes `other` for the partition of `d`: it goes by the name, and a backup that was renamed by
     hand keeps the topic id."""
-    return other.kind is Kind.CURRENT and other.name == f"{d.topic}-{d.partition}"
+    if d.topic is None or d.partition is None:
+        return False
+    return other.kind is Kind.CURRENT and other.name == current_name(d.topic, d.partition)
 
 
 def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir) -> StrayRuling:

@@ -14,8 +14,8 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 REMOTE_LOG_METADATA: Final = "__remote_log_metadata"
 """Says where the remote segments of all tiered topics are (`REMOTE_LOG_METADATA_TOPIC_NAME`)."""
 
-NEVER: Final = frozenset({REMOTE_LOG_METADATA, "__cluster_metadata"})
-"""Topics that nobody may delete, or shorten."""
+NEVER_DELETED: Final = frozenset({REMOTE_LOG_METADATA, "__cluster_metadata"})
+"""Topics of which nothing is ever deleted on request."""
 
 _LEGAL_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

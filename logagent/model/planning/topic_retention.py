@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logagent.model.facts import Facts
-from logagent.model.naming.topic_names import NEVER, is_internal, is_valid_topic
+from logagent.model.naming.topic_names import NEVER_DELETED, is_internal, is_valid_topic
 from logagent.model.records import Health, Kind, PartitionDir, Verdict
 
 HOUR_MS = 3_600_000
@@ -43,13 +43,13 @@ class Tiering:
     """What is known of tiered storage (KIP-405). Of the topics that have them, in the metadata log, `enabled`:
     `remote.storage.enable`, `copy_disabled`: `remote.log.copy.disable`, `local_ms`: `local.retention.ms` (None: not a
     number). `default_local_ms`: the broker's default for the others. `on_broker`: whether this broker may have remote
-    storage."""
+    storage; None: its configuration was not read."""
 
     enabled: Mapping[str, str] = field(default_factory=dict)
     copy_disabled: Mapping[str, str] = field(default_factory=dict)
     local_ms: Mapping[str, int | None] = field(default_factory=dict)
     default_local_ms: int | None = AS_RETENTION_MS
-    on_broker: bool = False
+    on_broker: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class TopicConfigs:
         """The setting that governs what `topic` has on this host and nothing else (`UnifiedLog.localRetentionMs`); None
         if there is none, or it is not known (`why_no_setting`)."""
         if not self.complete:
-            return None if self.tiering.on_broker else RETENTION
+            return RETENTION if self.tiering.on_broker is False else None
         if not may_be_true(self.tiering.enabled.get(topic)):
             return RETENTION
         return None if may_be_true(self.tiering.copy_disabled.get(topic)) else LOCAL_RETENTION
@@ -93,9 +93,8 @@ class TopicConfigs:
         if self.complete:
             why = "it is tiered with remote.log.copy.disable"
         else:
-            why = (
-                "its broker has tiered storage, or may have, and no current metadata log here says whether it is tiered"
-            )
+            why = "its broker may have tiered storage, and no current metadata log here says whether it is tiered"
+            why += " (--kafka-config names its server.properties)" if self.tiering.on_broker is None else ""
         return f"{why}; a lower retention.ms would delete its remote records too"
 
     def retention_of(self, topic: str) -> int | None:
@@ -156,7 +155,7 @@ class Expired:
 
 def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[str, str]]) -> list[PartitionDir]:
     """The directories in which retention would free anything on this host: assigned replicas of topics that are
-    neither internal nor `NEVER` to be shortened, in log dirs that their broker can use, without those that the plan
+    neither internal nor `NEVER_DELETED`, in log dirs that their broker can use, without those that the plan
     removes (`planned`).
 
     No broker starts with two copies of a partition, so neither of them counts.
@@ -170,7 +169,7 @@ def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[
             # Topics that exist have legal names; a directory can have any.
             and is_valid_topic(d.topic)
             and not is_internal(d.topic)
-            and d.topic not in NEVER
+            and d.topic not in NEVER_DELETED
             and not d.removal_started
             and (d.log_dir, d.name) not in planned
             and where is not None

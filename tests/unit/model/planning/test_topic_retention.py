@@ -30,6 +30,11 @@ from tests.hosts import LOG_DIR, directory, facts, log_dir
 NOW = 1_800_000_000_000
 
 
+UNTIERED = Tiering(on_broker=False)
+UNKNOWN = TopicConfigs(tiering=UNTIERED)
+"""Neither a metadata log nor a default was read, only that the broker has no remote storage."""
+
+
 def segment(size: int, hours: float) -> SegmentAge:
     return SegmentAge(size, NOW - int(hours * HOUR_MS))
 
@@ -37,7 +42,7 @@ def segment(size: int, hours: float) -> SegmentAge:
 def test_segments_go_oldest_first_until_one_is_young_enough() -> None:
     # The third is old, but stands behind one that is not: Kafka stops there.
     log = [segment(100, 200), segment(10, 2), segment(1, 100)]
-    ((found,), _) = advise({"t": [log]}, {"t": 500}, NOW, None)
+    ((found,), _) = advise({"t": [log]}, {"t": 500}, NOW, None, UNKNOWN)
     assert found.gives_back[168 * HOUR_MS] == 100 and found.gives_back[HOUR_MS] == 111
     assert found.retention_ms == 168 * HOUR_MS
     assert found.command.endswith("--entity-name t --add-config retention.ms=604800000")
@@ -46,7 +51,7 @@ def test_segments_go_oldest_first_until_one_is_young_enough() -> None:
 def test_the_active_segment_goes_once_all_the_others_do() -> None:
     """`UnifiedLog.deletableSegments`: it is rolled first. Of a tiered topic it has to be copied first."""
     log = [segment(100, 200), replace(segment(10, 30), active=True)]
-    ((found,), _) = advise({"t": [log, [replace(segment(5, 99), active=True)]]}, {}, NOW, None)
+    ((found,), _) = advise({"t": [log, [replace(segment(5, 99), active=True)]]}, {}, NOW, None, UNKNOWN)
     assert {step // HOUR_MS: size for step, size in found.gives_back.items()} == {
         168: 100, 72: 105, 24: 115, 12: 115, 6: 115, 1: 115,
     }  # fmt: skip
@@ -58,15 +63,15 @@ def test_the_active_segment_goes_once_all_the_others_do() -> None:
 def test_the_longest_retention_that_gives_what_is_needed() -> None:
     log = [segment(100, 200), segment(100, 80), segment(100, 30), segment(100, 2)]
     chosen = {
-        need: advise({"t": [log]}, {}, NOW, need)[0][0].retention_ms // HOUR_MS for need in (1, 150, 250, 350, 999)
+        need: advise({"t": [log]}, {}, NOW, need, UNKNOWN)[0][0].retention_ms // HOUR_MS
+        for need in (1, 150, 250, 350, 999)
     }
     assert chosen == {1: 168, 150: 72, 250: 24, 350: 1, 999: 1}
 
 
 def test_topics_that_have_nothing_to_give_are_left_out_and_the_others_ordered() -> None:
-    found, _ = advise(
-        {"young": [[segment(9, 0.5)]], "small": [[segment(1, 99)]], "big": [[segment(5, 99)]]}, {}, NOW, None
-    )
+    topics = {"young": [[segment(9, 0.5)]], "small": [[segment(1, 99)]], "big": [[segment(5, 99)]]}
+    found, _ = advise(topics, {}, NOW, None, UNKNOWN)
     assert [a.topic for a in found] == ["big", "small"]
 
 
@@ -85,7 +90,7 @@ def test_topics_that_have_nothing_to_give_are_left_out_and_the_others_ordered() 
 def test_what_retention_frees_of_a_topic(
     own: str | None, default: str | None, policy: str | None, keeps_all: bool
 ) -> None:
-    configs = TopicConfigs({} if own is None else {"t": own}, default)
+    configs = TopicConfigs({} if own is None else {"t": own}, default, tiering=UNTIERED)
     assert (configs.policy_of("t"), configs.keeps_all("t")) == (policy, keeps_all)
     ((found,), _) = advise({"t": [[segment(9, 99)]]}, {}, NOW, None, configs)
     assert found.policy == policy
@@ -93,7 +98,7 @@ def test_what_retention_frees_of_a_topic(
 
 @given(st.lists(st.lists(st.builds(segment, st.integers(0, 1000), st.floats(0, 300)), max_size=8), max_size=4))
 def test_a_shorter_retention_never_gives_less(logs: list[list[SegmentAge]]) -> None:
-    for found in advise({"t": logs}, {}, NOW, None)[0]:
+    for found in advise({"t": logs}, {}, NOW, None, UNKNOWN)[0]:
         gives = [found.gives_back[step] for step in STEPS_MS]
         assert gives == sorted(gives)
 
@@ -122,9 +127,9 @@ LOG = [segment(1000, 720), segment(100, 80), segment(10, 30), segment(1, 2)]
         (known(1, t=-1), -1, [168, 72, 24, 12, 6, 1]),
         (known(), None, [168, 72, 24, 12, 6, 1]),
         (known(1, t=None), None, [168, 72, 24, 12, 6, 1]),
-        (TopicConfigs(), None, [168, 72, 24, 12, 6, 1]),
-        (TopicConfigs(retention_ms=24 * HOUR_MS), None, [12, 6, 1]),
-        (TopicConfigs(retention_ms=HOUR_MS), None, []),
+        (UNKNOWN, None, [168, 72, 24, 12, 6, 1]),
+        (replace(UNKNOWN, retention_ms=24 * HOUR_MS), None, [12, 6, 1]),
+        (replace(UNKNOWN, retention_ms=HOUR_MS), None, []),
     ],
 )
 def test_only_a_lower_retention_is_offered(configs: TopicConfigs, now_hours: float | None, steps: list[int]) -> None:
@@ -141,7 +146,7 @@ def test_what_is_past_the_present_retention_is_no_gain() -> None:
     assert expired == [Expired("t", 1000, 168 * HOUR_MS)]
     assert found[0].gives_back == {h * HOUR_MS: size for h, size in {72: 100, 24: 110, 12: 110, 6: 110, 1: 111}.items()}
     # Unlimited, or not known: nothing is past it.
-    for configs in known(-1), TopicConfigs(), TopicConfigs(retention_ms=168 * HOUR_MS), known():
+    for configs in known(-1), UNKNOWN, replace(UNKNOWN, retention_ms=168 * HOUR_MS), known():
         found, expired = advise({"t": [LOG]}, {}, NOW, None, configs)
         assert (expired, found[0].gives_back[72 * HOUR_MS]) == ([], 1100)
     # What may be compacted may not go either.
@@ -167,7 +172,8 @@ def tiered(own_hours: float | None = None, **changes: Any) -> TopicConfigs:
         (tiered(24, enabled={"t": " False "}), RETENTION, 720),
         (tiered(24, enabled={"other": "true"}), RETENTION, 720),
         # Only the broker's settings are known.
-        (replace(tiered(), complete=False), RETENTION, None),
+        (replace(tiered(on_broker=False), complete=False), RETENTION, None),
+        (replace(tiered(on_broker=None), complete=False), None, None),
         (replace(tiered(on_broker=True), complete=False), None, None),
         (tiered(enabled={}, on_broker=True), RETENTION, 720),
     ],
