@@ -207,10 +207,6 @@ def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
         journal.note_serving({"/d1": SeenHolder(1, 2, 3)})
         journal.note_serving({"/d2": SeenHolder(4, 5, 6)})
         assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
-        assert journal.holding() == {}
-        journal.note_holding({"/d1": SeenHolder(1, 2, 3)})
-        assert journal.holding() == {"/d1": SeenHolder(1, 2, 3)}
-        assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
 
 
 # Durability
