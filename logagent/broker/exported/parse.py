@@ -67,7 +67,9 @@ def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImag
         source=Source.FILE,
         cluster_id=_member(document, "cluster_id", str),
         at_ms=at_ms,
-        known_until_ms=at_ms,
+        known_until_ms=min(at_ms, _time(known, "known_until"))
+        if (known := _optional(document, "known_until", str))
+        else at_ms,
         complete=source == Source.KRAFT_LOG,
         offset=_optional(document, "offset", int),
         metadata_version=_optional(document, "metadata_version", int),
@@ -101,13 +103,13 @@ def _list(container: dict[str, Any], key: str, parse: Callable[[dict[str, Any]],
     return parsed
 
 
-def _time(text: str) -> int:
+def _time(text: str, key: str = "at") -> int:
     try:
         if _TIME.fullmatch(text) is None:
             raise ValueError
         moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     except ValueError:
-        raise _Wrong(f"at: {text!r:.60} is not an RFC 3339 time in UTC with milliseconds") from None
+        raise _Wrong(f"{key}: {text!r:.60} is not an RFC 3339 time in UTC with milliseconds") from None
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
