@@ -62,14 +62,13 @@ def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImag
         if not isinstance(topic, Topic):
             raise _Wrong(f"topics[{index}]: it is not a topic with its partitions")
     at_ms = _time(_member(document, "at", str))
+    known = _optional(document, "known_until", str)  # versions before this one did not write it
     return make_image(
         topics,
         source=Source.FILE,
         cluster_id=_member(document, "cluster_id", str),
         at_ms=at_ms,
-        known_until_ms=min(at_ms, _time(known, "known_until"))
-        if (known := _optional(document, "known_until", str))
-        else at_ms,
+        known_until_ms=at_ms if known is None else min(at_ms, _time(known, "known_until")),
         complete=source == Source.KRAFT_LOG,
         offset=_optional(document, "offset", int),
         metadata_version=_optional(document, "metadata_version", int),
