@@ -63,8 +63,18 @@ class StatusResult(TypedDict):
 
 
 @strict
+class StatusRefusal(TypedDict):
+    """The first refusal of a guard."""
+
+    guard: str
+    fact: str
+    hint: str
+
+
+@strict
 class StatusCycle(TypedDict):
-    """The last cycle of a job. `needs_approval`: the plan id to pass to `logagent cleanup --execute --approve`."""
+    """The last cycle of a job. `refusals`: how many by guard, `refused_because`: why, by guard. `needs_approval`: the
+    plan id to pass to `logagent cleanup --execute --approve`."""
 
     job: Literal["cleanup", "queue", "inventory"]
     started_at: Time
@@ -73,6 +83,7 @@ class StatusCycle(TypedDict):
     planned: int
     results: list[StatusResult]
     refusals: dict[str, int]
+    refused_because: list[StatusRefusal]
     waiting: int
     freed_bytes: Size
     needs_approval: str | None

@@ -37,7 +37,8 @@ class CycleSummary:
     job: "cleanup", or "queue" for the delete queue alone. ledgers: by log dir, the figures of `logagent.scan/1`.
     directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, bytes). reclaimable: (log dir, "now"
     or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action, outcome) ->
-    number. refusals: guard -> number, including that of the whole plan. queues: by log dir. next_due_ms: when the head
+    number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and hint of its
+    first refusal. queues: by log dir. next_due_ms: when the head
     of the queue falls due. open_exchanges: paths of what an interrupted `restore --replace` displaced. error: why the
     cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that error
     (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
@@ -55,6 +56,7 @@ class CycleSummary:
     reclaimable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     results: Mapping[tuple[str, str], int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
+    refused_because: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     waiting: int = 0
     queues: Mapping[str, QueueSummary] = field(default_factory=dict)
     next_due_ms: int | None = None

@@ -63,6 +63,7 @@ class CycleNotes:
             planned=len(plan.actions) if plan is not None else 0,
             results=_results(plan, execution),
             refusals=dict(Counter(str(r.guard) for r in refusals)),
+            refused_because={str(r.guard): (r.fact, r.hint) for r in reversed(refusals)},
             waiting=len(plan.waiting) if plan is not None else 0,
             freed_bytes=execution.freed_bytes if execution is not None else 0,
             needs_approval=plan.plan_id if plan is not None and plan.needs_approval is not None else None,

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.host.state.journal import Journal
+from logagent.model.assignments.image import BrokerRegistration
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import mark_serving
+from logagent.model.health.serving import mark_serving, registered_by
 from logagent.model.records import HolderState
 
 
 @dataclass(frozen=True, slots=True)
 class ServingQuestions:
-    """`acting`: answers are noted in the journal."""
+    """`registration`: this broker's, by the metadata log on this host. `acting`: what is found out is noted in the
+    journal."""
 
     journal: Journal
     brokers: BrokersToAsk
+    registration: BrokerRegistration | None
     settle_ms: int
     acting: bool
     now_ms: int
@@ -27,6 +30,9 @@ class ServingQuestions:
         The holders were looked at before the question: an answer that comes after it is of that process, or of one that
         has started and loaded everything since (a broker that stops answers nobody once it has unlocked its log dirs).
         """
+        incarnation = self.registration.incarnation if self.registration is not None else None
+        if self.acting and incarnation is not None and incarnation not in self.journal.incarnations():
+            self.journal.note_incarnation(incarnation, self.now_ms)
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
         known = self.journal.serving()
@@ -35,8 +41,10 @@ class ServingQuestions:
             self.journal.note_serving(noted)
         return told
 
-    def _why_not_serving(self, path: str) -> str | None:
-        if self.brokers.serves(path):
+    def _why_not_serving(self, where: LogDirFacts) -> str | None:
+        if registered_by(where.holder, self.registration, self.journal.incarnations(), where.directory_id):
+            return None
+        if self.brokers.serves(where.path):
             return None
         why = self.brokers.broker_problem
         return "it does not say yet that it serves this log dir" + (f": {why}" if why is not None else "")

@@ -205,7 +205,12 @@ class Session(Readings):
         if self.brokers is None or not self.brokers.same_as(brokers):
             self.close_questions()
             self.brokers = brokers
-        questions = ServingQuestions(self.journal, self.brokers, self.settings.guard.settle, self.acting, now_ms)
+        own_log, host = self.assignments.own_log, self._host()
+        registration = None
+        if own_log is not None and host.node_id is not None and own_log.cluster_id == host.cluster_id:
+            registration = own_log.brokers.get(host.node_id)
+        settle_ms, journal = self.settings.guard.settle, self.journal
+        questions = ServingQuestions(journal, self.brokers, registration, settle_ms, self.acting, now_ms)
         return questions.tell(log_dirs)
 
     def close_questions(self) -> None:

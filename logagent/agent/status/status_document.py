@@ -104,6 +104,7 @@ def _cycle(s: CycleSummary) -> dict[str, Any]:
         "planned": s.planned,
         "results": [{"action": a, "outcome": o, "dirs": n} for (a, o), n in sorted(s.results.items())],
         "refusals": dict(sorted(s.refusals.items())),
+        "refused_because": [{"guard": g, "fact": f, "hint": h} for g, (f, h) in sorted(s.refused_because.items())],
         "waiting": s.waiting,
         "freed_bytes": s.freed_bytes,
         "needs_approval": s.needs_approval,

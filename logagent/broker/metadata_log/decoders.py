@@ -37,7 +37,7 @@ def _register_broker(reader: Reader, version: int) -> MetadataRecord:
     broker_id = reader.int32()
     if version >= 2:
         reader.boolean()  # IsMigratingZkBroker
-    reader.take(16)  # IncarnationId
+    incarnation_id = reader.uuid()
     epoch = reader.int64()
     endpoints = tuple([_endpoint(reader) for _ in range(reader.length())])
     for _ in range(reader.length()):  # Features
@@ -51,7 +51,7 @@ def _register_broker(reader: Reader, version: int) -> MetadataRecord:
     tags = reader.tags(range(max(0, version - 2)))
     log_dirs = field(tags, 0, Reader.uuids, ())
     field(tags, 1, Reader.nullable_uuids, None)  # CordonedLogDirs
-    return RegisterBroker(broker_id, epoch, fenced, log_dirs, endpoints)
+    return RegisterBroker(broker_id, epoch, fenced, log_dirs, endpoints, incarnation_id)
 
 
 # `SecurityProtocol.id`

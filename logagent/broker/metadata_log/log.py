@@ -21,8 +21,8 @@ from logagent.broker.metadata_log.read import LogState, read_segments, read_snap
 from logagent.errors import UnreadableError
 from logagent.files.limits import LEADER_EPOCHS, QUORUM_STATE
 from logagent.files.safe_open import read_regular
-from logagent.model.assignments.commitment import committed_offset, known_until_ms, settled_ms
-from logagent.model.assignments.image import AssignmentImage, Source, make_image
+from logagent.model.assignments.commitment import clock_ahead_ms, committed_offset, known_until_ms, settled_ms
+from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
 
 ATTEMPTS = 5
 DEFAULT_FETCH_TIMEOUT_MS = 2_000
@@ -212,7 +212,7 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
         open_transaction=state.replay.open_transaction,
         offset=state.end,
         metadata_version=state.replay.metadata_version,
-        brokers=state.replay.brokers,
+        brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
         uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
         origin=label,
     )
@@ -227,3 +227,10 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
         committed_offset=committed,
         torn_bytes=state.torn_bytes,
     )
+
+
+def _by_our_clock(brokers: dict[int, BrokerRegistration], ahead_ms: int) -> dict[int, BrokerRegistration]:
+    return {
+        node_id: b if b.registered_ms is None else b._replace(registered_ms=b.registered_ms - ahead_ms)
+        for node_id, b in brokers.items()
+    }

@@ -31,6 +31,7 @@ class RegisterBroker(NamedTuple):
     fenced: bool
     log_dirs: tuple[str, ...]
     endpoints: tuple[Endpoint, ...]
+    incarnation_id: str
 
 
 class UnregisterBroker(NamedTuple):

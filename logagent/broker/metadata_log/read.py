@@ -33,6 +33,7 @@ class LogState:
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch of the log, or the part of it after the snapshot."""
+        self.replay.time_ms = batch.time_ms
         for offset, key, value in batch.records():
             if offset < self.snapshot_end:
                 continue

@@ -50,8 +50,9 @@ class Replay:
 
     `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
     which that happened; in a transaction, to the offset of its end. `resigns_since` is the offset from which
-    `metadata.version` is one whose leaders resign without a majority. `topic_configs`, `broker_configs`: of the
-    settings that matter here, by name, the value by topic, and by node id ("" for all nodes), where it is set.
+    `metadata.version` is one whose leaders resign without a majority. `time_ms`: that of the batch that is being
+    applied, None in a snapshot. `topic_configs`, `broker_configs`: of the settings that matter here, by name, the value
+    by topic, and by node id ("" for all nodes), where it is set.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Replay:
     metadata_version: int | None = None
     resigns_since: int | None = None
     zk_migration: bool = False
+    time_ms: int | None = None
     _transaction: list[MetadataRecord] | None = None
     _nodes: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
     _directories: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -150,8 +152,10 @@ class Replay:
 
     def _broker(self, record: MetadataRecord) -> None:
         match record:
-            case RegisterBroker(broker_id, _, fenced, log_dirs, endpoints):
-                self.brokers[broker_id] = BrokerRegistration(broker_id, log_dirs, fenced, endpoints)
+            case RegisterBroker(broker_id, _, fenced, log_dirs, endpoints, incarnation):
+                self.brokers[broker_id] = BrokerRegistration(
+                    broker_id, log_dirs, fenced, endpoints, incarnation, self.time_ms
+                )
             case UnregisterBroker(broker_id):
                 self.brokers.pop(broker_id, None)
             case FenceBroker(broker_id, fenced):

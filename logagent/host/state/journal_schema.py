@@ -125,6 +125,10 @@ CREATE TABLE holding (
 _FIFTH = """
 DELETE FROM serving;
 DROP TABLE holding;
+CREATE TABLE incarnations (
+  incarnation TEXT PRIMARY KEY,
+  seen_ms INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 _STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 

@@ -31,6 +31,9 @@ from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.journal_host import JournalHost
 from logagent.model.health.serving import SeenHolder
 
+# Enough to know the ones before a broker's start; each start adds one.
+_INCARNATIONS_KEPT = 20
+
 
 class JournalStore:
     """The open journal of one state dir. One writer at a time; any number of readers."""
@@ -210,6 +213,21 @@ class JournalStore:
             db.execute("DELETE FROM serving")
             rows = [(put(log_dir), s.pid, s.started_ms, s.since_ms) for log_dir, s in seen.items()]
             db.executemany("INSERT INTO serving VALUES (?,?,?,?)", rows)
+
+    def incarnations(self) -> dict[str, int]:
+        """The incarnations of this host's broker that were seen in its metadata log, and when first (ms)."""
+        rows = self._rows("SELECT incarnation, seen_ms FROM incarnations")
+        return {str(row["incarnation"]): int(row["seen_ms"]) for row in rows}
+
+    def note_incarnation(self, incarnation: str, seen_ms: int) -> None:
+        """Remember it, and the newest ones before it."""
+        with self._transaction() as db:
+            db.execute("INSERT OR IGNORE INTO incarnations VALUES (?,?)", (incarnation, seen_ms))
+            db.execute(
+                "DELETE FROM incarnations WHERE incarnation NOT IN"
+                " (SELECT incarnation FROM incarnations ORDER BY seen_ms DESC LIMIT ?)",
+                (_INCARNATIONS_KEPT,),
+            )
 
     def last_clocks(self) -> Clocks | None:
         rows = self._rows("SELECT boot_id, wall_ms, boottime_ms FROM last_cycle")

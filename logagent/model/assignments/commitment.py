@@ -127,5 +127,9 @@ def known_until_ms(
         if snapshot_ms is None:
             return 0
         times.append(snapshot_ms)
-    ahead = 0 if written_ms is None or not batches.times else max(0, batches.times[-1] - written_ms)
-    return min(now_ms, min(times) - ahead + (0 if torn else GRACE_MS))
+    return min(now_ms, min(times) - clock_ahead_ms(batches, written_ms) + (0 if torn else GRACE_MS))
+
+
+def clock_ahead_ms(batches: BatchTimes, written_ms: int | None) -> int:
+    """By how much the newest record is younger than the file that it is in, which has this host's clock; at least 0."""
+    return 0 if written_ms is None or not batches.times else max(0, batches.times[-1] - written_ms)

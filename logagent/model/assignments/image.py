@@ -83,12 +83,16 @@ class Endpoint(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """A registered broker. `fenced` is None if the source does not say; `endpoints` are known from the metadata log."""
+    """A registered broker. `fenced` is None if the source does not say. From the metadata log: `endpoints`;
+    `incarnation`, a random id that a broker has from its start to its end; `registered_ms`: when it registered, by this
+    host's clock, None if only a snapshot has it."""
 
     node_id: int
     directory_ids: tuple[str, ...] = ()
     fenced: bool | None = None
     endpoints: tuple[Endpoint, ...] = ()
+    incarnation: str | None = None
+    registered_ms: int | None = None
 
 
 @dataclass(slots=True)

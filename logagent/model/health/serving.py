@@ -1,9 +1,10 @@
 """When a broker that holds a log dir counts as serving, so that strays may be removed while it runs.
 
-A holder is `starting` until it said itself, over the network, that it serves this log dir (DescribeLogDirs without an
-error): brokers answer only once every log is loaded. No look from outside shows that. A broker that has a file open in
-every directory may still be recovering one of them, and a stray that is removed then ends it (`LogManager.loadLogs`).
-Age alone never ends `starting` (a recovery can take hours), and after the answer `guard.settle` must pass.
+A holder is `starting` until it said itself that it serves this log dir: over the network (DescribeLogDirs without an
+error) or by its registration in the metadata log (`registered_by`). Brokers say either only once every log is loaded,
+and no look from outside shows that. A broker that has a file open in every directory may still be recovering one of
+them, and a stray that is removed then ends it (`LogManager.loadLogs`). Age alone never ends `starting` (a recovery can
+take hours), and afterwards `guard.settle` must pass.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from logagent.model.assignments.image import BrokerRegistration
 from logagent.model.facts import LogDirFacts
-from logagent.model.records import HolderState
+from logagent.model.records import Holder, HolderState
 
 # A process's start time is computed from the boot time, which the kernel rounds to seconds.
 SAME_START_MS = 2_000
@@ -39,6 +41,26 @@ def known_to_serve(where: LogDirFacts, known: SeenHolder | None, now_ms: int) ->
     return known.is_process(pid, started_ms) and known.since_ms <= now_ms
 
 
+def registered_by(
+    holder: Holder, registration: BrokerRegistration | None, seen: Mapping[str, int], directory_id: str | None
+) -> bool:
+    """Whether the process that holds the lock has registered with its cluster, and is unfenced, with this log dir.
+
+    Brokers are unfenced once they have loaded every log (`BrokerLifecycleManager.setReadyToUnfence`), and list the
+    directory ids of those that are not offline (3.7 and later). The registration must be this process's own: a crashed
+    one before it stays unfenced until its session ends. So it has to be of after the start of this process, and of
+    another incarnation than those that were `seen` before it (when first, in ms); that none was seen proves nothing.
+    """
+    if registration is None or registration.fenced is not False or registration.registered_ms is None:
+        return False
+    started_ms = holder.start_time_ms
+    if started_ms is None or registration.registered_ms <= started_ms + SAME_START_MS:
+        return False
+    before = {incarnation for incarnation, seen_ms in seen.items() if seen_ms < started_ms - SAME_START_MS}
+    known = directory_id is not None and directory_id in registration.directory_ids
+    return known and bool(before) and registration.incarnation not in before
+
+
 def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int, now_ms: int) -> LogDirFacts:
     """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then the
     holder's detail says how long that was."""
@@ -52,7 +74,7 @@ def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int,
 def mark_serving(
     log_dirs: Mapping[str, LogDirFacts],
     known: Mapping[str, SeenHolder],
-    serves: Callable[[str], str | None],
+    serves: Callable[[LogDirFacts], str | None],
     settle_ms: int,
     now_ms: int,
 ) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
@@ -71,7 +93,7 @@ def mark_serving(
             noted[path] = before
         elif holder.pid is None or holder.start_time_ms is None:
             continue
-        elif (why := serves(path)) is None:
+        elif (why := serves(where)) is None:
             noted[path] = SeenHolder(holder.pid, holder.start_time_ms, now_ms)
         else:
             updated[path] = replace(where, holder=replace(holder, detail=holder.detail or why))

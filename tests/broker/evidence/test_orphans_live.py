@@ -37,11 +37,15 @@ RECORDS = 60
 
 
 def logagent(
-    node: KafkaNode, *arguments: str, allow: tuple[int, ...] = (0,), settings: Mapping[str, str] | None = None
+    node: KafkaNode,
+    *arguments: str,
+    allow: tuple[int, ...] = (0,),
+    settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
 ) -> Any:
-    """Run the command for `node` and return its JSON document."""
+    """Run the command for `node` (with another `server.properties` if one is given) and return its JSON document."""
     environment = {**os.environ, **ZERO_AGES, "LOGAGENT_KAFKA__VERSION": node.version, **(settings or {})}
-    command = [str(LOGAGENT), *arguments, "--json", "--kafka-config", str(node.config)]
+    command = [str(LOGAGENT), *arguments, "--json", "--kafka-config", str(config or node.config)]
     command += ["--state-dir", str(node.root / "state")]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode in allow, f"{command} came to {ran.returncode}\n{ran.stderr}\n{ran.stdout[-2000:]}"

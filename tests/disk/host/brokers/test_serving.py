@@ -43,6 +43,8 @@ def test_marked_directories_that_are_open_do_not_make_a_broker_serve(tmp_path: P
         summary = life.cleanup()
         assert summary.results == {}
         assert summary.refusals == {"window": 2}
+        _, hint = summary.refused_because["window"]
+        assert "nothing to do" in hint and "stop the broker" not in hint
         assert stray.is_dir() and marked.is_dir()
 
 

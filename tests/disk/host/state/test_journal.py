@@ -204,6 +204,11 @@ def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
         journal.trust_clocks(Clocks("c", 9, 9), ClockJump(5, 6))
         assert journal.clock_doubt() is None and journal.clock_jumps() == [ClockJump(5, 6)]
         assert journal.last_clocks() == Clocks("c", 9, 9)
+        assert journal.incarnations() == {}
+        for number in range(30):
+            journal.note_incarnation(f"i{number}", 100 + number)
+        journal.note_incarnation("i29", 500)
+        assert journal.incarnations() == {f"i{number}": 100 + number for number in range(10, 30)}
         journal.note_serving({"/d1": SeenHolder(1, 2, 3)})
         journal.note_serving({"/d2": SeenHolder(4, 5, 6)})
         assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
@@ -319,7 +324,7 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
     with Journal.open(str(tmp_path)) as journal:
         journal.begin([intent("orders-0")], NOW)
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
-        for table in ("host", "clock_doubt", "clock_jumps", "holding"):
+        for table in ("host", "clock_doubt", "clock_jumps", "incarnations"):
             db.execute(f"DROP TABLE {table}")
         for column in ("through_dir", "through_name", "closed_cleanly", "reason"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
@@ -463,7 +468,7 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
     db = sqlite3.connect(tmp_path / FILE_NAME)
     for column in ("through_dir", "through_name", "closed_cleanly", "reason"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
-    db.execute("DROP TABLE holding")
+    db.execute("DROP TABLE incarnations")
     db.execute("PRAGMA user_version=2")
     db.commit()
     db.close()

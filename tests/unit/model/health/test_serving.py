@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from logagent.model.assignments.image import BrokerRegistration
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import SAME_START_MS, SeenHolder, mark_serving
+from logagent.model.health.serving import SAME_START_MS, SeenHolder, mark_serving, registered_by
 from logagent.model.records import Health, Holder, HolderState, Identity
 from tests.hosts import HEX, LOG_DIR, NOW
 
@@ -20,11 +22,11 @@ def held(*, open_dirs: tuple[str, ...] = (), pid: int | None = PID) -> LogDirFac
     return LogDirFacts(LOG_DIR, Identity(1, 2), Health.ONLINE, None, holder, open_by=dict.fromkeys(open_dirs, (PID,)))
 
 
-def serves(_: str) -> str | None:
+def serves(_: LogDirFacts) -> str | None:
     return None
 
 
-def silent(_: str) -> str | None:
+def silent(_: LogDirFacts) -> str | None:
     return "it does not answer"
 
 
@@ -44,10 +46,10 @@ def test_an_answer_is_of_a_process_that_is_known() -> None:
 
 
 def test_what_is_known_is_not_asked_again() -> None:
-    asked: list[str] = []
+    asked: list[LogDirFacts] = []
 
-    def ask(path: str) -> str | None:
-        asked.append(path)
+    def ask(where: LogDirFacts) -> str | None:
+        asked.append(where)
         return None
 
     known = {LOG_DIR: SeenHolder(PID, STARTED, NOW - 1)}
@@ -100,3 +102,39 @@ def test_who_was_seen_serving_is_one_process(other: SeenHolder) -> None:
 def test_nobody_serves_without_the_lock() -> None:
     free = {LOG_DIR: replace(held(), holder=Holder(HolderState.FREE))}
     assert mark_serving(free, {LOG_DIR: SeenHolder(PID, STARTED, NOW)}, serves, 0, NOW) == (free, {})
+
+
+HOLDER = Holder(HolderState.HELD, PID, STARTED)
+NOW_REGISTERED = BrokerRegistration(1, ("dir-1", "dir-2"), False, (), "now", STARTED + 5_000)
+SEEN = {"before": STARTED - 86_400_000}
+
+
+def test_a_registration_of_this_process_shows_that_it_has_loaded_everything() -> None:
+    assert registered_by(HOLDER, NOW_REGISTERED, SEEN, "dir-1")
+    # Seen by an earlier look at this process.
+    assert registered_by(HOLDER, NOW_REGISTERED, {**SEEN, "now": STARTED + 6_000}, "dir-1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen", "directory_id"),
+    [
+        ({"fenced": True}, SEEN, "dir-1"),
+        ({"fenced": None}, SEEN, "dir-1"),
+        ({}, SEEN, "dir-3"),  # offline when it registered
+        ({}, SEEN, None),  # before 3.7
+        ({}, {}, "dir-1"),  # nothing was seen before: it may be the one of a process that crashed
+        ({}, {"now": STARTED - 60_000}, "dir-1"),  # it crashed, and stays unfenced until its session ends
+        ({}, {"now": STARTED + 6_000}, "dir-1"),
+        ({}, {"before": STARTED - SAME_START_MS}, "dir-1"),
+        ({"registered_ms": STARTED - 5_000}, SEEN, "dir-1"),  # of one that crashed between two looks
+        ({"registered_ms": STARTED + SAME_START_MS}, SEEN, "dir-1"),
+        ({"registered_ms": None}, SEEN, "dir-1"),
+        ({"directory_ids": ()}, SEEN, "dir-1"),
+    ],
+)
+def test_any_other_registration_shows_nothing(
+    changes: dict[str, Any], seen: dict[str, int], directory_id: str | None
+) -> None:
+    assert not registered_by(HOLDER, NOW_REGISTERED._replace(**changes), seen, directory_id)
+    assert not registered_by(HOLDER, None, SEEN, "dir-1")
+    assert not registered_by(replace(HOLDER, start_time_ms=None), NOW_REGISTERED, SEEN, "dir-1")
