@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from logagent.cli.deletions.opening import Admin
+from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
 from logagent.errors import ServiceUnreachable
 from logagent.store.answers import write_answer
@@ -273,10 +274,38 @@ def test_a_row_that_cannot_be_requested_is_named_and_stops_no_other(commands: Co
     assert [d.node_id for d in commands.requests().requests[plan["request_id"]].directories] == [1]
 
 
+@pytest.mark.parametrize("ids", [[""], [","], ["{id},"], ["{id}", ""], ["{id},nosuch"], ["nosuch"], ["{id} {id}"]])
+def test_ids_select_exactly_the_rows_that_have_them_or_nothing(commands: Commands, ids: list[str]) -> None:
+    """A command for rows of which one has no id plans nothing, not everything."""
+    commands.write_report((1, 2, 3))
+    row = {"cluster_id": CLUSTER, "node_id": "1", "log_dir": "/d1", "name": "clicks-0", "topic_id": TOPIC_ID}
+    known = directory_id_of(row)
+    assert [d["node_id"] for d in commands.purge("--id", known)["directories"]] == [1]
+    words = [word for text in ids for word in ("--id", text.format(id=known))]
+    commands.run("purge", "--report", str(commands.report), *words, "--execute", status=2)
+    assert "hint:" in commands.said and commands.requests().requests == {}
+
+
+def test_a_row_that_another_option_excludes_is_left_out(commands: Commands) -> None:
+    commands.write_report((1, 2))
+    row = {"cluster_id": CLUSTER, "node_id": "1", "log_dir": "/d1", "name": "clicks-0", "topic_id": TOPIC_ID}
+    ids = [directory_id_of(row | {"node_id": node}) for node in ("1", "2")]
+    plan = commands.purge("--id", ",".join(ids), "--host", "2")
+    assert [d["node_id"] for d in plan["directories"]] == [2]
+    assert [d["what"] for d in plan["dropped"]] == [f"--id {ids[0]}"]
+
+
+def test_a_pattern_that_matches_an_empty_name_takes_no_row_without_a_topic(commands: Commands) -> None:
+    commands.write_report((1,))
+    path = commands.report / "orphans.csv"
+    path.write_text(path.read_text().replace(",clicks,", ",,"))
+    assert commands.purge("--topic", "nothing,")["directories"] == []
+
+
 def test_ids_that_no_row_has_are_named(commands: Commands) -> None:
     commands.write_report((1,))
     commands.run("purge", "--report", str(commands.report), "--id", "nosuch", status=2)
-    assert "--id nosuch: the report has no such row, or another option excludes it" in commands.said
+    assert "--id nosuch: the report has no such row" in commands.said
 
 
 def test_a_purge_does_not_rely_on_the_copy_that_the_last_one_took(commands: Commands) -> None:
