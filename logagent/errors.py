@@ -17,7 +17,7 @@ class Exit(IntEnum):
     meaning: str
 
     OK = 0, "success; for a dry run, the plan was made"
-    FAILED = 1, "something failed: the message says what, and what was done before it"
+    FAILED = 1, "something failed, or topics: a topic is dropped: the message says what, and what was done before it"
     USAGE = 2, "usage error"
     REFUSED = 3, "--execute: done, but a guard refused an item or less was freed than --need; topics: requests are open"
     APPROVAL = 4, "the plan needs approval (--approve PLAN_ID); nothing was done"

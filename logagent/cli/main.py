@@ -11,7 +11,7 @@ import click
 
 from logagent import __version__
 from logagent.cli.render import visible
-from logagent.errors import ConfigError, Exit, LogAgentError
+from logagent.errors import ConfigError, Exit, LogAgentError, UsageError
 
 # Command → (module, attribute, one line of help). A module is imported when its command runs, so that
 # `logagent --version` and `logagent queue` load only what they need.
@@ -73,9 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Messages go to stderr."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        refuse_empty(words)
         # Not `cli.main`: it handles a closed pipe and Ctrl-C in its own way.
-        with cli.make_context("logagent", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        with cli.make_context("logagent", words) as context:
             cli.invoke(context)
         sys.stdout.flush()
         return int(Exit.OK)
@@ -100,6 +102,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
         _forget_stdout()
         return int(Exit.FAILED)
+
+
+def refuse_empty(words: Sequence[str]) -> None:
+    """Raises UsageError for an empty argument, of whatever command and option: it is what a shell makes of a variable
+    that is not set, and must never select what would be selected without it."""
+    for before, word in zip(["logagent", *words], words, strict=False):
+        option, given, value = word.partition("=")
+        if not word.strip():
+            said = f"the argument after {before} is empty"
+        elif option.startswith("--") and given and not value.strip():
+            said = f"the argument of {option} is empty"
+        else:
+            continue
+        raise UsageError(said, hint="an empty value never means all: leave it out, or say what is meant")
 
 
 def _forget_stdout() -> None:

@@ -180,7 +180,8 @@ def plan_directories(
     limits: Limits | None = None,
     unusable: Sequence[Dropped] = (),
 ) -> DeletionPlan:
-    """Plan to delete directories of a report. `copies`: the current copies in the newest snapshots of live hosts."""
+    """Plan to delete directories of a report. `copies`: the current copies in the newest snapshots of live hosts whose
+    brokers are live and in sync."""
     limits = limits or Limits()
     queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
     kept, dropped = list[RequestedDirectory](), list(unusable)
@@ -217,7 +218,7 @@ def _what_needs_approval(
     why = []
     only = sum(d.only_copy for d in kept)
     if only:
-        why.append(f"{only} of them are the only copy of their partition")
+        why.append(f"{only} of them are the only copy of their partition: no other is on a live broker and in sync")
     before = [d for r in lately for d in r.directories]
     topics = {d.topic_id for d in kept}
     if kept and len(topics | {d.topic_id for d in before}) > MAX_TOPICS:

@@ -2,7 +2,9 @@
 
 All open requests are considered together: a copy that another open request would delete does not count, nor one on a
 silent host, nor one that is already set aside or marked for deletion. Nor does one that a closed request may have
-deleted after the snapshot that still shows it. A wrong "only copy" only asks for an approval.
+deleted after the snapshot that still shows it. And none counts unless its broker is live and in the ISR by what the
+cluster says now: a directory on a host that is heard may be behind a dead leader, or of a replica that nobody serves.
+A wrong "only copy" only asks for an approval.
 """
 
 from __future__ import annotations
@@ -36,6 +38,14 @@ def copies_in(rows: Mapping[int, Iterable[Mapping[str, Any]]], names: Mapping[st
             if topic_id in names and row["name"] == current_name(names[topic_id], partition):
                 found.setdefault((topic_id, partition), set()).add((node, str(row["log_dir"]), str(row["name"])))
     return {key: frozenset(places) for key, places in found.items()}
+
+
+def in_sync_only(copies: Copies, in_sync: Mapping[tuple[str, int], frozenset[int]]) -> Copies:
+    """`copies` on nodes that are live and in the ISR of their partition; of a partition that is not in `in_sync` (it
+    was deleted, or the cluster was not asked), none."""
+    return {
+        key: frozenset(p for p in places if p[0] in in_sync.get(key, frozenset())) for key, places in copies.items()
+    }
 
 
 def taken_by(requests: Iterable[Request], topic_ids: Collection[str]) -> tuple[frozenset[Place], frozenset[str]]:
@@ -94,7 +104,7 @@ def refused(replicas: Collection[Replica], alone: Collection[tuple[str, int]], r
         )
         if not approved:
             answer[replica] = Reason(
-                "it is the only copy left of its partition, and no approval covers deleting it",
+                "no other copy of its partition is known to be live and in sync, and no approval covers deleting it",
                 ONLY_COPY_GUARD,
                 "cancel the request, and request it again with the approval that its plan names",
             )

@@ -1,8 +1,9 @@
-"""The state of each request: open, on hold, done or cancelled, and until when it counts."""
+"""The state of each request: open, on hold, done, cancelled or dropped, and until when it counts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -16,7 +17,7 @@ from logagent.store.snapshot_times import CLOCKS_APART
 # An answer may name any epoch; no controller took one this far above the store's.
 MAX_EPOCHS_FORGOTTEN = 100_000
 KEPT_CLOSED = timedelta(days=30)
-State = Literal["open", "on-hold", "done", "cancelled"]
+State = Literal["open", "on-hold", "done", "cancelled", "dropped"]
 
 
 class RequestStates:
@@ -43,16 +44,21 @@ class RequestStates:
         closed = self._requests.closed.get(request_id, {})
         if "cancelled" in closed:
             return "cancelled"
+        dropped = request_id in self._requests.dropped
+        if dropped and not self._requests.topics_of(request_id):
+            return "dropped"
         if "done" in closed and request_id not in self._exchange.reopened:
-            return "done"
+            return "dropped" if dropped else "done"
         return "on-hold" if request_id in self.on_hold or request_id in self._requests.unreadable else "open"
 
     def not_closed(self) -> list[Request]:
-        """The requests that are neither done nor cancelled, on hold or not."""
-        return [r for r in self._requests.requests.values() if self.of(r.request_id) in ("open", "on-hold")]
+        """The requests that are open, on hold or not, without the topics of them that are dropped."""
+        found = [r for r in self._requests.requests.values() if self.of(r.request_id) in ("open", "on-hold")]
+        dropped = self._requests.dropped
+        return [replace(r, topics=self._requests.topics_of(i)) if (i := r.request_id) in dropped else r for r in found]
 
     def closed(self) -> list[tuple[Request, datetime]]:
-        """The requests that are done or cancelled, each with the last time that this was recorded
+        """The requests that are done, cancelled or dropped, each with the last time that this was recorded
         (`Requests.closed_at`)."""
         return [(self._requests.requests[request_id], at) for request_id, at in self._requests.closed_at.items()]
 
@@ -78,8 +84,14 @@ class RequestStates:
         return until if resumed is None else max(until, moment(resumed.at) + LIFETIME)
 
     def may_delete(self, request_id: str) -> bool:
-        """Whether this request may cause DeleteTopics, as of the last look at the store."""
-        return self._requests.requests[request_id].kind == "topics" and self.of(request_id) == "open"
+        """Whether this request may cause DeleteTopics, as of the last look at the store. One that was closed never may
+        again, whatever was found since: what lives now was not deleted when the operator asked for it."""
+        is_open = self.of(request_id) == "open" and not self.is_reopened(request_id)
+        return is_open and self._requests.requests[request_id].kind == "topics"
+
+    def is_reopened(self, request_id: str) -> bool:
+        """Whether a request was done before, and is open only because a copy of a topic of it was found."""
+        return "done" in self._requests.closed.get(request_id, {}) and self.of(request_id) == "open"
 
     def nodes(self) -> set[int]:
         """Every node that a request names."""
@@ -106,7 +118,7 @@ class RequestStates:
         return [
             request_id
             for request_id, closed in self._requests.closed.items()
-            if self.of(request_id) in ("done", "cancelled")
+            if self.of(request_id) in ("done", "cancelled", "dropped")
             and max(c.at for c in closed.values()) < instant(until)
             and not until <= self._requests.closed_at[request_id] <= latest
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from logagent.controller import only_copies, standing_orders
@@ -20,9 +21,9 @@ from logagent.controller.request_states import MAX_EPOCHS_FORGOTTEN, RequestStat
 from logagent.controller.setting import Setting
 from logagent.controller.store_client import Outcome, StoreDeletionClient
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
-from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.store import epochs as epoch_store
-from logagent.store.deletion import Closed, ControllerEpoch, RequestedTopic
+from logagent.store.deletion import LONGEST_WORDS, Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.orders import Requests, instant, moment, write_closed
 from logagent.store.snapshot_times import CLOCKS_APART, When
@@ -48,6 +49,8 @@ class DeletionRounds:
         self._ours: ControllerEpoch | None = None
         self._enqueued: set[str] = set()
         self._believed: set[int] = set()
+        self.dropped: dict[str, dict[str, str]] = {}
+        """What this controller dropped: topic ids by request, and why."""
 
     def start(self) -> ControllerEpoch:
         """Take an epoch above all in the store and in answers. Raises ConfigError, EpochLost, ServiceUnreachable."""
@@ -190,7 +193,8 @@ class DeletionRounds:
                     self.manager.dequeue(request_id)
             elif request_id not in self._enqueued:
                 self._enqueued.add(request_id)
-                self.manager.enqueue_topics_for_deletion(request, now)
+                left = replace(request, topics=self.requests.topics_of(request_id))
+                self.manager.enqueue_topics_for_deletion(left, now)
                 self.exchange.forget_answers()
 
     def note_replicas(self, topic: Topic, living: RequestedTopic | None) -> None:
@@ -229,18 +233,28 @@ class DeletionRounds:
 
     def copies(self, names: Mapping[str, str]) -> only_copies.Copies:
         """The copies of these topics (names by topic id) on live hosts, by a snapshot that is surely the newest and not
-        older than a silent host's, as far as no closed request may have deleted them since."""
+        older than a silent host's, as far as no closed request may have deleted them since, and whose brokers are live
+        and in the ISR, as the cluster says now: if it cannot be asked, none is."""
         rows, heard = self.brokers.rows(names.keys()), self.brokers.heard
         since = self.setting.clock() - self.setting.silent_after
         newest = {n: When(heard.nodes[n].taken_at, heard.nodes[n].arrived_at) for n in rows if n not in heard.unsure}
         rows = {n: rows[n] for n, when in newest.items() if when.taken_at >= since}
-        return only_copies.not_deleted_since(only_copies.copies_in(rows, names), self.states.closed(), newest)
+        found = only_copies.not_deleted_since(only_copies.copies_in(rows, names), self.states.closed(), newest)
+        return only_copies.in_sync_only(found, self._in_sync(names)) if any(found.values()) else found
+
+    def _in_sync(self, names: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
+        try:
+            return self.setting.admin.in_sync(names)
+        except (ConfigError, ServiceUnreachable, UnreadableError) as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            unknown = "which copies are live and in sync is not known, so each counts as the only one"
+            self.setting.warn(f"{unknown}: {error}{hint}")
+            return {}
 
     def _notice_snapshots(self, now: datetime) -> None:
-        """If a later snapshot shows a copy of a deleted topic, add it to the request, even if that was done."""
-        asked = {
-            t.topic_id: (i, t) for i in self.states.to_search(self._enqueued) for t in self.requests.requests[i].topics
-        }
+        """If a later snapshot shows a copy of a deleted topic, add it to the request, even if that was done: agents may
+        be asked about it, once the cluster has said that the topic is still deleted. Never for a dropped topic."""
+        asked = {t.topic_id: (i, t) for i in self.states.to_search(self._enqueued) for t in self.requests.topics_of(i)}
 
         def found(topic_id: str, partition: int, node: int, at: datetime) -> None:
             self._copy_found(*asked[topic_id], partition, node, at, now)
@@ -269,6 +283,17 @@ class DeletionRounds:
         if done is not None and self._ours is None:
             self.exchange.shown[Replica(topic, partition, node)] = at
         self.manager.add_replica(topic, partition, node, now)
+
+    def drop(self, request_id: str, topics: Mapping[str, str]) -> None:
+        """Write for good which topics (by id, with the reason) a request does not delete, in our epoch."""
+        self.check_epoch()
+        at, cluster_id = instant(self.setting.clock()), self.setting.control.cluster_id
+        said = {topic_id: why[:LONGEST_WORDS] for topic_id, why in topics.items()}
+        closed = Closed(request_id, cluster_id, self.epoch, "dropped", self.setting.by, at, said)
+        if not write_closed(self.setting.control, closed, self.setting.key, secrets.token_hex(8)):
+            raise ServiceUnreachable(f"that topics of request {request_id} are dropped cannot be written")
+        self.requests.refresh()
+        self.dropped.setdefault(request_id, {}).update(said)
 
     def close(self, request_id: str, outcome: Outcome) -> None:
         """Write a closing entry for a request, in our epoch."""

@@ -21,9 +21,17 @@ class ClusterAdmin(Protocol):
         """Those of these topic ids that exist, with their current name and replicas (during a reassignment both the old
         and the new ones)."""
 
+    def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        """Which of these topic ids the cluster, asked by id, does not know: as they existed once, they are deleted.
+        Those that it may only hide are left out."""
+
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         """DeleteTopics by id (topic id → name); returns each outcome. Topics that cannot be asked for now are left
         out."""
+
+    def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
+        """For each (topic id, partition) of these topics that exists: the live brokers in its ISR; none if its leader
+        is not live. Raises ConfigError if it is not known where to ask."""
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
         """Which of these topic ids have a reassignment that holds up their deletion (ZooKeeper-based Kafka only)."""

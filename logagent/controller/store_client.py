@@ -15,6 +15,7 @@ from logagent.store.deletion import RequestedTopic
 from logagent.store.orders import Requests
 
 Outcome = Literal["done", "cancelled", "resumed"]
+LIVES = "the cluster has it: its request was closed before, and a closed request deletes no topic"
 
 
 class Rounds(Protocol):
@@ -32,6 +33,8 @@ class Rounds(Protocol):
 
     def close(self, request_id: str, outcome: Outcome) -> None: ...
 
+    def drop(self, request_id: str, topics: Mapping[str, str]) -> None: ...
+
 
 class StoreDeletionClient:
     """The manager's `DeletionClient`, using the Admin API and the store."""
@@ -46,14 +49,16 @@ class StoreDeletionClient:
         try:
             living = rounds.setting.admin.topics_now({topic.topic_id: name for topic, name in topics.items()})
             rounds.requests.refresh()
-            # Only a signed request of kind `topics` may ever cause DeleteTopics.
+            found_again = {t: n for t, n in topics.items() if rounds.states.is_reopened(t.request_id)}
+            # Only a signed request of kind `topics` that was never closed may cause DeleteTopics.
             asked = {t: name for t, name in topics.items() if rounds.states.may_delete(t.request_id)}
             answers = {t: _another(living[t.topic_id]) for t, name in asked.items() if _differs(living, t, name)}
             asked = {t: name for t, name in asked.items() if t not in answers}
             for topic in asked:
                 rounds.note_replicas(topic, living.get(topic.topic_id))
+            answers |= self._still_deleted(found_again, living)
             rounds.check_epoch()
-            said = rounds.setting.admin.delete_topics({topic.topic_id: name for topic, name in asked.items()})
+            said = rounds.setting.admin.delete_topics({t.topic_id: n for t, n in asked.items()}) if asked else {}
         except (ServiceUnreachable, UnreadableError) as error:
             # Asked again later; topics that the cluster has already deleted proceed meanwhile.
             rounds.setting.warn(str(error))
@@ -63,6 +68,23 @@ class StoreDeletionClient:
                 replicas = rounds.context.topics_to_be_deleted[topic].replicas
                 answers[topic] = with_brokers_down(said[topic.topic_id], {r.node_id for r in replicas})
         return answers
+
+    def _still_deleted(
+        self, found_again: Mapping[Topic, str], living: Mapping[str, RequestedTopic]
+    ) -> dict[Topic, TopicOutcome]:
+        """For topics of closed requests of which a copy was found: agents are asked about it only if the cluster no
+        longer knows the topic id. Raises ServiceUnreachable, UnreadableError."""
+        if not found_again:
+            return {}
+        gone = self._rounds.setting.admin.unknown_ids({t.topic_id: name for t, name in found_again.items()})
+        unsaid = "a copy was found after it was done, and the cluster does not say that the topic is gone"
+        answers = dict.fromkeys(found_again, TopicOutcome("again", unsaid))
+        answers |= {t: TopicOutcome("deleted") for t in found_again if t.topic_id in gone}
+        return answers | {t: TopicOutcome("lives", LIVES) for t in found_again if t.topic_id in living}
+
+    def drop(self, topics: Mapping[Topic, str]) -> None:
+        for request_id in sorted({topic.request_id for topic in topics}):
+            self._rounds.drop(request_id, {t.topic_id: why for t, why in topics.items() if t.request_id == request_id})
 
     def delete_topic_deletions(self, topics: Collection[Topic]) -> None:
         rounds = self._rounds

@@ -114,8 +114,10 @@ class TopicDeletionManager(ReplicaDeletions):
             if answer.outcome == "deleted":
                 self._begin_topic_deletion(topic, known)
                 gone.append(topic)
-            elif answer.outcome == "disabled":
-                self._warn(f"topic {known.name} is dropped: {answer.why or 'topic deletion is disabled'}")
+            elif answer.outcome in ("disabled", "lives"):
+                why = answer.why or "topic deletion is disabled"
+                self._warn(f"topic {known.name} is dropped: {why}")
+                self._client.drop({topic: why})
                 self._client.delete_topic_deletions([topic])
                 self.context.remove_topic(topic)
             else:

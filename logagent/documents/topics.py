@@ -32,6 +32,13 @@ class TopicProgressDoc(TypedDict):
 
 
 @strict
+class DroppedTopic(TypedDict):
+    topic: str
+    topic_id: str
+    why: str
+
+
+@strict
 class RequestProgress(TypedDict):
     request_id: str
     kind: Literal["topics", "directories"]
@@ -40,10 +47,11 @@ class RequestProgress(TypedDict):
     by: str
     at: Time
     expires_at: Time
-    state: Literal["open", "on-hold", "done", "cancelled"]
+    state: Literal["open", "on-hold", "done", "cancelled", "dropped"]
     on_hold: str | None
     topics_asked: int
     topics: list[TopicProgressDoc]
+    dropped: list[DroppedTopic]
     bytes_set_aside: Size
     bytes_removed: Size
 

@@ -31,7 +31,10 @@ class DirsAndBytes(TypedDict):
 
 @strict
 class WindowAnswer(DirsAndBytes):
+    """`requestable`: how many of the directories `topics purge` can request."""
+
     hosts: int
+    requestable: int
 
 
 @strict
@@ -75,7 +78,8 @@ class RiskAnswer(TypedDict):
 
 @strict
 class Step(TypedDict):
-    """What to do next: it frees `bytes` in `window`. `days`: until the log dir is full."""
+    """What to do next: it frees `bytes` in `window`. `days`: until the log dir is full. `requestable`: how many
+    directories of the topic `topics purge` can request."""
 
     what: Literal["log-dir", "host", "topic", "offline"]
     cluster_id: str | None
@@ -87,6 +91,7 @@ class Step(TypedDict):
     window: Literal["now", "restart"] | None
     days: float | None
     hosts: int
+    requestable: int | None
 
 
 @strict

@@ -56,6 +56,13 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
 }
 
 
+def parse_text(text: str) -> str:
+    """Any text but an empty one, which never means "all" or "the default". Raises ValueError."""
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text
+
+
 def parse_age(text: str) -> timedelta:
     """`26h`, `7d`. Raises ValueError."""
     return timedelta(milliseconds=parse_duration(text))

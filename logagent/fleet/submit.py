@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from logagent.errors import Exit, LogAgentError
-from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes
+from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes, parse_text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
             if o.is_flag:
                 command.add_argument(o.flag, dest=o.name, help=o.help, action="store_true")
                 continue
-            read = readers.get(o.metavar, str)
+            read = readers.get(o.metavar, parse_text)
             command.add_argument(
                 o.flag, dest=o.name, metavar=o.metavar, help=o.help, required=o.required, default=o.default, type=read
             )

@@ -246,7 +246,7 @@ no-topic-id, sources-disagree, reassigning, internal, stale-assignments, assignm
 `window` (see `WINDOWS`) and `due_at` are what the agent reported (`logagent.snapshot/2`), otherwise derived from kind
 and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or rule that
 prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a stray has,
-according to the agent. `id` names an orphan for `topics purge`.
+according to the agent. `id` names it for `topics purge`; null: it cannot be requested.
 """
 
 CHARTS: dict[str, Table] = {

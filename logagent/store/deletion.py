@@ -135,14 +135,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Records that a request is done, cancelled or resumed (`outcome`)."""
+    """Records that a request is done, cancelled or resumed (`outcome`), or which of its topics are dropped for good."""
 
     request_id: RequestId
     cluster_id: ClusterId
     epoch: Annotated[int, Field(ge=0)]
-    outcome: Literal["done", "cancelled", "resumed"]
+    outcome: Literal["done", "cancelled", "resumed", "dropped"]
     by: Words
     at: Time
+    topics: dict[TopicId, Words] = field(default_factory=dict)
+    """With `dropped`: which topics, and why. Nothing is ever done about them again, whatever is found later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -63,7 +63,9 @@ def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], 
     requests = Requests(control, keys)
     requests.refresh()
     shown = {i: r for i, r in requests.requests.items() if _is_shown(requests, r, now)}
-    copies = {asked: copy for request in shown.values() for asked, copy in _requested_copies(request)}
+    # A dropped topic lives: none of its copies is left to be deleted.
+    left = [replace(request, topics=requests.topics_of(request_id)) for request_id, request in shown.items()]
+    copies = {asked: copy for request in left for asked, copy in _requested_copies(request)}
     listed = {asked._replace(node_id=_ANY): copy.topic for asked, copy in copies.items() if asked.name is None}
     for node in _nodes(control, copies):
         for answer in _answers(control, node):

@@ -26,6 +26,7 @@ from logagent.store.deletion import (
     Order,
     OrderedPartition,
     Request,
+    RequestedTopic,
     Waits,
 )
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
@@ -35,7 +36,7 @@ T = TypeVar("T")
 REQUESTS = "requests"
 REQUEST_NAME = re.compile(r"([0-9a-z][0-9a-z-]{7,47})\.json")
 ORDER_NAME = re.compile(r"(([0-9]{10})-[0-9]{10})\.json")
-CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed)(?:-[0-9a-f]{16})?\.json")
+CLOSED_NAME = re.compile(r"([0-9]{10})-(done|cancelled|resumed|dropped)(?:-[0-9a-f]{16})?\.json")
 WAITS_NAME = re.compile(r"([0-9]{10})-([0-9]{10})-waits\.json")
 PARTITIONS_PER_ORDER = 20_000
 BYTES_PER_ORDER = 11 * MIB
@@ -131,9 +132,11 @@ class Requests:
     keys: tuple[PublicKey, ...]
     requests: dict[str, Request] = field(default_factory=dict)
     closed: dict[str, dict[str, Closed]] = field(default_factory=dict)
+    dropped: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The topics of each request that are dropped, by topic id, and why."""
     closed_at: dict[str, datetime] = field(default_factory=dict)
-    """When each request was last said to be done or cancelled: by its controller's clock or by the store's, whichever
-    is later. A controller's clock may be behind, and what agents did until then must not seem to be older."""
+    """When each request was last said to be done, cancelled or dropped: by its controller's clock or by the store's,
+    whichever is later. A controller's clock may be behind, and what agents did until then must not seem to be older."""
     waits: dict[str, Waits] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     """Why it cannot be known whether a request was closed: somebody put something else in the place of its closings."""
@@ -158,6 +161,11 @@ class Requests:
                 except UNREADABLE as error:
                     self.unreadable[match[1]] = f"whether it was cancelled cannot be read: {error}"
 
+    def topics_of(self, request_id: str) -> tuple[RequestedTopic, ...]:
+        """The topics of a request that are not dropped."""
+        dropped = self.dropped.get(request_id, {})
+        return tuple(t for t in self.requests[request_id].topics if t.topic_id not in dropped)
+
     def collect(self, request_id: str) -> None:
         """Remove a closed request, then its closings; in the opposite order a kill would reopen it."""
         self.control.remove(REQUESTS, f"{request_id}.json")
@@ -166,6 +174,7 @@ class Requests:
                 self.control.remove(closings_folder(request_id), name)
         self.requests.pop(request_id, None)
         self.closed.pop(request_id, None)
+        self.dropped.pop(request_id, None)
         self.closed_at.pop(request_id, None)
         self.waits.pop(request_id, None)
 
@@ -183,6 +192,8 @@ class Requests:
                 continue
             if closed.outcome != "resumed":
                 self._note_closed(closed, written)
+            if closed.outcome == "dropped":
+                self.dropped.setdefault(request_id, {}).update(closed.topics)
             before = self.closed.setdefault(request_id, {}).get(closed.outcome)
             if before is None or (before.epoch, before.at) < (closed.epoch, closed.at):
                 self.closed[request_id][closed.outcome] = closed
@@ -245,8 +256,8 @@ def believed_closed(content: bytes, request_id: str, keys: tuple[PublicKey, ...]
 
 
 def write_closed(control: Control, closed: Closed, key: PrivateKey, nonce: str = "") -> bool:
-    """Record that a request is done, cancelled or resumed; False if this epoch has recorded it already, or somebody
-    else has taken the name: a `nonce` makes another one."""
+    """Record what became of a request; False if this epoch has recorded it already, or somebody else has taken the
+    name: a `nonce` makes another one."""
     name = f"{closed.epoch:010d}-{closed.outcome}{nonce and f'-{nonce}'}.json"
     return control.create(closings_folder(closed.request_id), name, key.sign(CLOSED_SCHEMA, encode(closed)))
 

@@ -39,6 +39,12 @@ class Admin:
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
         return {}
 
+    def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        return set(topics)
+
+    def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
+        return {}
+
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         return dict.fromkeys(topics, TopicOutcome("deleted"))
 

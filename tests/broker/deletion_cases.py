@@ -243,25 +243,60 @@ def names(s: Stage) -> None:
 
 
 def disabled(s: Stage) -> None:
-    """delete.topic.enable=false: the cluster says so, the request is dropped with a warning, and nothing is touched."""
+    """delete.topic.enable=false: the command fails, the topic is dropped for good. Then deletion is enabled, snapshots
+    show the topic and controllers look again: it lives, with every record."""
     topic = s.create("disabled")
     topic_id = s.cluster.topic_id(topic)
     s.configure({"delete.topic.enable": "false"})
     try:
         plan = s.ordered.topics("delete", "--topic", topic)[1]
         words = ["--execute", "--approve", plan["plan_id"], "--timeout", "20s"]
-        _, done, said = s.ordered.topics("delete", "--topic", topic, *words)
+        status, done, said = s.ordered.topics("delete", "--topic", topic, *words)
         assert f"topic {topic} is dropped" in said and "deletion" in said.lower(), said
-        assert s.request(done["request_id"])["state"] == "done", done
-        s.is_untouched(topic, topic_id)
+        print(f"topics delete: status {status}, {s.request(done['request_id'])['state']}", flush=True)
     finally:
         s.configure({"delete.topic.enable": None})
+    with s.ordered.controller():
+        time.sleep(20)
+    assert s.ordered.topics("run", "--once")[0] == 0
+    print(f"then enabled: the cluster lists it: {topic in s.cluster.topics()}", flush=True)
+    s.is_untouched(topic, topic_id)
+    assert status == 1 and s.request(done["request_id"])["state"] == "dropped", (status, said)
+
+
+def dead_leader(s: Stage) -> None:
+    """The only other copy is behind a leader that is down, its host's agent up: what is purged is an only copy."""
+    topic, two, three = s.create("alone"), s.cluster.node(2), s.cluster.node(3)
+    three.stop()
+    s.cluster.reassign(topic, {p: [2] for p in range(PARTITIONS)})
+    s.cluster.wait_reassigned()
+    topic_id = s.cluster.topic_id(topic)
+    s.age(3, topic)
+    s.report(topic, "orphans")
+    words = ["--report", str(s.root / "report"), "--topic", topic]
+    assert not any(d["only_copy"] for d in s.ordered.topics("purge", *words)[1]["directories"]), "the leader is live"
+    two.kill()
+    admin = s.cluster.via(1)
+
+    def leaderless() -> bool:
+        (described,) = admin.ask(lambda asked: asked.describe_topics([topic]))
+        return all(p["leader_id"] == -1 and p["isr_nodes"] == [2] for p in described["partitions"])
+
+    wait_until(leaderless, 120, "its partitions have no leader", interval=0.5)
+    _, plan, said = s.ordered.topics("purge", *words)
+    status, _, _ = s.ordered.topics("purge", *words, "--no-retention", "--execute")
+    print(f"purge: {[d['only_copy'] for d in plan['directories']]}, {plan['approval']['needed']}", flush=True)
+    assert [d["only_copy"] for d in plan["directories"]] == [True] * PARTITIONS, plan
+    assert status == 3 and len(current(three, topic)) == PARTITIONS, said
+    two.start(timeout=240)
+    s.everything_runs()
+    s.is_untouched(topic, topic_id, replicas=(2,))
 
 
 CASES: dict[str, Callable[[Stage], None]] = {
     "names": names, "broker-down": broker_down, "dead-agent": dead_agent, "recreated": recreated, "orphans": orphans,
     "strays": strays, "offline-dir": offline_dir, "reassigned": reassigned, "host-gone": host_gone,
-    "disabled": disabled, "without-id": without_id, "old-protocol": old_protocol,
+    "disabled": disabled, "dead-leader": dead_leader, "without-id": without_id, "old-protocol": old_protocol,
 }  # fmt: skip
 # A broker sets aside what it finds from KRaft's 3.7 on; topics without ids are of the ZooKeeper generation.
 ONLY: dict[str, Mode] = {"strays": "kraft", "old-protocol": "zookeeper"}

@@ -182,6 +182,7 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
                 sums = places.setdefault((row["cluster_id"], row["node_id"], row["log_dir"]), dict.fromkeys(SUMS, 0))
                 sums[f"dirs_{row['window']}"] += 1
                 sums[f"reclaim_{row['window']}"] += row["bytes"]
+                sums[f"requestable_{row['window']}"] += row["id"] is not None
     log_dirs = [
         {**row, "reclaim_now": sums.get("reclaim_now", 0), "reclaim_restart": sums.get("reclaim_restart", 0)}
         for row in tables["usage_log_dirs"]["rows"]
@@ -195,7 +196,14 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     elsewhere = sum(bool(row["copies_elsewhere"]) for row in missing)
     risk = answers.risks(Choice(unknown, []), log_dirs, growing, len(lost), elsewhere, (len(only), sum(only)))
     topics = [
-        {**row, "reclaim_now": 0, "reclaim_restart": row["orphan_bytes"], "nodes": 7}
+        {
+            **row,
+            "reclaim_now": 0,
+            "reclaim_restart": row["orphan_bytes"],
+            "nodes": 7,
+            "requestable_now": 0,
+            "requestable_restart": row["orphans"],
+        }
         for row in tables["usage_topics"]["rows"]
         if row["orphan_bytes"]
     ]

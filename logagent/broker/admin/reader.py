@@ -14,6 +14,7 @@ from __future__ import annotations
 import posixpath
 import uuid
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from logagent.broker.admin.client import (
@@ -138,6 +139,21 @@ class AdminReader:
         moving = self._reassignments()
         found = (topic_of(answer, moving) for answer in self._metadata(topics=None).topics)
         return {topic.topic_id: topic for topic in found if topic.topic_id is not None and topic.topic_id in topic_ids}
+
+    def in_sync(self, topic_ids: Container[str]) -> dict[tuple[str, int], frozenset[int]]:
+        """For each partition of these topic ids that the cluster lists now: the live brokers in its ISR; none where its
+        leader is not live, because an ISR keeps its last member when that dies."""
+        response = self._metadata(topics=None)
+        live = frozenset(broker.node_id for broker in response.brokers)
+        found: dict[tuple[str, int], frozenset[int]] = {}
+        for answer in response.topics:
+            topic_id = topic_id_of(answer)
+            if topic_id is None or topic_id not in topic_ids:
+                continue
+            with suppress(UnreadableError):  # a partial answer about one topic says nothing of that topic
+                for number, p in topic_of(answer, {}).partitions.items():
+                    found[topic_id, number] = live.intersection(p.isr) if p.leader in live else frozenset()
+        return found
 
     def topic_ids_known(
         self, node_id: int, topic_ids: Iterable[str], *, canaries: Iterable[str] | None = None

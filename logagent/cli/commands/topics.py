@@ -120,7 +120,9 @@ def purge(
     from logagent.cli.deletions.report import Choice, choose, only_cluster
     from logagent.controller.deletion_plan import Dropped, plan_directories
 
-    words = [word for text in ids for word in text.split(",") if word]
+    words = [word.strip() for text in ids for word in text.split(",")]
+    if not all(words):
+        raise UsageError("--id: one of the ids is empty", hint="a row without an id cannot be requested: leave it out")
     choice = Choice(
         topic_regex(topic) if topic is not None else None, place["cluster_id"], hosts, reasons,
         size(larger), kinds or ("orphan", "stray"), tuple(words),

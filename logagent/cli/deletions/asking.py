@@ -88,6 +88,8 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
         call.say(_still_open(request.request_id))
         raise
     progress = document["progress"] = progress_document(rounds)
+    if rounds.dropped:
+        tell_dropped(call)
     if left and timeout > 0:
         call.record_status(Exit.REFUSED)
     if call.json:
@@ -100,6 +102,15 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
             f"requested, not done yet: request {request.request_id}; logagent topics run carries it out,"
             " logagent topics status --watch shows progress"
         )
+
+
+def tell_dropped(call: Call) -> None:
+    """A controller dropped topics (and named each): that fails, for good."""
+    call.record_status(Exit.FAILED)
+    call.say(
+        "topics: what is dropped is never deleted by its request, whatever is changed later; where deletion is"
+        " disabled, set delete.topic.enable=true on every broker and controller first, then request it again"
+    )
 
 
 def _still_open(request_id: str) -> str:
@@ -156,7 +167,7 @@ def _run_until_done(call: Call, rounds: DeletionRounds, request_id: str, timeout
             rounds.round()
             if rounds.requests.closed.get(request_id) is None:
                 rounds.requests.refresh()
-            if rounds.states.of(request_id) == "done":
+            if rounds.states.of(request_id) in ("done", "dropped"):
                 return False
             if time.monotonic() + ROUND_SECONDS > deadline:
                 return True
@@ -227,7 +238,7 @@ def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, A
         known = ", ".join(r.request_id for r in rounds.states.not_closed()) or "none is open"
         raise UsageError(f"there is no request {request_id}", hint=f"open requests: {known}")
     state = rounds.states.of(request_id)
-    if state in ("done", "cancelled"):
+    if state in ("done", "cancelled", "dropped"):
         raise UsageError(f"request {request_id} is {state} already")
     done = [r for r, p in rounds.context.replicas.items()
             if r.topic.request_id == request_id and p.state is ReplicaState.SUCCESSFUL]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,7 +25,11 @@ from logagent.store.shared import check_store, is_uri, open_store
 from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key
 from logagent.store.tree import LANDING
 
+if TYPE_CHECKING:
+    from logagent.broker.admin.reader import AdminReader
+
 F = TypeVar("F", bound=Callable[..., Any])
+Answered = TypeVar("Answered")
 KEY_VARIABLE = "LOGAGENT_ORDERS_KEY_FILE"
 
 
@@ -178,18 +182,32 @@ class Admin:
         return {i: TopicOutcome(a.outcome, a.why, a.live_brokers) for i, a in answers.items()}
 
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
+        living = self._asked(lambda reader: reader.topics_now(topics))
+        return {topic_id: requested(topic) for topic_id, topic in living.items()}
+
+    def _asked(self, question: Callable[[AdminReader], Answered]) -> Answered:
+        """The answer of our cluster. Raises ConfigError, ServiceUnreachable, UnreadableError."""
         from logagent.broker.admin.reader import AdminReader
         from logagent.broker.admin.topic_deletion import with_retries
 
         servers, config = self.place._connection()
 
-        def ask() -> dict[str, Topic]:
+        def ask() -> Answered:
             with AdminReader(servers, config) as reader:
                 if reader.cluster_id() != self.place.cluster():
                     raise UnreadableError(f"the cluster at {servers} is not {self.place.cluster()}")
-                return reader.topics_now(topics)
+                return question(reader)
 
-        return {topic_id: requested(topic) for topic_id, topic in with_retries(ask).items()}
+        return with_retries(ask)
+
+    def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        from logagent.broker.admin.reader import IdAnswer
+
+        said = self._asked(lambda reader: reader.topic_ids_known(reader.nodes()[0], topics))
+        return {topic_id for topic_id, answer in said.items() if answer is IdAnswer.UNKNOWN}
+
+    def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
+        return self._asked(lambda reader: reader.in_sync(topics))
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
         moving: frozenset[str] = self._deletions().reassigning(topics)

@@ -13,7 +13,7 @@ from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
 from logagent.controller.controller_context import Replica, ReplicaProgress, ReplicaState, Topic, TopicProgress
 from logagent.controller.rounds import DeletionRounds
-from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
+from logagent.documents.topics import DroppedTopic, MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.errors import ServiceUnreachable, UsageError
 from logagent.store.deletion import Request
 from logagent.store.orders import instant
@@ -84,9 +84,19 @@ def _request(rounds: DeletionRounds, request: Request, name: str | None) -> Requ
         "on_hold": rounds.states.on_hold.get(request.request_id),
         "topics_asked": len({d.topic_id for d in request.directories}) or len(request.topics),
         "topics": [t for t in topics if name is None or t["topic"] == name],
+        "dropped": _dropped(rounds, request, name),
         "bytes_set_aside": bytes_by.get("renamed", 0),
         "bytes_removed": bytes_by.get("removed", 0),
     }
+
+
+def _dropped(rounds: DeletionRounds, request: Request, name: str | None) -> list[DroppedTopic]:
+    said = rounds.requests.dropped.get(request.request_id, {})
+    return [
+        {"topic": t.topic, "topic_id": t.topic_id, "why": said[t.topic_id]}
+        for t in request.topics
+        if t.topic_id in said and name in (None, t.topic)
+    ]
 
 
 def _topic(rounds: DeletionRounds, topic: Topic, known: TopicProgress) -> TopicProgressDoc:
@@ -124,8 +134,10 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
         call.say(f"topics: files that are ignored: {ignored['files']}, such as {ignored['example']}")
     rows, missing = [], []
     for r in document["requests"]:
-        if not r["topics"]:
+        if not r["topics"] and not r["dropped"]:
             rows.append([r["request_id"], r["kind"], r["state"], "", r["on_hold"] or "", *_bytes(r), r["at"]])
+        for d in r["dropped"]:
+            rows.append([r["request_id"], r["kind"], "dropped", d["topic"], d["why"], *_bytes(r), r["at"]])
         for t in r["topics"]:
             states = ", ".join(f"{count} {state}" for state, count in t["states"].items())
             text = r["on_hold"] or t["waits_for"] or states

@@ -51,7 +51,7 @@ class Choice:
             and (not self.hosts or row["host"] in self.hosts or row["node_id"] in self.hosts)
             and (not self.reasons or row.get("reason") in self.reasons)
             and int(row["bytes"] or 0) > self.larger - 1
-            and (self.topic is None or self.topic.fullmatch(row["topic"] or "") is not None)
+            and (self.topic is None or (bool(row["topic"]) and self.topic.fullmatch(row["topic"]) is not None))
         )
 
 
@@ -62,6 +62,8 @@ class Chosen:
     directories: list[RequestedDirectory] = field(default_factory=list)
     clusters: set[str] = field(default_factory=set)
     unusable: list[tuple[str, str]] = field(default_factory=list)
+    known_ids: set[str] = field(default_factory=set)
+    """The ids of all rows that `--id` takes, chosen or not."""
     found_ids: set[str] = field(default_factory=set)
     dirs_on_host: dict[int, int] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
@@ -70,7 +72,7 @@ class Chosen:
 
 def choose(report: Path, choice: Choice) -> Chosen:
     """Read a report's `orphans` and `leftovers`. Raises UsageError if `report` is not a report, or names no such
-    host or cluster; UnreadableError for an invalid table (which never counts as empty)."""
+    host, cluster or row; UnreadableError for an invalid table (which never counts as empty)."""
     folder = _folder(report)
     chosen = Chosen()
     kinds: tuple[tuple[str, Literal["orphan", "stray"]], ...] = (("orphans", "orphan"), ("leftovers", "stray"))
@@ -80,6 +82,8 @@ def choose(report: Path, choice: Choice) -> Chosen:
                 chosen.named |= {row["cluster_id"], row.get("host") or "", row["node_id"]}
                 if table == "leftovers" and row.get("kind") != "stray":
                     continue
+                if choice.ids:
+                    chosen.known_ids.add(directory_id_of(row))
                 if choice.takes(row, kind):
                     _take(row, kind, chosen)
     with _sound(folder / "usage_hosts.csv") as rows:
@@ -91,10 +95,14 @@ def choose(report: Path, choice: Choice) -> Chosen:
         unknown = [name for name in names if name not in chosen.named]
         if unknown:
             raise UsageError(f"{option} {', '.join(unknown)}: the report does not name it", hint="see its usage_hosts")
-    missing = set(choice.ids) - chosen.found_ids
-    chosen.unusable += [
-        (f"--id {one}", "the report has no such row, or another option excludes it") for one in sorted(missing)
-    ]
+    unknown_ids = sorted(set(choice.ids) - chosen.known_ids)
+    if unknown_ids:
+        raise UsageError(
+            f"--id {', '.join(unknown_ids)}: the report has no such row that can be requested",
+            hint="it may be of another report: copy the command again from the newest page",
+        )
+    missing = sorted(set(choice.ids) - chosen.found_ids)
+    chosen.unusable += [(f"--id {one}", "another option excludes it") for one in missing]
     return chosen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from logagent.cli.deletions.asking import tell_dropped
 from logagent.cli.deletions.opening import Place
 from logagent.cli.options import Call
 from logagent.controller.rounds import DeletionRounds
@@ -40,6 +41,8 @@ def run_rounds(call: Call, place: Place, *, once: bool, interval: str | None, pa
             rounds = _take_over(call, place, pause)
             continue
         time.sleep(pause)
+    if rounds.dropped:
+        tell_dropped(call)
     if rounds.context.topics_to_be_deleted:
         call.say("topics: requests are still open; `logagent topics status` shows what they wait for")
         call.record_status(Exit.REFUSED)

@@ -53,6 +53,7 @@ addEventListener("keydown", (event) => {
 // them.
 const LEGAL = /^[A-Za-z0-9._-]+$/;
 const MOST_IDS = 200;
+const REASONS = new Set(["topic-absent", "topic-recreated", "not-a-replica"]);
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
 // What needs approval is said before the command is run: a plan with only copies is refused without.
 const placeOf = (table, rows) => {
@@ -101,7 +102,7 @@ const picked = {
         const bytes = chosen.reduce((sum, row) => sum + table.value(row, "bytes"), 0);
         const command = this.ofRows(table, chosen);
         line.append(`${count(chosen.length)} picked, ${size(bytes)}. `,
-          command ? copyButton(command, placeOf(table, chosen), "Copy the command for them") : "Too many for one command. ");
+          command ? copyButton(command, placeOf(table, chosen), "Copy the command for them") : "No command can be made for them, or they are too many for one. ");
       } else {
         // Directories that a broker marked itself and undecided ones have no id: no command is for them.
         const able = rows.filter((row) => table.value(row, "id"));
@@ -126,6 +127,7 @@ const picked = {
   },
 
   purge(cluster, words) {
+    if (told.place === null) return null;
     return ["logagent", "topics", "purge", "--report", told.place, "--cluster", cluster, ...words].map(quoted).join(" ");
   },
 
@@ -147,6 +149,7 @@ const picked = {
       if (key === "cluster_id") continue;
       if (!options[key] || !LEGAL.test(value)) return null;
       if (key === "list" && value !== "orphan") return null;
+      if (key === "reason" && !REASONS.has(value)) return null;
       words.push(options[key], key === "topic" ? value.replaceAll(".", "\\.") : value);
     }
     return words.length ? this.purge(cluster, words) : null;

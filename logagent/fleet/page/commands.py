@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from logagent.fleet.page.text import can_be_pasted
+
 MOST_CLUSTERS = 8
 ON_HOST = "logagent cleanup"
 """Run on the host itself: its agent knows the log dirs, its own configuration and what is due."""
@@ -18,9 +20,18 @@ def place_of(report: Mapping[str, Any]) -> str:
     return place.removeprefix("file://").removeprefix("file:") if place.startswith("file:") else place
 
 
-def purge(report: Mapping[str, Any], cluster_id: str, *options: str) -> str:
+def place_to_paste(report: Mapping[str, Any]) -> str | None:
+    """The report's location for commands; None if it has a character that would be another one in a terminal."""
+    place = place_of(report)
+    return place if can_be_pasted(place) else None
+
+
+def purge(report: Mapping[str, Any], cluster_id: str, *options: str) -> str | None:
     """`topics purge` for the rows of this report that `options` select, in one cluster."""
-    words = ["logagent", "topics", "purge", "--report", place_of(report), "--cluster", cluster_id, *options]
+    place = place_to_paste(report)
+    if place is None:
+        return None
+    words = ["logagent", "topics", "purge", "--report", place, "--cluster", cluster_id, *options]
     return " ".join(map(shlex.quote, words))
 
 
@@ -30,7 +41,8 @@ def by_window(report: Mapping[str, Any], window: str, clusters: list[str]) -> st
     kind = {"now": "stray", "restart": "orphan"}.get(window)
     if kind is None or not clusters or len(clusters) > MOST_CLUSTERS or not all(map(is_plain, clusters)):
         return None
-    return "\n".join(purge(report, cluster, "--kind", kind) for cluster in clusters)
+    lines = [line for cluster in clusters if (line := purge(report, cluster, "--kind", kind)) is not None]
+    return "\n".join(lines) or None
 
 
 def of_topic(report: Mapping[str, Any], cluster_id: str, topic: str) -> str | None:

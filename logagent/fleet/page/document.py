@@ -10,7 +10,7 @@ from typing import Any
 
 from logagent.fleet.page import first_screen, growth_chart, shell
 from logagent.fleet.page.columns import LAYOUT, Show
-from logagent.fleet.page.commands import place_of
+from logagent.fleet.page.commands import place_to_paste
 from logagent.fleet.page.coverage import nobody_reported, undecided_clusters, unknown_total
 from logagent.fleet.page.packed import packed
 from logagent.fleet.page.table_rows import Row, page_rows
@@ -90,7 +90,7 @@ def _browse(report: Mapping[str, Any], made: Sequence[_Packed]) -> str:
     described = {one.name: _described(report, one, several=several) for one in made}
     told = {
         "tables": described,
-        "place": visible(place_of(report), 4000),
+        "place": place_to_paste(report),
         "clusters": {
             visible(str(c["cluster_id"])): visible(str(c["name"])) for c in report["clusters"] if c.get("name")
         },

@@ -6,6 +6,7 @@ Every figure is one of `answers` in `report.json`, so it covers all rows of its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from logagent.fleet.page import commands
@@ -27,12 +28,12 @@ SOON_DAYS, LATER_DAYS = 7, 30
 
 
 def copy_html(command: str | None, where: str = "") -> str:
-    """A command to copy: text that can be selected, which the script turns into a button. `where`: shown with it."""
+    """A command to copy: text that can be selected, which the script turns into a button. `where`: shown with it. The
+    text is the command, to the letter."""
     if command is None:
         return ""
     said = f' data-where="{esc(where)}"' if where else ""
-    lines = "\n".join(esc(line, 4000) for line in command.split("\n"))
-    return f'<code class="cmd"{said}>{lines}</code>'
+    return f'<code class="cmd"{said}>{escape(command)}</code>'
 
 
 def answers_html(report: Report) -> str:
@@ -159,7 +160,8 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any], c
     size_html = figure(found["dirs"], "directories", _exactly(found["bytes"]), window=window, sort="-bytes")
     act = ""
     if found["dirs"] and window in ("now", "restart"):
-        act = copy_html(commands.by_window(report, window, clusters), "where orders are signed")
+        command = commands.by_window(report, window, clusters) if found["requestable"] else None
+        act = copy_html(command, "where orders are signed")
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":
         act = link("directories", "Review", window=window, sort="-bytes")
@@ -243,7 +245,8 @@ def _step(report: Report, step: Mapping[str, Any]) -> str:
     key = {"cluster_id": step["cluster_id"]}
     if what == "topic":
         name = link("directories", name_html(step["topic"]), **key, topic=step["topic"])
-        act = copy_html(commands.of_topic(report, step["cluster_id"], step["topic"]), "where orders are signed")
+        command = commands.of_topic(report, step["cluster_id"], step["topic"]) if step["requestable"] else None
+        act = copy_html(command, "where orders are signed")
         if len(report["clusters"]) > 1:
             name += f" in {name_html(cluster_name(report, step['cluster_id']))}"
         return f"<span>topic {name}, {plural(step['hosts'], 'host')}, frees <b>{gives}</b> {when}</span>{act}"

@@ -94,6 +94,11 @@ def visible(name: str, longest: int = LONGEST) -> str:
     return "".join(text for text, _ in _pieces(shortened(name, longest)))
 
 
+def can_be_pasted(text: str) -> bool:
+    """Whether every character can be seen and is what it seems: what is pasted into a shell is then what was read."""
+    return visible(text, len(text)) == text.replace("\\", "\\\\")
+
+
 def esc(text: str, longest: int = LONGEST) -> str:
     """`text` made visible and escaped for HTML or SVG content and double-quoted attributes."""
     return escape(visible(text, longest), quote=True)

@@ -43,7 +43,8 @@ def reclaimable(
     for window in WINDOWS:
         hosts = {key[:2] for key, sums in places.items() if sums[f"dirs_{window}"]}
         dirs, size = (sum(sums[f"{kind}_{window}"] for sums in places.values()) for kind in ("dirs", "reclaim"))
-        found[window] = {"dirs": dirs, "bytes": size, "hosts": len(hosts)}
+        able = sum(sums[f"requestable_{window}"] for sums in places.values())
+        found[window] = {"dirs": dirs, "bytes": size, "hosts": len(hosts), "requestable": able}
     rows = list(by_log_dir)
     overdue = sum(sums["overdue"] for sums in places.values())
     marked = max(0, (total(rows, "delete") or 0) - overdue)
@@ -114,4 +115,6 @@ def _step(
 ) -> Row:
     named = {name: row.get(name) for name in ("cluster_id", "node_id", "host", "topic")}
     log_dir = row.get("log_dir") if what == "log-dir" else None
-    return {"what": what, **named, "log_dir": log_dir, "bytes": gives, "window": window, "days": days, "hosts": hosts}
+    able = row["requestable_now"] + row["requestable_restart"] if what == "topic" else None
+    made = {"what": what, **named, "log_dir": log_dir, "bytes": gives, "window": window, "days": days, "hosts": hosts}
+    return made | {"requestable": able}

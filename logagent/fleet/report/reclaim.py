@@ -21,9 +21,10 @@ TOPIC = ["cluster_id", "topic", "topic_id"]
 PLACE = ["cluster_id", "node_id", "log_dir"]
 SUMS = (
     *("orphans", "orphan_bytes", "overdue", "barred", "dirs_only", "bytes_only"),
-    *(f"{kind}_{window}" for kind in ("dirs", "reclaim") for window in WINDOWS),
+    *(f"{kind}_{window}" for kind in ("dirs", "reclaim", "requestable") for window in WINDOWS),
 )
 MOST_TOPICS = 5
+_SPELLED = r"\\udc[89a-f][0-9a-f]"
 
 
 def windowed(rows: DataFrame) -> DataFrame:
@@ -51,10 +52,18 @@ def windowed(rows: DataFrame) -> DataFrame:
 
 
 def row_id() -> Column:
-    """The stable id of a directory: what `topics purge --id` takes. For a report without it that command computes the
-    same (`cli/deletions/report.py`)."""
+    """The stable id of a directory: what `topics purge --id` takes; null for what cannot be requested. For a report
+    without it that command computes the same (`cli/deletions/report.py`)."""
     parts = ("cluster_id", fn.col("node_id").cast("string"), "log_dir", "name", fn.coalesce("topic_id", fn.lit("")))
-    return fn.substring(fn.sha2(fn.concat_ws("\n", *parts), 256), 1, 16)
+    return fn.when(_is_requestable(), fn.substring(fn.sha2(fn.concat_ws("\n", *parts), 256), 1, 16))
+
+
+def _is_requestable() -> Column:
+    """Whether a request can name the directory, which agents find by topic id, name and log dir (`RequestedDirectory`).
+    A byte that is not UTF-8 is spelled out in the store: no such name is on the disk."""
+    named = fn.col("topic").rlike("^[a-zA-Z0-9._-]{1,249}$") & fn.col("topic_id").rlike("^[A-Za-z0-9_-]{22}$")
+    spelled = fn.col("name").rlike(_SPELLED) | fn.col("log_dir").rlike(_SPELLED)
+    return named & (fn.col("partition") >= 0) & ~spelled & (fn.length("log_dir") <= 4096)
 
 
 @dataclass
@@ -71,7 +80,7 @@ class Reclaim:
 def reclaim(output: Output, scratch: Scratch) -> Reclaim:
     """Sums of the tables `orphans` and `leftovers` as they were written. An abandoned move is in both, and counts
     once."""
-    columns = [*PLACE, "topic", "topic_id", "kind", "bytes", "window", "due_at"]
+    columns = [*PLACE, "topic", "topic_id", "kind", "bytes", "window", "due_at", "id"]
     orphans = output.written("orphans").select(*columns, fn.lit(True).alias("is_orphan"), "only_copy")
     others = output.written("leftovers").where(fn.col("why") != "abandoned")
     none = [fn.lit(False).alias("is_orphan"), fn.lit(False).alias("only_copy")]
@@ -101,6 +110,8 @@ def _sum(name: str) -> Column:
         rows = fn.col("kind") == "delete"
     else:
         rows = fn.col("window") == window
-    counts = name == "orphans" or kind == "dirs"
+    if kind == "requestable":
+        rows = rows & fn.col("id").isNotNull()
+    counts = name == "orphans" or kind in ("dirs", "requestable")
     value = fn.try_sum(fn.when(rows, fn.lit(1) if counts else fn.col("bytes")).otherwise(0))
     return fn.coalesce(value, fn.lit(0)).cast("bigint").alias(name)

@@ -40,9 +40,7 @@ def test_an_expression_that_backtracks_holds_no_lock_and_ends(host: CliHost) -> 
     assert (host.d1 / f"{TOPIC}-0").is_dir()
 
 
-@pytest.mark.parametrize(
-    "expression", ["(" * 20_000 + ")" * 20_000, "a{99999999999}", "(", "a{4294967296}", "", " ", "''"]
-)
+@pytest.mark.parametrize("expression", ["(" * 20_000 + ")" * 20_000, "a{99999999999}", "(", "a{4294967296}", ",", "''"])
 def test_an_expression_that_cannot_be_compiled_is_a_usage_error(host: CliHost, expression: str) -> None:
     ran = host.run("delete", "--topic", expression)
     assert ran.status == Exit.USAGE

@@ -32,6 +32,12 @@ class RecordingAdmin:
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
         return {}
 
+    def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        return set(topics)
+
+    def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
+        return {}
+
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         os.write(self._fd, "".join(f"{os.getpid()} {topic_id}\n" for topic_id in topics).encode())
         return dict.fromkeys(topics, TopicOutcome("deleted"))

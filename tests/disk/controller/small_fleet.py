@@ -51,24 +51,39 @@ class Admin:
     asked: list[str] = field(default_factory=list)
     now: dict[str, RequestedTopic] = field(default_factory=dict)
     between: Callable[[], None] = lambda: None
-    disabled: bool = False
+    disabled: set[str] = field(default_factory=set)
     unreachable: bool = False
     still_deleting: bool = False
     live_brokers: frozenset[int] = frozenset({1, 2, 3})
     moving: set[str] = field(default_factory=set)
+    isr: dict[tuple[str, int], frozenset[int]] = field(default_factory=dict)
+    hidden: set[str] = field(default_factory=set)
+    """What the principal may not describe."""
 
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
         if self.unreachable:
             raise ServiceUnreachable("nobody listens there")
         self.between()
-        return {topic_id: self.now[topic_id] for topic_id in topics if topic_id in self.now}
+        return {i: self.now[i] for i in topics if i in self.now and i not in self.hidden}
+
+    def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        if self.unreachable:
+            raise ServiceUnreachable("nobody listens there")
+        return set(topics) - self.living - self.hidden
+
+    def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
+        if self.unreachable:
+            raise ServiceUnreachable("nobody listens there")
+        return {(i, p): self.isr.get((i, p), self.live_brokers) & self.live_brokers for i in topics for p in range(3)}
 
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
         if self.unreachable:
             raise ServiceUnreachable("nobody listens there")
         self.asked += topics
         if self.disabled:
-            return {topic_id: TopicOutcome("disabled", "TOPIC_DELETION_DISABLED") for topic_id in topics}
+            said = TopicOutcome("disabled", "TOPIC_DELETION_DISABLED")
+            self.living -= set(topics) - self.disabled
+            return {i: said if i in self.disabled else TopicOutcome("deleted") for i in topics}
         if self.still_deleting:
             said = TopicOutcome("again", "the cluster is still deleting it", self.live_brokers)
             return dict.fromkeys(topics, said)

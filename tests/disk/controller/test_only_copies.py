@@ -335,3 +335,24 @@ def test_a_host_that_answers_but_no_longer_publishes_has_no_copy(fleet: SmallFle
     look.look()
     look.context.live_nodes.add(1)
     assert {place[0] for place in look.copies({TOPIC_ID: "clicks"})[TOPIC_ID, 0]} == {2}
+
+
+@pytest.mark.parametrize("how", ["leader down", "out of sync", "not asked"])
+def test_a_copy_that_no_live_broker_serves_in_sync_is_none(fleet: SmallFleet, how: str) -> None:
+    """Its host is heard, and shows it. Neither the plan nor the order of a request without an approval relies on it."""
+    assert not plan_of_the_other_copy(fleet).directories[0].only_copy
+    fleet.request("directories", 1, directories=(fleet.directory(2),))
+    fleet.admin.unreachable = how == "not asked"
+    if how != "not asked":
+        fleet.admin.isr[TOPIC_ID, 0] = frozenset() if how == "leader down" else frozenset({3})
+    plan = plan_of_the_other_copy(fleet)
+    assert plan.directories == () and "already queued" in plan.dropped[0].why
+    controller = started(fleet)
+    fleet.rounds(controller)
+    assert fleet.hosts[2].disk and not fleet.hosts[2].acted
+    assert {p.reason.guard for p in controller.context.replicas.values() if p.reason} == {"only-copy"}
+    controller.close("request-1", "cancelled")
+    plan = plan_of_the_other_copy(fleet)
+    assert plan.directories[0].only_copy and any("on a live broker and in sync" in why for why in plan.approval)
+    assert plan_of_the_other_copy(fleet, no_retention=True).directories == ()
+    assert (how == "not asked") == any("nobody listens there" in line for line in fleet.warnings)

@@ -409,12 +409,14 @@ def test_a_cancelled_request_is_forgotten(fleet: SmallFleet) -> None:
 
 def test_deletion_that_is_disabled_drops_the_request_with_a_warning(fleet: SmallFleet) -> None:
     request = fleet.request(topics=(fleet.topic(),))
-    fleet.admin.disabled = True
+    fleet.admin.disabled = {TOPIC_ID}
     controller = fleet.controller()
     controller.start()
     fleet.rounds(controller)
     assert any("TOPIC_DELETION_DISABLED" in line for line in fleet.warnings)
-    assert closings(fleet, request.request_id) == ["0000000001-done.json"]
+    done, dropped = closings(fleet, request.request_id)
+    assert done == "0000000001-done.json" and dropped.startswith("0000000001-dropped-")
+    assert controller.states.of(request.request_id) == "dropped" and len(fleet.admin.asked) == 1
     assert all(host.disk for host in fleet.hosts.values())
 
 

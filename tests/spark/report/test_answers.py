@@ -38,7 +38,13 @@ def test_what_can_be_reclaimed(zoo: Zoo) -> None:
     for window in WINDOWS:
         mine = [row for row in rows if row["window"] == window]
         hosts = {(row["cluster_id"], row["node_id"]) for row in mine}
-        assert reclaim[window] == {"dirs": len(mine), "bytes": summed(mine), "hosts": len(hosts)}, window
+        said = {
+            "dirs": len(mine),
+            "bytes": summed(mine),
+            "hosts": len(hosts),
+            "requestable": sum(bool(r["id"]) for r in mine),
+        }
+        assert reclaim[window] == said, window
     assert reclaim["barred"] == summed([row for row in rows if not row["window"]])
     assert min(reclaim[window]["dirs"] for window in ("now", "restart", "approval")) > 0
     overdue = summed([row for row in rows if row["kind"] == "delete"])
@@ -163,6 +169,33 @@ def test_what_was_cleared_and_what_is_new(spark: SparkSession, tmp_path: Path) -
     assert change["date"] == yesterday.date().isoformat()
     assert (change["cleared"], change["cleared_bytes"]) == (4, 1 + 1_000 + 10_000 + 100_000)
     assert (change["orphans"], change["orphan_bytes"]) == (1, 1_000_000)
+
+
+def test_what_cannot_be_requested_has_no_id_and_counts_for_no_command(spark: SparkSession, tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path / "store", "ids")
+    kafka.store.mkdir()
+    kafka.topic("orders", [1, 2])
+    mark, gone = f".{'0' * 31}1-", topic_id("ids", "gone")
+    stray: dict[str, Any] = {"kind": "stray", "marked_at": "2025-01-01T00:00:00.000Z"}
+    rows = [
+        dir_row("gone-0", gone, verdict="orphan", reason="topic-absent"),
+        dir_row(f"gone-1{mark}stray", gone, partition=1, **stray),
+        dir_row(f"ancient-0{mark}stray", None, **stray),
+        dir_row(f"a b-0{mark}stray", topic_id("ids", "blank"), **stray),
+        dir_row(f"gone-2{mark}stray", gone, **stray | {"partition": None}),
+        dir_row(f"gone-3{mark}stray", gone, **stray, log_dir="/d\\udcff"),
+        dir_row(f"marked-0{mark}delete", gone, kind="delete", marked_at="2025-01-01T00:00:00.000Z"),
+    ]
+    kafka.snapshot(1, [*kafka.replicas_of(1), *rows])
+    kafka.snapshot(2, kafka.replicas_of(2))
+    kafka.assignments()
+    told = tell(spark, kafka.store, tmp_path / "out")
+    found = {row["name"]: row["id"] for row in waste(told.out)}
+    assert len(found) == 7 and {name for name, id_ in found.items() if id_} == {"gone-0", f"gone-1{mark}stray"}
+    assert sum(told.content["answers"]["reclaim"][window]["requestable"] for window in WINDOWS) == 2
+    steps = [step for step in told.content["answers"]["steps"] if step["what"] == "topic"]
+    others = [step for step in steps if step["topic"] != "gone"]
+    assert others and not any(step["requestable"] for step in others)
 
 
 def test_what_to_do_next_names_the_largest(zoo: Zoo) -> None:

@@ -76,6 +76,7 @@ class ClusterClient:
         self.quota = False
         self.disabled = False
         self.done: set[Topic] = set()
+        self.dropped: set[Topic] = set()
         self.muted: set[Topic] = set()
         self.asked: list[str] = []
 
@@ -91,6 +92,10 @@ class ClusterClient:
                 self.living.discard(topic.topic_id)
                 answers[topic] = TopicOutcome("deleted")
         return answers
+
+    def drop(self, topics: Mapping[Topic, str]) -> None:
+        assert {topic.topic_id for topic in topics} <= self.living, "only what lives is dropped"
+        self.dropped |= set(topics)
 
     def delete_topic_deletions(self, topics: Collection[Topic]) -> None:
         self.done |= set(topics)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logagent.controller.only_copies import copies_in, not_deleted_since, taken_by, without_other_copy
+from logagent.controller.only_copies import copies_in, in_sync_only, not_deleted_since, taken_by, without_other_copy
 from logagent.store.deletion import Request, RequestedDirectory, RequestedPartition, RequestedTopic
 from logagent.store.snapshot_times import When
 
@@ -71,6 +71,16 @@ def test_a_copy_of_another_topic_in_the_same_place_counts() -> None:
     assert not_deleted_since(copies, [(BY_PLACE, CLOSED)], {1: sent(CLOSED)}) == copies
     assert without_other_copy(copies.keys(), copies, [BY_PLACE]) == set()
     assert without_other_copy(copies.keys(), copies, [request(directory(topic_id="B" * 22))]) == copies.keys()
+
+
+@pytest.mark.parametrize(("in_sync", "nodes"), [
+    ({(TOPIC_ID, 0): {1, 2}}, {1, 2}), ({(TOPIC_ID, 0): {2, 3}}, {2}), ({(TOPIC_ID, 0): set()}, set()),
+    ({(TOPIC_ID, 1): {1, 2}}, set()), ({("B" * 22, 0): {1, 2}}, set()), ({}, set()),
+])  # fmt: skip
+def test_only_live_brokers_in_sync_have_a_copy(in_sync: dict[tuple[str, int], set[int]], nodes: set[int]) -> None:
+    copies = copies_in({1: [row()], 2: [row()]}, NAMES)
+    found = in_sync_only(copies, {key: frozenset(value) for key, value in in_sync.items()})
+    assert {place[0] for place in found[TOPIC_ID, 0]} == nodes
 
 
 def test_nothing_is_taken_of_topics_that_were_not_asked_about() -> None:

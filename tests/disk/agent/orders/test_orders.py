@@ -24,10 +24,13 @@ from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.orders.box import OrderBox, box_of
 from logagent.agent.orders.inbox import MAX_FILES
 from logagent.agent.orders.memory import NAME
+from logagent.agent.orders.order_execution import OrderExecution
 from logagent.agent.orders.seen import NAME as SEEN_NAME
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
 from logagent.config import load
+from logagent.model.planning.plan import Flags
+from logagent.model.records import ActionKind
 from logagent.store import epochs as epoch_store
 from logagent.store.answers import answer_names, answers_folder, read_answer
 from logagent.store.control import Control
@@ -63,6 +66,7 @@ class OrderedHost:
         self.control = Control(place, self.cluster)
         self.seq = 0
         self.box: OrderBox | None = None
+        self.obeyed: list[OrderExecution] = []
         self.epoch = self.take_epoch()
         self.obey()  # the agent is born
 
@@ -100,7 +104,7 @@ class OrderedHost:
             assert self.box is not None
             if look:
                 self.box.receive()
-            self.box.obey(session, facts, lambda: False)
+            self.obeyed = self.box.obey(session, facts, lambda: False)
         self.box.send()
 
     def cycle(self) -> None:
@@ -216,6 +220,31 @@ def test_what_is_assigned_stays_whatever_an_order_says(host: OrderedHost) -> Non
     order = host.order("delete", host.identity(ASSIGNED, approved_plan="a" * 16))
     host.obey()
     assert host.results(order) == [("refused", "assigned")] and host.host.find("ledger-0") == ["ledger-0"]
+
+
+@pytest.mark.parametrize("approved", [None, "a" * 16])
+@pytest.mark.parametrize("no_retention", [False, True])
+@pytest.mark.parametrize("which", [ORPHAN, ASSIGNED, STRAY])
+def test_no_order_however_approved_goes_around_the_guards_of_assigned_and_last_copies(
+    host: OrderedHost, which: tuple[str, str, int], no_retention: bool, approved: str | None
+) -> None:
+    """An approval in the fleet lifts limits and retention. What needs a leader's cover, or `--allow-assigned` and
+    `--even-last-copy`, needs it on the host as well: an order has no such flag."""
+    more: dict[str, Any] = {"no_retention": no_retention, "approved_plan": approved}
+    if which is STRAY:
+        host.configure(topics_gone=True, **{"cleanup.stray_retention": "1ms"})
+        name = host.host.find("invoices-1.", "-stray")[0]
+        more |= {"kind": "directories", "asked_log_dir": str(host.host.d1), "asked_name": name}
+    order = host.order("delete", host.identity(which, **more))
+    host.obey()
+    (execution,) = host.obeyed
+    assert execution.plan is not None and {p.flags for p in execution.plan.actions} <= {Flags()}
+    if which is ASSIGNED:
+        assert host.results(order) == [("refused", "assigned")] and host.host.find("ledger-0") == ["ledger-0"]
+    else:
+        (action,) = execution.plan.actions
+        marked = ActionKind.MARK if no_retention else ActionKind.QUARANTINE
+        assert action.action is (ActionKind.REMOVE if which is STRAY else marked)
 
 
 def test_what_is_unknown_stays_whatever_an_order_says(host: OrderedHost) -> None:

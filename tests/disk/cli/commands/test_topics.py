@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from logagent.cli.deletions.opening import Admin
+from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
 from logagent.errors import ServiceUnreachable
 from logagent.store.answers import write_answer
@@ -74,8 +76,10 @@ class Commands:
 
 
 @pytest.fixture
-def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Three hosts with a copy each. No broker runs here: the fleet's cluster says who is in sync."""
     commands = Commands(tmp_path, capsys)
+    monkeypatch.setattr(Admin, "in_sync", lambda _, topics: commands.fleet.admin.in_sync(topics))
     for node in (1, 2, 3):
         commands.fleet.hosts[node].disk[TOPIC_ID, 0] = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
         commands.fleet.publish(node)
@@ -120,6 +124,17 @@ def test_only_copies_want_exactly_their_approval(commands: Commands) -> None:
 def test_rows_are_chosen_by_every_option(commands: Commands, words: list[str], nodes: list[int]) -> None:
     commands.write_report((1, 2) if words[1] not in ("kafka-2", "3") else (2, 3))
     assert [d["node_id"] for d in commands.purge(*words)["directories"]] == nodes
+
+
+def test_without_the_clusters_word_every_directory_is_an_only_copy(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What other hosts show does not say that their brokers are live: the operator is asked, and told what helps."""
+    monkeypatch.undo()
+    commands.write_report((1,))
+    plan = commands.purge("--execute", status=4)
+    assert plan["directories"][0]["only_copy"] and commands.requests().requests == {}
+    assert "the cluster's address is not known" in commands.said and "--bootstrap-server" in commands.said
 
 
 def test_cancelled_requests_are_over_and_resume_wants_an_open_one(commands: Commands) -> None:
@@ -203,6 +218,28 @@ def test_a_request_that_nobody_could_read_is_refused(commands: Commands) -> None
     assert commands.fleet.control.names(REQUESTS) == []
 
 
+def test_a_dropped_topic_fails_the_command_once_and_is_shown(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = commands.fleet.admin
+    for name in ("topics_now", "delete_topics", "unknown_ids", "reassigning"):
+        monkeypatch.setattr(Admin, name, lambda _, topics, name=name: getattr(cluster, name)(topics))
+    commands.fleet.request(topics=(commands.fleet.topic(),), key=load_private_key(commands.key))
+    cluster.disabled = {TOPIC_ID}
+    commands.run("run", "--once", status=1)
+    assert "topic clicks is dropped: TOPIC_DELETION_DISABLED" in commands.said
+    assert "set delete.topic.enable=true" in commands.said and "then request it again" in commands.said
+    cluster.disabled = set()
+    commands.run("run", "--once")
+    assert cluster.asked == [TOPIC_ID]
+    (request,) = commands.json("status")["requests"]
+    assert request["state"] == "dropped" and [d["topic"] for d in request["dropped"]] == ["clicks"]
+    assert "TOPIC_DELETION_DISABLED" in commands.run("status")
+    for command in ("cancel", "resume"):
+        commands.run(command, "request-1", status=2)
+        assert "request request-1 is dropped already" in commands.said
+
+
 def test_ignored_files_are_named_in_words_too(commands: Commands) -> None:
     commands.fleet.request(topics=(commands.fleet.topic(),))
     commands.run("status")
@@ -237,10 +274,38 @@ def test_a_row_that_cannot_be_requested_is_named_and_stops_no_other(commands: Co
     assert [d.node_id for d in commands.requests().requests[plan["request_id"]].directories] == [1]
 
 
+@pytest.mark.parametrize("ids", [[""], [","], ["{id},"], ["{id}", ""], ["{id},nosuch"], ["nosuch"], ["{id} {id}"]])
+def test_ids_select_exactly_the_rows_that_have_them_or_nothing(commands: Commands, ids: list[str]) -> None:
+    """A command for rows of which one has no id plans nothing, not everything."""
+    commands.write_report((1, 2, 3))
+    row = {"cluster_id": CLUSTER, "node_id": "1", "log_dir": "/d1", "name": "clicks-0", "topic_id": TOPIC_ID}
+    known = directory_id_of(row)
+    assert [d["node_id"] for d in commands.purge("--id", known)["directories"]] == [1]
+    words = [word for text in ids for word in ("--id", text.format(id=known))]
+    commands.run("purge", "--report", str(commands.report), *words, "--execute", status=2)
+    assert "hint:" in commands.said and commands.requests().requests == {}
+
+
+def test_a_row_that_another_option_excludes_is_left_out(commands: Commands) -> None:
+    commands.write_report((1, 2))
+    row = {"cluster_id": CLUSTER, "node_id": "1", "log_dir": "/d1", "name": "clicks-0", "topic_id": TOPIC_ID}
+    ids = [directory_id_of(row | {"node_id": node}) for node in ("1", "2")]
+    plan = commands.purge("--id", ",".join(ids), "--host", "2")
+    assert [d["node_id"] for d in plan["directories"]] == [2]
+    assert [d["what"] for d in plan["dropped"]] == [f"--id {ids[0]}"]
+
+
+def test_a_pattern_that_matches_an_empty_name_takes_no_row_without_a_topic(commands: Commands) -> None:
+    commands.write_report((1,))
+    path = commands.report / "orphans.csv"
+    path.write_text(path.read_text().replace(",clicks,", ",,"))
+    assert commands.purge("--topic", "nothing,")["directories"] == []
+
+
 def test_ids_that_no_row_has_are_named(commands: Commands) -> None:
     commands.write_report((1,))
     commands.run("purge", "--report", str(commands.report), "--id", "nosuch", status=2)
-    assert "--id nosuch: the report has no such row, or another option excludes it" in commands.said
+    assert "--id nosuch: the report has no such row" in commands.said
 
 
 def test_a_purge_does_not_rely_on_the_copy_that_the_last_one_took(commands: Commands) -> None:

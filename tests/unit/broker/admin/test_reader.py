@@ -169,6 +169,25 @@ def test_nobody_there_is_not_served() -> None:
         reader.image(0)
 
 
+@pytest.mark.parametrize(
+    ("leader", "isr", "live", "says"),
+    [(1, [1, 2], {1, 2, 3}, {1, 2}), (1, [1, 2], {1, 3}, {1}), (1, [1], {1, 2}, {1}), (-1, [2], {1, 3}, set()),
+     (2, [1, 2], {1, 3}, set()), (-1, [], {1, 2}, set())],
+)  # fmt: skip
+def test_in_sync_are_live_brokers_of_the_isr_behind_a_live_leader(
+    leader: int, isr: list[int], live: set[int], says: set[int]
+) -> None:
+    """An ISR keeps its last member when that dies: leader -1, ISR [2], and nobody has the records."""
+    answer = topic(ALIVE[0])
+    answer.partitions[0].__dict__.update(leader_id=leader, isr_nodes=isr, replica_nodes=[1, 2], error_code=0)
+    if leader < 0:
+        answer.partitions[0].error_code = 5  # LEADER_NOT_AVAILABLE
+    cluster = Cluster(ALIVE, KNOWN)
+    cluster.changes = {"topics": [answer, topic(ALIVE[1])], "brokers": [SimpleNamespace(node_id=n) for n in live]}
+    said = cluster.reader().in_sync({text(ALIVE[0]), text(GONE[0])})
+    assert said == {(text(ALIVE[0]), 0): frozenset(says)}
+
+
 def test_topics_now_are_those_that_were_asked_for_and_live() -> None:
     cluster = Cluster(ALIVE, KNOWN)
     now = cluster.reader().topics_now({text(ALIVE[0]), text(GONE[0])})
