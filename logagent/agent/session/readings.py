@@ -48,6 +48,7 @@ class Readings:
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)
     whole: bool = False
+    state_dir: str | None = None
     assignments: Assignments = field(default_factory=Assignments)
     clock_watch: ClockWatch = field(init=False)
     # The sources of the assignments, and until when (on the monotonic clock) they are fresh enough to act on.
