@@ -55,6 +55,7 @@ def plan_restore(
         owner,
         options,
         new_uuid=new_uuid,
+        removal_intents=session.removal_intents(),
     )
     return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
 

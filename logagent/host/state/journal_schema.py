@@ -15,7 +15,7 @@ from logagent.errors import JournalError, UnreadableError
 from logagent.host.state.state_dir import ELSEWHERE
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # An in-memory file system, which every Linux has: for copies that need no disk.
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
@@ -121,7 +121,11 @@ CREATE TABLE holding (
   since_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH = """
+ALTER TABLE actions ADD COLUMN files INTEGER;
+ALTER TABLE actions ADD COLUMN removal_started INTEGER;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:
