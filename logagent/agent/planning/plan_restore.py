@@ -45,6 +45,7 @@ def plan_restore(
         session.log_dirs.cluster.node_id,
         leaders,
         deletes_unassigned=any(deletes_strays(v, zookeeper=zookeeper) for v in _possible_versions(facts)),
+        version_doubt=facts.known_version.doubt(),
     )
     proposals, refusals = restorations(
         wanted,

@@ -80,9 +80,12 @@ class KafkaVersion:
 
     @property
     def exact(self) -> Version | None:
-        """The version, unless it is only a lower bound: also where a newer one was seen, and not only configured."""
-        seen = any(source is not VersionSource.CONFIGURED for source, _ in self.newer)
-        return None if seen or self.source is VersionSource.METADATA else self.version
+        """The version for which a start is checked: what runs, or what no source contradicts. None if only a lower
+        bound is known: what keeps an older release from starting may not concern the one that comes."""
+        running = next((v for source, v in self.newer if source is VersionSource.RUNNING), None)
+        if running is not None or self.source is VersionSource.RUNNING:
+            return running or self.version
+        return None if self.newer or self.source is VersionSource.METADATA else self.version
 
     @property
     def at_least(self) -> Version | None:
@@ -134,9 +137,9 @@ class KafkaVersion:
         elif self.source is VersionSource.CONFIGURED:
             hint = "correct kafka.version"
         elif any(source is VersionSource.CONFIGURED for source, _ in self.newer):
-            hint = "correct kafka.version; after an upgrade start the broker with it first"
+            hint = "correct kafka.version, or where the older one is still installed"
         else:
-            hint = "after an upgrade this ends once the new version is the only one left"
+            hint = "this ends once the broker has started as what it is to be, and logagent has seen it serve"
         return Doubt(fact, hint)
 
     def _said(self, source: VersionSource, version: Version) -> str:

@@ -15,10 +15,12 @@ import pytest
 from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import Target
+from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.state.version_seen import FILE_NAME, read_version_seen, write_version_seen
 from logagent.model.health.kafka_version import KafkaVersion, Version
 from logagent.settings import Settings
+from tests.cli_host import FREELY, NO_LIMITS, CliHost
 from tests.disk.failing import CLUSTER_ID, format_log_dir
 
 NODE_ID = 3
@@ -129,3 +131,21 @@ def test_without_room_for_another_file_the_old_one_is_overwritten(tmp_path: Path
     (tmp_path / f"{FILE_NAME}.{os.getpid()}.tmp").mkdir()  # as if no file could be made
     write_version_seen(str(tmp_path), CLUSTER_ID, 1, (3, 5, 2))
     assert read_version_seen(str(tmp_path), CLUSTER_ID, 1).version == (3, 5, 2)
+
+
+def test_what_ran_last_may_delete_at_its_start_whatever_kafka_version_says(tmp_path: Path) -> None:
+    """3.5.2 marks and removes what is not assigned to it, also what was restored a moment before."""
+    host = CliHost(tmp_path / "cli")
+    host.run("delete", "--partition", "shipments-0", *FREELY, "--execute")
+    (name,) = host.find("shipments-0.", "-delete")
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **{"kafka.version": "3.9.1"})
+    assert host.run("restore", "--json", name).json["refusals"] == []
+    meta = parse_meta_properties((host.d1 / "meta.properties").read_bytes())
+    assert meta.cluster_id is not None and meta.node_id is not None
+    write_version_seen(str(host.state), meta.cluster_id, meta.node_id, (3, 5, 2))
+    refused = host.run("restore", "--json", name, "--execute")
+    assert refused.guards() == {name: "assigned"}
+    (refusal,) = refused.json["refusals"]
+    assert "the broker last ran as 3.5.2, but kafka.version is 3.9.1" in refusal["fact"]
+    assert "--broker-will-delete" in refusal["hint"]
+    assert host.run("restore", "--json", name, "--broker-will-delete", "--execute").outcomes() == {name: "done"}

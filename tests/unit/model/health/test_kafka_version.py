@@ -83,12 +83,18 @@ def test_what_the_metadata_version_allows_is_only_the_oldest_that_it_can_be() ->
     assert UNKNOWN_VERSION.exact is None
 
 
-def test_an_older_version_is_only_a_lower_bound_where_a_newer_one_was_seen() -> None:
-    """`check` must not call fatal what only a version that is gone does not survive."""
-    upgraded = which_version(VersionLook(last_run=LastRun((3, 5, 2)), installed=(3, 9, 1)))
-    assert (upgraded.exact, upgraded.at_least) == (None, (3, 5, 2))
-    left_over = which_version(VersionLook(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1)))
-    assert (left_over.exact, left_over.at_least) == ((3, 5, 2), None)
+def test_an_older_version_is_only_a_lower_bound_where_another_source_has_a_newer_one() -> None:
+    """`check` must not call fatal what only a version that is gone does not survive: `prestart --strict` would keep an
+    upgraded broker down."""
+    for upgraded in (
+        VersionLook(last_run=LastRun((3, 5, 2)), installed=(3, 9, 1)),
+        VersionLook(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1)),
+    ):
+        found = which_version(upgraded)
+        assert (found.exact, found.at_least) == (None, (3, 5, 2))
+    for configured in ((3, 5, 2), (4, 3, 1)):  # what runs is what it is
+        found = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=configured))
+        assert (found.exact, found.at_least) == ((3, 9, 1), None)
 
 
 def test_every_version_that_is_possible_is_asked_whether_it_deletes() -> None:
