@@ -99,7 +99,7 @@ class CliHost:
             str(directory), node_id=meta.node_id, cluster_id=meta.cluster_id, now_ms=now_ms, configured_voters=1
         )
         file = self.root / "assignments.json"
-        image = replace(log.assignments, at_ms=now_ms)
+        image = replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms)
         if topics_gone:
             elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((meta.node_id or 0, 999))})
             image = replace(image, by_id={"ElseElseElseElseElseEA": elsewhere}, by_name={"elsewhere": elsewhere})

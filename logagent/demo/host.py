@@ -102,7 +102,7 @@ def _export_assignments(folder: Path, now_ms: int) -> None:
         now_ms=now_ms,
         configured_voters=1,
     )
-    write_assignments(str(folder / ASSIGNMENTS), replace(log.assignments, at_ms=now_ms))
+    write_assignments(str(folder / ASSIGNMENTS), replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms))
 
 
 def make_folder(wanted: str | None) -> Path:

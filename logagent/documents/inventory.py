@@ -148,6 +148,7 @@ class AssignmentsDoc(TypedDict):
     schema: Literal["logagent.assignments/1"]
     cluster_id: str | None
     at: Time
+    known_until: NotRequired[Time]
     source: Source
     offset: int | None
     metadata_version: NotRequired[Any]

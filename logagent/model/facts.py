@@ -49,11 +49,13 @@ class Ruling:
 @dataclass(frozen=True, slots=True)
 class StrayRuling:
     """Whether a stray may be removed, and the underlying fact in words. `covered`: whether another copy has all that it
-    has; None if that was not checked because its partition no longer belongs to this node."""
+    has; None if that was not checked because its topic id no longer exists. `hint`: what would help, if that is known
+    (nobody could be asked)."""
 
     may_go: bool
     detail: str
     covered: Literal["yes", "no", "unknown"] | None = None
+    hint: str | None = None
 
 
 class Rulings(Mapping[tuple[str, str], Ruling]):
@@ -123,8 +125,9 @@ class Facts:
     `partition_dirs` and `partition_bytes` are what the host had within 24 hours, including what we removed since.
     `left_out`: log dirs of the broker that were not looked at. `directory_ids`: those of the log dirs that the cluster
     has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
-    on strays that are about to be removed; `doubles`: the same for directories that another log dir of this host has in
-    full. `known_version`: where `kafka_version` is from, and what contradicts it.
+    on strays that are about to be removed, and on orphans of living topics that are about to be marked; `doubles`: the
+    same for directories that another log dir of this host has in full. `known_version`: where `kafka_version` is from,
+    and what contradicts it.
     """
 
     now_ms: int

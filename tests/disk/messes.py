@@ -104,8 +104,9 @@ def _make(mess: Mess, thing: Thing, n: int) -> None:
         case "orphan":
             mess.may_go.append((at(current),))
         case "moved-away":
+            # Its leader, which cannot be asked here, may have none of its records.
             mess.topics.append(Topic(topic, topic_id, {0: PartitionAssignment((OTHER,), (OTHER,))}))
-            mess.may_go.append((at(current),))
+            mess.stays.append(at(current))
         case "moved-nowhere":
             mess.topics.append(Topic(topic, topic_id, {0: PartitionAssignment((OTHER,), ())}))
             mess.stays.append(at(current))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.answering import Answering
-from logagent.agent.evidence.own_log import read_own_log
+from logagent.agent.evidence.own_log import mode_unknown, read_own_log, why_no_source
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
@@ -35,10 +35,11 @@ ADMIN_NOT_CONFIGURED = "admin: kafka.bootstrap_servers is not set"
 class Assignments:
     """The usable images, in the order of the sources, and what was wrong with the others.
 
-    `unusable` images were read but are stale or of another cluster: they decide nothing, and their figures are
-    reported. `unreachable`: a source was a service that did not answer. `topic_configs`: by `server.properties` and,
-    unless it is stale, the metadata log on this host. `own_log`: that log, however old, where it was read: as a source,
-    or as evidence of what the others are about.
+    `unusable` images were read, but are stale, of another cluster, or not known to be of this one: they decide nothing,
+    but their figures are reported, and they may contradict (`doubted`). `unreachable`: a source was a service that did
+    not answer. `topic_configs`: by `server.properties` and, unless it is stale or its mode is unknown, the metadata log
+    on this host. `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others
+    are about.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
@@ -67,6 +68,13 @@ class Assignments:
         else:
             self.problems.append(f"{image.source}: {problem}")
             self.unusable.append(image)
+
+    @property
+    def doubted(self) -> list[AssignmentImage]:
+        """Images that prove nothing and may contradict what others prove (`verdict.contradict`)."""
+        own = self.own_log
+        aside = own is not None and all(image is not own for image in (*self.usable, *self.unusable))
+        return [*self.unusable, *([own] if own is not None and aside else [])]
 
     @property
     def shown(self) -> AssignmentImage | None:
@@ -148,9 +156,10 @@ def load_assignments(
             raise
         if image is None:
             continue
+        doubt = None
         if image.source is Source.KRAFT_LOG:
-            found.own_log = image
-        found.sort_in(image, _unusable(image, host, now_ms))
+            found.own_log, doubt = image, mode_unknown(target)
+        found.sort_in(image, _unusable(image, host, now_ms) or doubt)
     if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
         # It is no source, so what it lacks is no problem of the sources.
         with suppress(LogAgentError, OSError):
@@ -208,11 +217,11 @@ def open_reader(settings: Settings) -> AdminReader:
 def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> AssignmentImage | None:
     metadata = read_own_log(target, host, now_ms)
     if metadata is None:
-        found.problems.append("kraft-log: there is no metadata log on this host (ZooKeeper mode, or stored elsewhere)")
+        found.problems.append(f"kraft-log: {why_no_source(target)}")
         return None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
-        if _unusable(metadata.assignments, host, now_ms) is None:
+        if _unusable(metadata.assignments, host, now_ms) is None and mode_unknown(target) is None:
             found.topic_configs = _topic_configs(target, metadata, host.node_id)
     return metadata.assignments
 

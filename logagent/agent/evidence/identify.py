@@ -46,7 +46,8 @@ def identify(
     seen: AbstractSet[BrokerPlace],
     now_ms: int,
 ) -> None:
-    """Find out which broker answers, once a round; unless that broker may answer, the Admin API is not a usable source.
+    """Find out which broker answers, once a round; unless that broker may answer, the Admin API is not a usable source,
+    but what it lists may contradict others.
 
     `dirs`: what is on the disk. `seen`: where brokers listened when this cluster was last confirmed to be ours.
     """
@@ -62,7 +63,7 @@ def identify(
         problem = str(e)
     if problem is not None:
         found.usable.remove(image)
-        found.problems.append(f"admin: {problem}")
+        found.sort_in(image, problem)
 
 
 def _identify(

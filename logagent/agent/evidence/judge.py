@@ -8,7 +8,8 @@ from logagent.agent.evidence.answering import Absent
 from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.evidence.identify import absent_ids
 from logagent.model.assignments.image import AssignmentImage
-from logagent.model.assignments.verdict import Host, combine, decide
+from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import Host, combine, contradict, decide
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
 from logagent.model.records import Kind, PartitionDir, Verdict
 
@@ -24,7 +25,8 @@ def judge(
 ) -> Rulings:
     """The verdict on every current and future directory.
 
-    The first usable source decides. If it says orphan, every other usable one must agree. The Admin API cannot prove
+    The first usable source decides. If it says orphan, every other usable one must agree, and none that is not usable
+    may contradict with something younger. The Admin API cannot prove
     absence by leaving a topic out, so a broker is asked by topic id (`answering.absent_ids`).
     """
     chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
@@ -61,4 +63,9 @@ def rule(
     if ruling is not None and ruling.verdict is Verdict.ORPHAN:
         for other in answers[1:]:
             ruling = combine(ruling, other)
+        ruling = contradict(d, ruling, host, proof=assignments.usable, doubted=assignments.doubted, now_ms=now_ms)
+    if ruling is not None and ruling.verdict is not Verdict.UNKNOWN and not assignments.usable:
+        # What is wrong with such a source need not be anything that `decide` looks at: a file that is of a clone.
+        why = "; ".join(assignments.problems) or "no source of assignments is usable"
+        return Ruling(Verdict.UNKNOWN, Reason.NO_ASSIGNMENTS, why)
     return ruling

@@ -1,4 +1,8 @@
-"""The metadata log on this host's own disk: a source of assignments, and evidence of which cluster others are about."""
+"""The metadata log on this host's own disk: a source of assignments, and evidence of which cluster others are about.
+
+It is that only for a broker in KRaft mode (`process.roles`). A migration that was reverted leaves one behind
+(KAFKA-16463), with our cluster id beside it, which knows nothing of the topics made in ZooKeeper mode since.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,35 @@ if TYPE_CHECKING:
     from logagent.broker.metadata_log.log import MetadataImage
 
 METADATA_DIR = "__cluster_metadata-0"
+MODE_UNKNOWN = (
+    "whether the broker uses it is unknown, since its configuration was not read (a migration to KRaft that was"
+    " reverted leaves such a log behind): name server.properties with --kafka-config"
+)
+
+
+def why_no_source(target: Target) -> str:
+    """Why `read_own_log` read nothing."""
+    if target.config is not None and not target.server.process_roles:
+        return (
+            f"{target.config} has no process.roles, so this broker is in ZooKeeper mode and uses no metadata log (one"
+            " on this host would be left over from a migration)"
+        )
+    return "there is no metadata log on this host (it may be stored elsewhere)"
+
+
+def mode_unknown(target: Target) -> str | None:
+    """Why a metadata log that was read proves nothing, whatever it says; None if the broker uses it."""
+    return MODE_UNKNOWN if target.config is None else None
 
 
 def read_own_log(target: Target, host: Host, now_ms: int) -> MetadataImage | None:
-    """What it says; None if there is none, as in ZooKeeper mode.
+    """What it says; None if there is none, or if the broker's configuration says that it is in ZooKeeper mode.
 
-    Its cluster id comes from the `meta.properties` beside it: the log itself has none. Raises UnreadableError.
+    Without that configuration it is read, but `mode_unknown` says why it proves nothing. Its cluster id comes from the
+    `meta.properties` beside it: the log itself has none. Raises UnreadableError.
     """
+    if target.config is not None and not target.server.process_roles:
+        return None
     if target.config is None:
         directory = next((d for d in target.log_dirs if os.path.isdir(os.path.join(d, METADATA_DIR))), None)
     else:

@@ -9,6 +9,7 @@ from functools import partial
 
 from logagent.agent.evidence.answering import Absent
 from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.evidence.copy_reads import CopyReads, Overlap
 from logagent.agent.evidence.judge import rule
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
@@ -19,7 +20,13 @@ from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, in_common
 from logagent.model.assignments.doubles import as_loaded, decide_double, is_loaded_as
-from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, has_live_isr, is_assigned_here
+from logagent.model.assignments.strays import (
+    before_stray,
+    contradicted,
+    decide_stray,
+    is_assigned_here,
+    needs_cover,
+)
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.planning.queue import Mark
@@ -31,10 +38,12 @@ _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
 
 @dataclass(frozen=True, slots=True)
 class StrayQuestions:
-    """Rules on strays that are about to be removed. `opened`: every log dir that can be read, `ours`: those that have
-    this broker's ids; `dirs`: all directories of the host; `marks`: what the journal knows about their renames;
-    `ask_leaders`: whether leaders elsewhere may be asked (before a broker's start there is no time); `reads`: reads the
-    copies here that a removal rests on, if it is about to come (`to_act`)."""
+    """Rules on strays that are about to be removed, and on orphans that are about to be marked.
+
+    `opened`: every log dir that can be read, `ours`: those that have this broker's ids; `dirs`: all directories of the
+    host; `marks`: what the journal knows about their renames; `ask_leaders`: whether leaders elsewhere may be asked
+    (before a broker's start there is no time); `reads`: reads the copies here that a removal rests on, if it is about
+    to come (`to_act`); `brokers`: who can be asked."""
 
     assignments: Assignments
     host: Host
@@ -48,6 +57,7 @@ class StrayQuestions:
     ask_leaders: bool
     reads: CopyReads
     to_act: bool
+    brokers: BrokersToAsk | None
 
     def rule_on(self, strays: Sequence[PartitionDir]) -> dict[Key, StrayRuling]:
         """Whether each of `strays` may be removed."""
@@ -56,20 +66,27 @@ class StrayQuestions:
             key: rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
             for key, d in was.items()
         }
-        living = [d for d in strays if is_assigned_here(rulings[_key(d)])]
+        living = [d for d in strays if needs_cover(rulings[_key(d)])]
         logs = _look_at_logs(living, self.opened, self.calls)
-        answers = self._answers([was[_key(d)] for d in living], logs)
-        image = self.assignments.first
+        # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
+        here = frozenset(key for key, ruling in rulings.items() if is_assigned_here(ruling))
+        answers = self._answers([was[_key(d)] for d in living], logs, here)
+        nobody = self._nobody_to_ask()
         return {
             _key(d): decide_stray(
                 rulings[_key(d)],
                 proof=self._proof(d),
                 own=logs.get(_key(d)),
                 answers=answers.get(_key(d), ()),
-                live_isr=image is not None and has_live_isr(d, image, self.host.node_id),
+                nobody=nobody,
             )
             for d in strays
         }
+
+    def _nobody_to_ask(self) -> str | None:
+        if not self.ask_leaders:
+            return "logagent cleanup asks the leader once the broker is up"
+        return None if self.brokers is None else self.brokers.leader_problem
 
     def _before_stray(self, d: PartitionDir) -> PartitionDir:
         mark = self.marks.get(_key(d))
@@ -93,13 +110,15 @@ class StrayQuestions:
             and (d.topic_id, d.partition) == (stray.topic_id, stray.partition)
         ]
 
-    def _answers(self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook]) -> dict[Key, list[EpochEnd]]:
-        """Where other copies end the last leader epoch of each. Reading takes longest, so it comes last, and only for
-        what nothing else covers."""
+    def _answers(
+        self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook], here: frozenset[Key]
+    ) -> dict[Key, list[EpochEnd]]:
+        """Where other copies end the last leader epoch of each; copies on this host count for those in `here`. Reading
+        takes longest, so it comes last, and only for what nothing else covers."""
         asked = {
             (_key(d), _key(other)): (own, own.last_epoch, other)
             for d in living
-            if (own := logs.get(_key(d))) is not None and own.last_epoch is not None
+            if _key(d) in here and (own := logs.get(_key(d))) is not None and own.last_epoch is not None
             for other in self._beside(d)
         }
         copies = look_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
@@ -132,7 +151,6 @@ class StrayQuestions:
     ) -> None:
         """Add the leaders' answers for strays that nothing on this host covers. Not of the broker that serves this
         host's copies: it knows less of their segments than the files show."""
-        reader = self.assignments.reader if self.assignments.answering is not None else None
         asked = {
             _key(d): (TopicPartition(d.topic, d.partition), own.last_epoch)
             for d in living
@@ -142,7 +160,8 @@ class StrayQuestions:
             and d.partition is not None
             and not _is_covered(own, answers[_key(d)])
         }
-        if reader is None or not asked:
+        reader = self.brokers.leaders() if self.brokers is not None and asked else None
+        if reader is None:
             return
         topic_ids = {d.topic: d.topic_id for d in living if d.topic is not None and d.topic_id is not None}
         for key, answer in reader.epoch_ends(asked, topic_ids, but_not=self.host.node_id).items():

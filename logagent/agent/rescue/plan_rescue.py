@@ -86,7 +86,6 @@ def plan_rescue(
 ) -> Rescue:
     """What can be freed now. `only_due`: without what would need approval (plain `--execute`); `approve`: exactly the
     plan with that id; `leave_out`: directories that are not offered, because they were tried already."""
-    session.ask_leaders = False
     flags = Flags(include_internal=include_internal)
     offers, waiting = _offers(session, facts, flags)
     double_offers, decided = _doubles(session, facts, flags)
@@ -169,7 +168,8 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
     kept_back = [o for o in offers if o.key in rulings and not rulings[o.key].may_go]
     hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
     return [o for o in offers if o not in kept_back], [
-        Refusal(*o.key, "assigned", rulings[o.key].detail, hint, o.proposal.dir.bytes) for o in kept_back
+        Refusal(*o.key, "assigned", (found := rulings[o.key]).detail, found.hint or hint, o.proposal.dir.bytes)
+        for o in kept_back
     ]
 
 

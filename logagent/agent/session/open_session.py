@@ -102,6 +102,7 @@ def open_session(
         if segments_read is not None:
             session.reads = CopyReads(segments_read, left=CYCLE_BYTES)
         stack.callback(lambda: session.assignments.close())
+        stack.callback(session.close_questions)
         yield session
 
 

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, brokers_to_ask
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.evidence.identify import absent_ids, identify
 from logagent.agent.evidence.judge import judge
@@ -28,6 +29,7 @@ from logagent.host.state.journal import CheckpointEntry
 from logagent.host.state.version_seen import read_version_seen, write_version_seen
 from logagent.model.assignments.directory_ids import directory_ids
 from logagent.model.assignments.identity import BrokerPlace
+from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
 from logagent.model.health.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
@@ -36,6 +38,7 @@ from logagent.model.planning.assemble import assemble
 from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, dirs_of_a_day, on_disk
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
+from logagent.model.planning.proposals import needs_ruling
 from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS
 
@@ -48,13 +51,16 @@ class Session(Readings):
     """Everything that a command sees, and what is derived from it: facts, plans, and the LogManager that carries them
     out.
 
-    `ask_leaders`: whether leaders elsewhere are asked about strays that are about to be removed. `doubles`: the other
-    copy of each directory, by (log dir, name), that is about to be removed because another log dir here contains all of
-    it. `reads`: reads the copies here that a removal rests on."""
+    `ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be asked,
+    as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
+    because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
+    here that a removal rests on."""
 
     ask_leaders: bool = True
+    brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
     doubles: dict[tuple[str, str], PartitionDir] = field(default_factory=dict)
+    marked: set[tuple[str, str]] = field(default_factory=set)
 
     def facts(self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True) -> Facts:
         """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:
@@ -88,9 +94,18 @@ class Session(Readings):
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
-            strays=self.rule_on_strays([d for d in dirs or () if d.kind is Kind.STRAY], now, to_act=True),
+            strays=self.rule_on_strays(self._going(dirs or (), rulings), now, to_act=True),
             doubles=self._rule_on_doubles(dirs or self.dirs, to_act=dirs is not None),
         )
+
+    def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[tuple[str, str], Ruling]) -> list[PartitionDir]:
+        """Those of `dirs`, which are about to be acted on, that have to be covered by another copy."""
+        return [
+            d
+            for d in dirs
+            if d.kind is Kind.STRAY
+            or ((key := (d.log_dir, d.name)) in self.marked and key in rulings and needs_cover(rulings[key]))
+        ]
 
     def facts_to_act(self, dirs: Sequence[PartitionDir], stop: Stop = never) -> Facts:
         """The facts right before an act. The cluster is read again if the last reading is too old: a partition may have
@@ -158,6 +173,7 @@ class Session(Readings):
             self.ask_leaders,
             self.reads,
             to_act,
+            self.brokers,
         )
         return questions.rule_on(strays)
 
@@ -202,18 +218,20 @@ class Session(Readings):
         return Keys(lambda: ((d.log_dir, d.name) for d in dirs if d.kind is Kind.CURRENT))
 
     def _mark_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
-        questions = ServingQuestions(
-            self.journal,
-            self.log_dirs.opened(),
-            self.calls,
-            self.inventories if self.whole else {},
-            self.assignments,
-            self.log_dirs.cluster.node_id,
-            self.settings.guard.settle,
-            self.acting,
-            now_ms,
+        brokers = brokers_to_ask(
+            self.assignments, self.target, self.settings, self._host(), self.dirs, log_dirs, now_ms
         )
+        if self.brokers is None or not self.brokers.same_as(brokers):
+            self.close_questions()
+            self.brokers = brokers
+        questions = ServingQuestions(self.journal, self.brokers, self.settings.guard.settle, self.acting, now_ms)
         return questions.tell(log_dirs)
+
+    def close_questions(self) -> None:
+        """Close the connections to brokers that were found to be asked."""
+        if self.brokers is not None:
+            self.brokers.close()
+            self.brokers = None
 
     def plan(
         self,
@@ -227,11 +245,8 @@ class Session(Readings):
         spared = self.spared
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
-        going = [
-            p.dir
-            for p in proposals
-            if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK) and not p.removal_started
-        ]
+        going = [p.dir for p in proposals if needs_ruling(p, facts)]
+        self.marked |= {p.key for p in proposals if p.action is ActionKind.MARK and p.dir.kind is not Kind.STRAY}
         doubles = self._rule_on_doubles([p.dir for p in proposals if p.double])
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
         return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)

@@ -135,6 +135,7 @@ def _head(image: AssignmentImage) -> dict[str, Any]:
         "schema": SCHEMA,
         "cluster_id": image.cluster_id,
         "at": rfc3339(image.at_ms),
+        "known_until": rfc3339(min(image.known_until_ms, image.at_ms)),
         "source": str(_source(image)),
         "offset": image.offset,
         "metadata_version": image.metadata_version,

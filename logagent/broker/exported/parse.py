@@ -62,12 +62,13 @@ def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImag
         if not isinstance(topic, Topic):
             raise _Wrong(f"topics[{index}]: it is not a topic with its partitions")
     at_ms = _time(_member(document, "at", str))
+    known = _optional(document, "known_until", str)  # versions before this one did not write it
     return make_image(
         topics,
         source=Source.FILE,
         cluster_id=_member(document, "cluster_id", str),
         at_ms=at_ms,
-        known_until_ms=at_ms,
+        known_until_ms=at_ms if known is None else min(at_ms, _time(known, "known_until")),
         complete=source == Source.KRAFT_LOG,
         offset=_optional(document, "offset", int),
         metadata_version=_optional(document, "metadata_version", int),
@@ -101,13 +102,13 @@ def _list(container: dict[str, Any], key: str, parse: Callable[[dict[str, Any]],
     return parsed
 
 
-def _time(text: str) -> int:
+def _time(text: str, key: str = "at") -> int:
     try:
         if _TIME.fullmatch(text) is None:
             raise ValueError
         moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     except ValueError:
-        raise _Wrong(f"at: {text!r:.60} is not an RFC 3339 time in UTC with milliseconds") from None
+        raise _Wrong(f"{key}: {text!r:.60} is not an RFC 3339 time in UTC with milliseconds") from None
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -27,6 +27,7 @@ from logagent.broker.metadata_log.metadata_records import (
     shared_text,
 )
 from logagent.errors import UnreadableError
+from logagent.model.assignments.image import Endpoint
 
 _PARTITION_OF_TOPIC = struct.Struct(">i16s")
 _LEADER_AND_EPOCHS = struct.Struct(">iii")
@@ -38,11 +39,7 @@ def _register_broker(reader: Reader, version: int) -> MetadataRecord:
         reader.boolean()  # IsMigratingZkBroker
     reader.take(16)  # IncarnationId
     epoch = reader.int64()
-    for _ in range(reader.length()):  # EndPoints
-        reader.string()
-        reader.string()
-        reader.take(4)
-        reader.tags()
+    endpoints = tuple([_endpoint(reader) for _ in range(reader.length())])
     for _ in range(reader.length()):  # Features
         reader.string()
         reader.take(4)
@@ -54,7 +51,18 @@ def _register_broker(reader: Reader, version: int) -> MetadataRecord:
     tags = reader.tags(range(max(0, version - 2)))
     log_dirs = field(tags, 0, Reader.uuids, ())
     field(tags, 1, Reader.nullable_uuids, None)  # CordonedLogDirs
-    return RegisterBroker(broker_id, epoch, fenced, log_dirs)
+    return RegisterBroker(broker_id, epoch, fenced, log_dirs, endpoints)
+
+
+# `SecurityProtocol.id`
+_PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+
+
+def _endpoint(reader: Reader) -> Endpoint:
+    name, host = reader.string(), reader.string()
+    port, protocol = int.from_bytes(reader.take(2), "big"), reader.int16()
+    reader.tags()
+    return Endpoint(name, host, port, _PROTOCOLS.get(protocol, str(protocol)))
 
 
 def _unregister_broker(reader: Reader, version: int) -> MetadataRecord:

@@ -3,7 +3,8 @@
 `read_metadata_log` replays the newest complete snapshot and the log after it, like `MetadataLoader` in a starting
 broker. However the files were truncated or damaged, the result is the state after a prefix of the log that consists of
 complete batches, or an `UnreadableError`; never anything in between. The image says which of its removals are not known
-to be committed (`AssignmentImage.uncommitted`).
+to be committed (`AssignmentImage.uncommitted`), and until when it knows the cluster (`known_until_ms`): that ends with
+its newest committed record, because what the log lacks may have been taken from it (a volume that was rolled back).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from logagent.broker.metadata_log.read import LogState, read_segments, read_snap
 from logagent.errors import UnreadableError
 from logagent.files.limits import LEADER_EPOCHS, QUORUM_STATE
 from logagent.files.safe_open import read_regular
-from logagent.model.assignments.commitment import committed_offset, settled_ms
+from logagent.model.assignments.commitment import committed_offset, known_until_ms, settled_ms
 from logagent.model.assignments.image import AssignmentImage, Source, make_image
 
 ATTEMPTS = 5
@@ -150,15 +151,16 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState
     read_segments(dir_fd, state, needed)
     # A producer snapshot is named after the end of the log at that time, so the log was longer once.
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
-    if longest > state.end or (booted_ms is not None and _written_ms(dir_fd, names) < booted_ms):
+    state.written_ms = _written_ms(dir_fd, names)
+    if longest > state.end or (booted_ms is not None and (state.written_ms or 0) < booted_ms):
         state.torn_bytes = max(state.torn_bytes, 1)
     return state
 
 
-def _written_ms(dir_fd: int, names: list[str]) -> int:
-    """When the newest segment was last written to; 0 if there is none."""
+def _written_ms(dir_fd: int, names: list[str]) -> int | None:
+    """When the newest segment was last written to; None if there is none."""
     newest = max((name for name in names if _SEGMENT.fullmatch(name)), default=None)
-    return os.lstat(newest, dir_fd=dir_fd).st_mtime_ns // 1_000_000 if newest is not None else 0
+    return os.lstat(newest, dir_fd=dir_fd).st_mtime_ns // 1_000_000 if newest is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,14 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
         source=Source.KRAFT_LOG,
         cluster_id=asked.cluster_id,
         at_ms=state.at_ms,
-        known_until_ms=min(now_ms, state.at_ms) if state.torn_bytes else now_ms,
+        known_until_ms=known_until_ms(
+            state.times,
+            committed=committed,
+            snapshot_ms=state.snapshot_ms,
+            written_ms=state.written_ms,
+            now_ms=now_ms,
+            torn=state.torn_bytes > 0,
+        ),
         complete=True,
         open_transaction=state.replay.open_transaction,
         offset=state.end,

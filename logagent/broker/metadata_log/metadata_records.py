@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from logagent.errors import UnreadableError
+from logagent.model.assignments.image import Endpoint
 from logagent.model.naming.topic_ids import to_text
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class RegisterBroker(NamedTuple):
     epoch: int
     fenced: bool
     log_dirs: tuple[str, ...]
+    endpoints: tuple[Endpoint, ...]
 
 
 class UnregisterBroker(NamedTuple):

@@ -25,8 +25,10 @@ class LogState:
     times: BatchTimes = field(default_factory=BatchTimes)
     snapshot: str | None = None
     snapshot_end: int = 0
+    snapshot_ms: int | None = None
     end: int = 0
     at_ms: int | None = None
+    written_ms: int | None = None
     torn_bytes: int = 0
 
     def apply(self, batch: Batch) -> None:
@@ -64,7 +66,7 @@ def read_snapshot(dir_fd: int, name: str) -> LogState:
                 if (offset == 0) != (kind == ControlType.SNAPSHOT_HEADER):
                     raise UnreadableError("it does not begin with its header")
                 if kind == ControlType.SNAPSHOT_HEADER:
-                    state.at_ms = snapshot_time_ms(value)
+                    state.at_ms = state.snapshot_ms = snapshot_time_ms(value)
                 footer = kind == ControlType.SNAPSHOT_FOOTER
                 state.voters.see(kind, value)
             if state.at_ms is None:

@@ -150,8 +150,8 @@ class Replay:
 
     def _broker(self, record: MetadataRecord) -> None:
         match record:
-            case RegisterBroker(broker_id, _, fenced, log_dirs):
-                self.brokers[broker_id] = BrokerRegistration(broker_id, log_dirs, fenced)
+            case RegisterBroker(broker_id, _, fenced, log_dirs, endpoints):
+                self.brokers[broker_id] = BrokerRegistration(broker_id, log_dirs, fenced, endpoints)
             case UnregisterBroker(broker_id):
                 self.brokers.pop(broker_id, None)
             case FenceBroker(broker_id, fenced):

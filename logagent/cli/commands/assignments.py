@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from logagent.agent.evidence.own_log import mode_unknown
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, human_ms, table
@@ -71,9 +72,17 @@ def show(call: Call) -> None:
 
 
 def _image(call: Call) -> tuple[AssignmentImage, int]:
+    """The image to show, and the time. A metadata log that the broker may not use is refused, however it looks: another
+    host would take an export of it for what the cluster says."""
     with session_of(call) as session:
         read_assignments(session, call, to_show=True)
         image, now = session.assignments.shown, session.clock.now_ms()
+        doubt = mode_unknown(session.target)
+        if image is not None and doubt is not None and image is session.assignments.own_log:
+            raise LogAgentError(
+                f"{image.origin} is no source of assignments: {doubt}",
+                hint="or set kafka.bootstrap_servers, to ask the cluster",
+            )
         if image is None and session.assignments.unreachable is not None:
             raise session.assignments.unreachable
         if image is None:

@@ -110,7 +110,8 @@ def _is_ledger(ledger: object) -> bool:
 
 
 def header(seen: Unpacked) -> Row:
-    """The fields of the header that the store keeps."""
+    """The fields of the header that the store keeps. `image_at`: how recent the agent's own assignments were; of
+    assignments, until when their source is known to be complete, which may be before they were read."""
     head = next(row for row in seen.others if row["row"] in ("snapshot", "assignments"))
     image = head.get("assignments")
     image = image if isinstance(image, dict) else {}
@@ -120,7 +121,7 @@ def header(seen: Unpacked) -> Row:
         **texts,
         "host": _text(head.get("host")),
         "offset": offset if isinstance(offset, int) and abs(offset) < 1 << 62 else None,
-        "image_at": millis(image.get("at")),
+        "image_at": millis(head.get("known_until") if head["row"] == "assignments" else image.get("at")),
     }
 
 

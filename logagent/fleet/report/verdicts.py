@@ -153,11 +153,12 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
             "cluster_id": c["cluster_id"],
             "incomplete": c["source"] == "admin",
             "image_ms": c["at"],
+            "image_until_ms": min(c["at"], c["image_at"]) if c.get("image_at") is not None else c["at"],
             "image_received_ms": c["received_at"],
         }
         for c in scope.choice.decided
     ]
-    ddl = "cluster_id string, incomplete boolean, image_ms bigint, image_received_ms bigint"
+    ddl = "cluster_id string, incomplete boolean, image_ms bigint, image_until_ms bigint, image_received_ms bigint"
     whole = (
         live.join(fn.broadcast(local_frame(scope.store.spark, clusters, ddl)), "cluster_id", how="inner")
         .join(scope.host_frame, HOST, how="inner")
@@ -171,7 +172,8 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
 
 
 def _old_enough(as_of_ms: int) -> Column:
-    """Whether the image can know the directory: it was seen or written before the image's time, by its host's clock.
+    """Whether the image can know the directory: it was seen or written before the image's newest committed record (of
+    agents that do not say: before the image's time), by its host's clock.
 
     How far the host's clock is behind the controller's follows from the delay between a file's own time and its
     arrival, compared with that of the assignments' file. More than five minutes counts: a slow clock must not make a
@@ -183,7 +185,7 @@ def _old_enough(as_of_ms: int) -> Column:
         return fn.least(fn.col(received), fn.lit(as_of_ms)) - fn.col(at)
 
     behind = delay("at_ms", "received_ms") - delay("image_ms", "image_received_ms")
-    until = fn.col("image_ms") - fn.when(behind > SKEW_SECONDS * 1000, behind).otherwise(0)
+    until = fn.col("image_until_ms") - fn.when(behind > SKEW_SECONDS * 1000, behind).otherwise(0)
     seen = [fn.coalesce(fn.unix_millis(name), "at_ms") for name in ("first_seen", "newest_mtime")]
     return fn.coalesce(fn.least("at_ms", *seen) <= until, fn.lit(False))
 

@@ -18,7 +18,6 @@ _RENAME_EXCHANGE = 2
 _AT_EMPTY_PATH = 0x1000
 _AT_STATX_DONT_SYNC = 0x4000
 _STATX_MNT_ID = 0x1000
-_STATX_BTIME = 0x800
 _STATX_SIZE = 256
 # Offsets in struct statx: stx_mask, stx_btime (seconds), stx_dev (major, minor) and stx_mnt_id (Linux 5.8).
 _MASK = struct.Struct("=I")
@@ -26,8 +25,6 @@ _MNT_ID = struct.Struct("=Q")
 _MNT_ID_OFFSET = 144
 _DEVICE = struct.Struct("=II")
 _DEVICE_OFFSET = 136
-_BTIME = struct.Struct("=qI")
-_BTIME_OFFSET = 80
 # struct fiemap without extents: start, length, flags, mapped extents, room for extents, reserved.
 _FIEMAP = struct.Struct("=QQIIII")
 _FS_IOC_FIEMAP = 0xC020660B
@@ -125,16 +122,6 @@ def mount_id(fd: int) -> int:
     """
     answer = _statx_of(fd, _STATX_MNT_ID)
     return _fdinfo_mount_id(fd) if answer is None else int(_MNT_ID.unpack_from(answer, _MNT_ID_OFFSET)[0])
-
-
-def born_ms(fd: int) -> int | None:
-    """When the inode of `fd` was created (ms, by the wall clock at that time), which no rename and no write changes;
-    None if the file system does not record it."""
-    answer = _statx_of(fd, _STATX_BTIME)
-    if answer is None:
-        return None
-    seconds, nanoseconds = _BTIME.unpack_from(answer, _BTIME_OFFSET)
-    return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
 
 
 def is_hole(fd: int, start: int, end: int) -> bool:

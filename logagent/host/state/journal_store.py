@@ -201,28 +201,15 @@ class JournalStore:
     # Brokers seen serving, and clocks
 
     def serving(self) -> dict[str, SeenHolder]:
-        return self._seen("serving")
+        rows = self._rows("SELECT log_dir, pid, started_ms, since_ms FROM serving")
+        return {text_of(log_dir): SeenHolder(pid, started_ms, since_ms) for log_dir, pid, started_ms, since_ms in rows}
 
     def note_serving(self, seen: Mapping[str, SeenHolder]) -> None:
         """Make exactly these the brokers that were seen serving, by log dir."""
-        self._note_seen("serving", seen)
-
-    def holding(self) -> dict[str, SeenHolder]:
-        return self._seen("holding")
-
-    def note_holding(self, seen: Mapping[str, SeenHolder]) -> None:
-        """Make exactly these the processes that were seen with the lock, serving or not, by log dir."""
-        self._note_seen("holding", seen)
-
-    def _seen(self, table: str) -> dict[str, SeenHolder]:
-        rows = self._rows(f"SELECT log_dir, pid, started_ms, since_ms FROM {table}")
-        return {text_of(log_dir): SeenHolder(pid, started_ms, since_ms) for log_dir, pid, started_ms, since_ms in rows}
-
-    def _note_seen(self, table: str, seen: Mapping[str, SeenHolder]) -> None:
         with self._transaction() as db:
-            db.execute(f"DELETE FROM {table}")
+            db.execute("DELETE FROM serving")
             rows = [(put(log_dir), s.pid, s.started_ms, s.since_ms) for log_dir, s in seen.items()]
-            db.executemany(f"INSERT INTO {table} VALUES (?,?,?,?)", rows)
+            db.executemany("INSERT INTO serving VALUES (?,?,?,?)", rows)
 
     def last_clocks(self) -> Clocks | None:
         rows = self._rows("SELECT boot_id, wall_ms, boottime_ms FROM last_cycle")

@@ -12,17 +12,24 @@ as committed under any one of three conditions, and all records after them are "
 Condition 3 relies on KAFKA-15489: from 3.7.0 on, a leader that has lost its quorum resigns after 1.5 fetch timeouts, so
 a majority was fetching from one that went on for longer. Before that, an isolated leader appends forever, and observers
 fetch from it. Two batches of different epochs prove nothing: a leader that is isolated twice keeps its old records.
+
+What is committed also says until when the log knows the cluster's decisions (`known_until_ms`). An end that is not torn
+says nothing of that: a metadata volume that was rolled back ends as cleanly, and so does what an isolated leader wrote.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 SETTLED_MS = 60_000
 FETCH_TIMEOUTS = 10
 LEADERS_RESIGN_SINCE = 15
 """The feature level of 3.7-IV0."""
+GRACE_MS = 5_000
+"""How long after its newest committed record a log counts as knowing everything: brokers write a NoOp twice a second
+(KIP-835, where `metadata.max.idle.interval.ms` is not 0), but not at once, and directories have other clocks."""
 
 
 def settled_ms(fetch_timeout_ms: int) -> int:
@@ -92,3 +99,33 @@ def committed_offset(
         return snapshot_end
     offset = batches.settled_offset(settled, since_offset=resigns_since)
     return snapshot_end if offset is None else max(snapshot_end, offset)
+
+
+def known_until_ms(
+    batches: BatchTimes,
+    *,
+    committed: int,
+    snapshot_ms: int | None,
+    written_ms: int | None,
+    now_ms: int,
+    torn: bool,
+) -> int:
+    """Until when (ms, by this host's clock) the log is known to have everything that the cluster decided; 0 if nothing
+    in it is known to be committed.
+
+    That is `GRACE_MS` after the newest committed record, without it where the end is `torn`, and never after `now_ms`.
+    `committed`: see `committed_offset`. `snapshot_ms`: the time of the newest record in the snapshot that the log was
+    read from. `written_ms`: when the end of the log was written, by this host's clock.
+
+    Records have their leader's clock. One that is ahead must not vouch for time that has not passed: by how much the
+    newest record is younger than the file that it is in is taken off, and no record counts as younger than one after
+    it. A clock that is behind only makes us know less.
+    """
+    last = bisect_right(batches.next_offsets, committed) - 1
+    times = [*batches.times[max(last, 0) :]]
+    if last < 0:
+        if snapshot_ms is None:
+            return 0
+        times.append(snapshot_ms)
+    ahead = 0 if written_ms is None or not batches.times else max(0, batches.times[-1] - written_ms)
+    return min(now_ms, min(times) - ahead + (0 if torn else GRACE_MS))

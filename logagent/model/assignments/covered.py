@@ -35,6 +35,11 @@ class LogLook:
     log_bytes: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def has_no_records(self) -> bool:
+        """Whether it is known to have none: one segment, and that is empty."""
+        return self.problem is None and self.log_end is not None and self.log_end == self.log_start
+
     def reaches(self, offset: int) -> bool | None:
         """Whether the log ends at or above `offset`; None if unknown. If the log start offset is above the end, a
         broker deletes every segment of the log (`LogLoader.load`)."""

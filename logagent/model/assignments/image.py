@@ -73,12 +73,22 @@ class Topic:
     partitions: dict[int, PartitionAssignment] = field(default_factory=dict)
 
 
+class Endpoint(NamedTuple):
+    """Where a broker advertises one of its listeners. `protocol`: Kafka's `SecurityProtocol` by name ("SASL_SSL")."""
+
+    listener: str
+    host: str
+    port: int
+    protocol: str
+
+
 class BrokerRegistration(NamedTuple):
-    """A registered broker. `fenced` is None if the source does not say."""
+    """A registered broker. `fenced` is None if the source does not say; `endpoints` are known from the metadata log."""
 
     node_id: int
     directory_ids: tuple[str, ...] = ()
     fenced: bool | None = None
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
@@ -42,15 +43,13 @@ def is_assigned_here(ruling: Ruling) -> bool:
     return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
 
 
-def has_live_isr(stray: PartitionDir, image: AssignmentImage, node_id: int | None) -> bool:
-    """Whether its partition's ISR has a member other than this node that is known not to be fenced."""
-    if stray.topic_id is None or stray.partition is None:
-        return False
-    partition = image.partition(stray.topic_id, stray.partition)
-    if partition is None:
-        return False
-    members = (image.brokers.get(node) for node in partition.isr if node != node_id)
-    return any(broker is not None and broker.fenced is False for broker in members)
+def needs_cover(ruling: Ruling) -> bool:
+    """Whether a directory with this verdict goes only if another copy has all of it: its topic lives.
+
+    Where this node is no replica, a living ISR is not enough: after an unclean election followed by a reassignment, all
+    of its members can have none of these records.
+    """
+    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and ruling.reason == Reason.NOT_A_REPLICA)
 
 
 def contradicted(
@@ -63,29 +62,34 @@ def contradicted(
 
 
 def decide_stray(
-    ruling: Ruling, *, proof: str | None, own: LogLook | None, answers: Sequence[EpochEnd], live_isr: bool
+    ruling: Ruling,
+    *,
+    proof: str | None,
+    own: LogLook | None,
+    answers: Sequence[EpochEnd],
+    nobody: str | None = None,
 ) -> StrayRuling:
-    """Whether a stray may be removed.
+    """Whether a stray may be removed, or a directory marked for deletion.
 
     `ruling`: the verdict on the directory as it was (`before_stray`). `proof`: according to the journal, why it was an
     orphan when we set it aside, unless `contradicted`. `own`: its log. `answers`: where its last leader epoch ends in
-    other copies. `live_isr`: see `has_live_isr`.
+    other copies. `nobody`: why no leader could be asked, with what to do about it.
     """
     said = ruling.reason or ruling.verdict.value
     if ruling.detail:
         said += f": {ruling.detail}"
-    if is_assigned_here(ruling):
+    if needs_cover(ruling):
+        here = is_assigned_here(ruling)
+        if not here and own is not None and own.has_no_records:
+            return StrayRuling(True, f"{said}; it has no records", "yes")
         if own is not None and any(covers(answer, own) for answer in answers):
             return StrayRuling(True, f"{said}; another copy has all of it", "yes")
         why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
-        detail = f"its partition is assigned to this node, and no copy is known to cover it: {why}"
-        return StrayRuling(False, detail, "no" if own is not None and answers else "unknown")
+        whose = "its partition is assigned to this node" if here else said
+        covered: Literal["no", "unknown"] = "no" if own is not None and answers else "unknown"
+        return StrayRuling(False, f"{whose}, and no copy is known to cover it: {why}", covered, nobody)
     if ruling.verdict is Verdict.ORPHAN:
-        if ruling.reason in GONE_FOR_GOOD:
-            return StrayRuling(True, said)
-        if live_isr:
-            return StrayRuling(True, said)
-        return StrayRuling(False, f"{said}; but its ISR has no member known to be live")
+        return StrayRuling(True, said)
     if proof in GONE_FOR_GOOD and ruling.reason in SILENT:
         return StrayRuling(True, f"{proof} when it was set aside (journal); now {said}")
     return StrayRuling(False, f"its owner is unknown now ({said})")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Topic
+from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Source, Topic
 from logagent.model.assignments.reasons import Reason
 from logagent.model.facts import Ruling
 from logagent.model.naming.topic_ids import ZERO_ID
 from logagent.model.naming.topic_names import INTERNAL_TOPICS
 from logagent.model.records import Kind, PartitionDir, Verdict
+from logagent.model.times import rfc3339
 
 CLOCK_TOLERANCE_MS = 60_000
 """How far in the future an image's time may be (the controller has another clock) before the image is refused."""
@@ -124,6 +126,44 @@ def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
     return _unknown(Reason.SOURCES_DISAGREE, f"one source says {_in_words(primary)}, the other {_in_words(secondary)}")
 
 
+def contradict(
+    directory: PartitionDir,
+    ruling: Ruling,
+    host: Host,
+    *,
+    proof: Sequence[AssignmentImage],
+    doubted: Iterable[AssignmentImage],
+    now_ms: int,
+) -> Ruling:
+    """The verdict, after what sources say that decide nothing: an orphan becomes unknown, sources-disagree, if one of
+    them has its topic id (of `not-a-replica`: this node among the replicas), as of when the proof ends or later.
+
+    `proof`: the images that called it an orphan. `doubted`: images that were read, but are not known to be right, such
+    as that of a broker that was never seen before: they prove nothing, whatever they lack. Facts older than the newest
+    proof contradict nothing, else a file of last week would hold back a topic deleted since for ever.
+    """
+    if ruling.verdict is not Verdict.ORPHAN or directory.topic_id is None or directory.partition is None:
+        return ruling
+    proven_until = min(now_ms, max((min(image.at_ms, image.known_until_ms) for image in proof), default=0))
+    for image in doubted:
+        if image.at_ms < proven_until:
+            continue
+        if ruling.reason != Reason.NOT_A_REPLICA:
+            says = "the topic id exists" if directory.topic_id in image.by_id else None
+        else:
+            partition = image.partition(directory.topic_id, directory.partition)
+            here = partition is not None and host.node_id in partition.replicas
+            says = f"this node ({host.node_id}) is among the replicas" if here else None
+        if says is not None:
+            proven = rfc3339(proven_until)
+            return _unknown(
+                Reason.SOURCES_DISAGREE,
+                f"{_in_words(ruling)} as of {proven}; but {says} as of {rfc3339(image.at_ms)}, says a source that alone"
+                f" decides nothing here ({image.source}: {image.origin})",
+            )
+    return ruling
+
+
 def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ruling | None:
     if image is None:
         return _unknown(Reason.NO_ASSIGNMENTS, "no assignments were read")
@@ -225,12 +265,18 @@ def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, 
     # The directory was created no later than the older of the two times: a rename renews ctime, a new file mtime.
     newest_possible_ms = min(directory.ctime_ns, directory.mtime_ns) // 1_000_000
     if newest_possible_ms > image.known_until_ms:
-        late = (newest_possible_ms - image.known_until_ms) / 1000
-        return _unknown(
-            Reason.STALE_ASSIGNMENTS,
-            f"the directory may be {late:.0f} s younger than {_origin(image)}; else {_in_words(orphan)}",
-        )
+        return _unknown(Reason.STALE_ASSIGNMENTS, f"{_too_young(newest_possible_ms, image)}; else {_in_words(orphan)}")
     return orphan
+
+
+def _too_young(newest_possible_ms: int, image: AssignmentImage) -> str:
+    """In words: `image` may lack the topic of a directory created at that time."""
+    if image.known_until_ms <= 0:
+        return f"nothing in {_origin(image)} is known to be committed, so the directory may be younger"
+    late = (newest_possible_ms - image.known_until_ms) / 1000
+    until = f"which is known to be complete until {rfc3339(image.known_until_ms)}"
+    tells = "" if image.source is Source.ADMIN else " (newer ones tell: a running broker, an export of another host)"
+    return f"the directory may be {late:.0f} s younger than {_origin(image)}, {until}{tells}"
 
 
 def _unknown(reason: Reason, detail: str) -> Ruling:

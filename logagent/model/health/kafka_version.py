@@ -132,7 +132,7 @@ class KafkaVersion:
             hint = (
                 "correct kafka.version if it is left over; after an upgrade this ends once the new version has started"
                 " and logagent has seen it serve (the daemon in any mode, or a command with --execute), which it notes"
-                f" in {self.last_run.file}"
+                f" in {self.last_run.file} (if it cannot ask the broker, remove that file once the new version serves)"
             )
         elif self.source is VersionSource.CONFIGURED:
             hint = "correct kafka.version"

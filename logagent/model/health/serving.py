@@ -1,23 +1,21 @@
 """When a broker that holds a log dir counts as serving, so that strays may be removed while it runs.
 
-A holder is `starting` until it was positively seen serving: its own node id answers DescribeLogDirs for this log dir
-without error, or it has every current, future, delete and stray directory open that existed when it took the lock. Age
-alone never ends `starting` (a recovery can take hours), and after that `guard.settle` must pass.
+A holder is `starting` until it said itself, over the network, that it serves this log dir (DescribeLogDirs without an
+error): brokers answer only once every log is loaded. No look from outside shows that. A broker that has a file open in
+every directory may still be recovering one of them, and a stray that is removed then ends it (`LogManager.loadLogs`).
+Age alone never ends `starting` (a recovery can take hours), and after the answer `guard.settle` must pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from logagent.model.facts import LogDirFacts
-from logagent.model.records import HolderState, Kind, PartitionDir
+from logagent.model.records import HolderState
 
 # A process's start time is computed from the boot time, which the kernel rounds to seconds.
 SAME_START_MS = 2_000
-# The longest time from process start to lock, even on a slow host. Directories created later need not be loaded.
-LOCKED_WITHIN_MS = 600_000
-_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,62 +30,13 @@ class SeenHolder:
         return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
 
 
-def has_all_open(
-    where: LogDirFacts,
-    dirs: Iterable[PartitionDir],
-    born_ms: Callable[[PartitionDir], int | None],
-    locked_by_ms: int | None,
-    now_ms: int,
-) -> bool:
-    """Whether the holder has a file open in every directory that it loads from this log dir, and in at least one.
-
-    It need not load a directory created after `locked_by_ms` (when it is known to have had the lock). `born_ms` returns
-    the creation time (all other times change during loading), None if the file system does not record it; it is called
-    for directories that are not open, up to the first one that existed then, or may have.
-    """
-    pid = where.holder.pid
-    loaded = [d for d in dirs if d.kind in _LOADED and d.log_dir == where.path]
-    closed = [d for d in loaded if pid not in where.open_by.get(d.name, ())]
-
-    def came_later(d: PartitionDir) -> bool:
-        born = born_ms(d)
-        return born is not None and locked_by_ms is not None and locked_by_ms < born <= now_ms
-
-    return pid is not None and len(closed) < len(loaded) and all(map(came_later, closed))
-
-
-def first_held(
-    log_dirs: Mapping[str, LogDirFacts], known: Mapping[str, SeenHolder], now_ms: int
-) -> dict[str, SeenHolder]:
-    """By log dir, the process that has its lock now, and since when we have seen that."""
-    found: dict[str, SeenHolder] = {}
-    for path, where in log_dirs.items():
-        pid, started_ms = where.holder.pid, where.holder.start_time_ms
-        if where.holder.state is not HolderState.STARTING or pid is None or started_ms is None:
-            continue
-        before = known.get(path)
-        same = before is not None and before.is_process(pid, started_ms) and before.since_ms <= now_ms
-        found[path] = before if before is not None and same else SeenHolder(pid, started_ms, now_ms)
-    return found
-
-
-def locked_by_ms(holder: SeenHolder | None) -> int | None:
-    """The time (ms) by which it had the lock: when we first saw it, or its start plus `LOCKED_WITHIN_MS` if earlier."""
-    return None if holder is None else min(holder.since_ms, holder.started_ms + LOCKED_WITHIN_MS)
-
-
-def serving_now(where: LogDirFacts, known: SeenHolder | None, *, seen: bool, now_ms: int) -> SeenHolder | None:
-    """The serving holder after a look that did (`seen`) or did not find it serving.
-
-    Once seen serving, a process counts as serving while it holds the lock; another process starts over. A `since_ms` in
-    the future (the clock was set back) starts over too.
-    """
-    holder = where.holder
-    if holder.state is not HolderState.STARTING or holder.pid is None or holder.start_time_ms is None:
-        return None
-    if known is not None and known.is_process(holder.pid, holder.start_time_ms) and known.since_ms <= now_ms:
-        return known
-    return SeenHolder(holder.pid, holder.start_time_ms, now_ms) if seen else None
+def known_to_serve(where: LogDirFacts, known: SeenHolder | None, now_ms: int) -> bool:
+    """Whether the process that holds the lock is the one that was seen serving. What it has loaded stays loaded;
+    another process starts over, and so does one that was seen in the future (the clock was set back)."""
+    pid, started_ms = where.holder.pid, where.holder.start_time_ms
+    if known is None or pid is None or started_ms is None:
+        return False
+    return known.is_process(pid, started_ms) and known.since_ms <= now_ms
 
 
 def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int, now_ms: int) -> LogDirFacts:
@@ -103,15 +52,29 @@ def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int,
 def mark_serving(
     log_dirs: Mapping[str, LogDirFacts],
     known: Mapping[str, SeenHolder],
-    seen: Callable[[LogDirFacts], bool],
+    serves: Callable[[str], str | None],
     settle_ms: int,
     now_ms: int,
 ) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
-    """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember."""
-    updated, noted = dict(log_dirs), {}
+    """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember.
+
+    `serves`: asks the broker about a log dir; returns why it is not known to serve that, None if it serves. Asked only
+    about holders that are not known to serve yet.
+    """
+    updated, noted = dict(log_dirs), dict[str, SeenHolder]()
     for path, where in log_dirs.items():
-        serving = serving_now(where, known.get(path), seen=seen(where), now_ms=now_ms)
-        if serving is not None:
-            noted[path] = serving
-            updated[path] = with_settled_holder(where, serving, settle_ms, now_ms)
+        holder = where.holder
+        if holder.state is not HolderState.STARTING:
+            continue
+        before = known.get(path)
+        if before is not None and known_to_serve(where, before, now_ms):
+            noted[path] = before
+        elif holder.pid is None or holder.start_time_ms is None:
+            continue
+        elif (why := serves(path)) is None:
+            noted[path] = SeenHolder(holder.pid, holder.start_time_ms, now_ms)
+        else:
+            updated[path] = replace(where, holder=replace(holder, detail=holder.detail or why))
+        if path in noted:
+            updated[path] = with_settled_holder(where, noted[path], settle_ms, now_ms)
     return updated, noted

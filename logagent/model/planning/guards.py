@@ -13,6 +13,7 @@ from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import GuardName, Proposal, Refusal
+from logagent.model.planning.proposals import needs_ruling
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
 _RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
@@ -119,7 +120,7 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
         return _double(p, facts)
     ruling = facts.ruling(p.dir)
     if ruling.verdict is Verdict.ORPHAN:
-        return None
+        return _marked_orphan(p, facts) if needs_ruling(p, facts) else None
     fact = f"its verdict is {ruling.verdict.value}"
     if ruling.reason is not None:
         fact += f" ({ruling.reason}{': ' + ruling.detail if ruling.detail else ''})"
@@ -137,6 +138,20 @@ def _stray(p: Proposal, facts: Facts) -> Refusal | None:
         return None
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
+    if ruling is not None and ruling.hint is not None:
+        hint = f"it stays until its leader can be asked: {ruling.hint}"
+    return _refuse(p, "assigned", fact, hint)
+
+
+def _marked_orphan(p: Proposal, facts: Facts) -> Refusal | None:
+    """Of a topic that lives on other nodes, whose copies may lack what is here."""
+    ruling = facts.strays.get((p.dir.log_dir, p.dir.name))
+    if p.flags.even_last_copy or (ruling is not None and ruling.may_go):
+        return None
+    fact = "nobody checked whether another copy has all of it" if ruling is None else ruling.detail
+    hint = "add --even-last-copy if the data may be lost forever; logagent cleanup only sets it aside"
+    if ruling is not None and ruling.hint is not None:
+        hint = f"its leader could not be asked: {ruling.hint}; or {hint}"
     return _refuse(p, "assigned", fact, hint)
 
 
@@ -177,6 +192,11 @@ def window(p: Proposal, facts: Facts) -> Refusal | None:
         if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
             return _refuse(p, "window", fact, "nothing to do: the broker removes what is marked for deletion itself")
         hint = "stop the broker first, or let `logagent prestart` act between its stop and its start"
+        if p.action is ActionKind.REMOVE:
+            hint = (
+                "nothing to do while it recovers, or until guard.settle is over: it goes once the broker says that it "
+                "serves this log dir (asked at its listeners, or at kafka.bootstrap_servers with kafka.client)"
+            )
         return _refuse(p, "window", fact, hint)
     return None
 

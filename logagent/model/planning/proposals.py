@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from logagent.model.assignments.sightings import Sighting, of_directory
+from logagent.model.assignments.strays import needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.blast_radius import RecentDirs
@@ -211,6 +212,15 @@ def orphan_because(p: Proposal, facts: Facts) -> str | None:
         return None
     ruling = facts.ruling(p.dir)
     return ruling.reason if ruling.verdict is Verdict.ORPHAN else None
+
+
+def needs_ruling(p: Proposal, facts: Facts) -> bool:
+    """Whether `p` ends in a removal that needs a ruling (`Facts.strays`): of strays, and of orphans of living topics
+    that are marked. Once a directory is marked, nobody asks any more: a starting broker purges it."""
+    if p.dir.kind is Kind.STRAY:
+        return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not p.removal_started
+    ruling = facts.ruling(p.dir)
+    return p.action is ActionKind.MARK and ruling.verdict is Verdict.ORPHAN and needs_cover(ruling)
 
 
 def held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:

@@ -155,13 +155,24 @@ def kept(
     known = frozenset(concerned)
     details = doubles.kept | doubles.covering
     found = [
-        Kept(d.log_dir, d.name, _why_kept(d, facts, doubles), d.allocated, details.get(_key(d)) or d.error)
+        Kept(
+            d.log_dir,
+            d.name,
+            _why_kept(d, facts, doubles),
+            d.allocated,
+            details.get(_key(d)) or d.error or _why_unknown(d, facts),
+        )
         for d in dirs
         if d.kind not in (Kind.STRAY, Kind.DELETE) and _key(d) not in known
     ]
     found += [Kept(d.log_dir, d.name, _FREES_NOTHING, d.allocated) for d in idle]
     found += [Kept(*key, "a file that is not Kafka's: not for logagent to remove", size) for key, size in files]
     return sorted(found, key=lambda k: (-k.bytes, k.log_dir, k.name))
+
+
+def _why_unknown(d: PartitionDir, facts: Facts) -> str | None:
+    ruling = facts.rulings.get(_key(d))
+    return ruling.detail if ruling is not None and ruling.verdict is Verdict.UNKNOWN else None
 
 
 _FREES_NOTHING = "removing it frees nothing now: the broker keeps its files open, or they have other hard links"

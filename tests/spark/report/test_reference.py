@@ -37,6 +37,7 @@ class Drawn:
     moving: set[tuple[str, int]]
     source: str
     image_at: datetime
+    known_until: datetime
     dirs: dict[int, dict[tuple[str, str], dict[str, Any]]]
 
 
@@ -61,8 +62,8 @@ def clusters(draw: st.DrawFn) -> Drawn:
                     rows["/d0", f"{name}-{number}"] = dir_row(f"{name}-{number}", living)
         dirs[node] = rows
     source = draw(st.sampled_from(["kraft-log", "kraft-log", "file", "admin"]))
-    late = draw(st.booleans())
-    return Drawn(topics, moving, source, AT + timedelta(minutes=-30 if late else 10), dirs)
+    at = AT + timedelta(minutes=-30 if draw(st.booleans()) else 10)
+    return Drawn(topics, moving, source, at, at - timedelta(minutes=draw(st.sampled_from([0, 20]))), dirs)
 
 
 @st.composite
@@ -88,7 +89,8 @@ def _write(store: Path, name: str, drawn: Drawn) -> Kafka:
     for row in rows:
         if (row["topic"], row["partition"]) in drawn.moving:
             row["adding"] = [row["replicas"][0]]
-    kafka.assignments(rows, at=drawn.image_at, source=drawn.source)
+    known: dict[str, Any] = {} if drawn.known_until == drawn.image_at else {"known_until": rfc3339(drawn.known_until)}
+    kafka.assignments(rows, at=drawn.image_at, source=drawn.source, **known)
     for node, dirs in drawn.dirs.items():
         kafka.snapshot(node, dirs.values(), log_dirs=[log_dir_row("/d0"), log_dir_row("/d1")])
     return kafka
@@ -106,11 +108,11 @@ def _image(kafka: Kafka, drawn: Drawn) -> AssignmentImage:
             adding = tuple(nodes[:1]) if (name, number) in drawn.moving else ()
             made.partitions[number] = PartitionAssignment(tuple(nodes), tuple(nodes), adding)
         topics.append(made)
-    at = _ms(drawn.image_at)
+    at, until = _ms(drawn.image_at), _ms(drawn.known_until)
     complete = drawn.source != "admin"
     source = Source(drawn.source)
     return make_image(
-        topics, source=source, cluster_id=kafka.cluster_id, at_ms=at, known_until_ms=at, complete=complete
+        topics, source=source, cluster_id=kafka.cluster_id, at_ms=at, known_until_ms=until, complete=complete
     )
 
 
@@ -220,7 +222,8 @@ def _same_id_under_other_names() -> Drawn:
     ]
     there = {node: {(row["log_dir"], row["name"]): row for row in (*dirs[node - 1 :: 3],)} for node in NODES}
     there[1]["/d0", "a-0"] = dir_row("a-0", two, last_segment_offset=9)
-    return Drawn({"a": (two, [[1], [1, 2, 3]])}, set(), "kraft-log", AT + timedelta(minutes=10), there)
+    at = AT + timedelta(minutes=10)
+    return Drawn({"a": (two, [[1], [1, 2, 3]])}, set(), "kraft-log", at, at, there)
 
 
 FIXED = (_same_id_under_other_names(),)

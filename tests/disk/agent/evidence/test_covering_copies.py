@@ -161,6 +161,7 @@ def test_where_a_leader_covers_it_no_copy_here_is_read(tmp_path: Path) -> None:
     spoil(mess.stays[0])
     with session_on(mess) as session:
         (stray,) = session.of_kind(Kind.STRAY)
+        session.facts()
         session.assignments.reader, session.assignments.answering = cast(Any, Leader()), cast(Any, object())
         with session.reads.allowed(lambda: False) as has_read:
             ruling = session.rule_on_strays([stray], session.clock.now_ms(), to_act=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.errors import ServiceUnreachable
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.settings import AssignmentsSettings, KafkaSettings, Settings
-from tests.cli_host import CliHost
+from tests.cli_host import CliHost, Ran, run_here
 from tests.kafka_disks import metadata_dir
 
 
@@ -100,3 +101,82 @@ def test_one_that_cannot_be_read_is_no_problem_of_the_sources(host: CliHost) -> 
         each.unlink()
     found = load(host, "file")
     assert found.own_log is None and found.problems == [] and len(found.usable) == 1
+
+
+def in_zookeeper_mode(host: CliHost) -> None:
+    text = host.properties.read_text(encoding="latin-1")
+    host.properties.write_text(re.sub(r"(?m)^process\.roles.*\n", "", text), encoding="latin-1")
+
+
+def assignments(host: CliHost, command: str, *more: str) -> Ran:
+    return run_here("assignments", command, *host.arguments("", *more)[1:])
+
+
+ANY_AGE = {"assignments.max_age": "36500d"}
+
+
+def verdicts(document: Any) -> set[tuple[str, str | None]]:
+    return {(d["verdict"], d["reason"]) for d in document["dirs"] if d["verdict"] is not None}
+
+
+def test_it_is_a_source_where_the_brokers_configuration_says_that_it_uses_it(host: CliHost) -> None:
+    host.configure(**ANY_AGE)
+    assert ("orphan", "topic-absent") in verdicts(host.run("scan", "--json").json)
+    assert assignments(host, "export", str(host.root / "out")).status == 0
+    (host.root / "out").unlink()
+
+    in_zookeeper_mode(host)
+    ran = host.run("scan", "--json")
+    assert verdicts(ran.json) == {("unknown", "no-assignments")}
+    assert "no process.roles, so this broker is in ZooKeeper mode" in ran.err
+    for command in (["show"], ["export", str(host.root / "out")]):
+        refused = assignments(host, *command)
+        assert refused.status == 1 and "no process.roles" in refused.err and "hint: " in refused.err, refused.err
+    assert not (host.root / "out").exists()
+
+
+def test_it_is_no_evidence_in_zookeeper_mode_either(host: CliHost) -> None:
+    """Left over, it says nothing of the file, of retention or of delays: nobody has written to it for months."""
+    in_zookeeper_mode(host)
+    file = host.root / "assignments.json"
+    image = read_assignments(str(file))
+    write_assignments(str(file), replace(image, offset=(image.offset or 0) - 1))
+    found = load(host, "file")
+    assert [i.source for i in found.usable] == [Source.FILE] and found.own_log is None
+    found = load(host, "kraft-log")
+    assert (found.usable, found.unusable, found.delete_delay_ms) == ([], [], None)
+    assert not found.topic_configs.complete
+
+
+def test_where_the_configuration_was_not_read_it_proves_nothing(host: CliHost) -> None:
+    """With `--log-dir` alone nobody knows whether the broker is in KRaft mode."""
+    named = ["--log-dir", str(host.d1), "--log-dir", str(host.d2)]
+    # Here the metadata log lies in the first log dir.
+    metadata_dir(host.disk).rename(host.d1 / "__cluster_metadata-0")
+    host.toml.write_text('[assignments]\nsources = ["kraft-log"]\nmax_age = "36500d"\n')
+    ran = host.run("scan", "--json", *named)
+    assert verdicts(ran.json) == {("unknown", "no-assignments")}
+    assert "name server.properties with --kafka-config" in ran.err
+    for command in (["show"], ["export", str(host.root / "out")]):
+        refused = assignments(host, *command, *named)
+        assert refused.status == 1 and "is no source of assignments" in refused.err and "hint: " in refused.err
+    assert not (host.root / "out").exists()
+    # What it has may contradict a file that is older, and nothing more.
+    settings = Settings(assignments=AssignmentsSettings(sources=("kraft-log",), max_age=1 << 50))
+    meta = parse_meta_properties((host.d1 / "meta.properties").read_bytes())
+    found = load_assignments(
+        resolve_target(settings, [str(host.d1), str(host.d2)]),
+        settings,
+        cluster_id=meta.cluster_id,
+        node_id=meta.node_id,
+        now_ms=time.time_ns() // 1_000_000,
+    )
+    assert (found.usable, found.first, len(found.doubted)) == ([], None, 1)
+
+
+def test_a_file_carries_until_when_its_source_is_known_to_be_complete(host: CliHost) -> None:
+    """Exported beside an isolated leader, it is no newer than what the cluster committed."""
+    file = host.root / "assignments.json"
+    image = read_assignments(str(file))
+    write_assignments(str(file), replace(image, known_until_ms=image.at_ms - 3_600_000))
+    assert read_assignments(str(file)).known_until_ms == image.at_ms - 3_600_000

@@ -17,8 +17,10 @@ from logagent.agent.session.open_session import open_session
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.files.server_properties import parse_server_properties
+from logagent.host.brokers.holders import process_start_time_ms
 from logagent.host.state.version_seen import FILE_NAME, read_version_seen, write_version_seen
 from logagent.model.health.kafka_version import KafkaVersion, Version
+from logagent.model.health.serving import SeenHolder
 from logagent.settings import Settings
 from tests.cli_host import FREELY, NO_LIMITS, CliHost
 from tests.disk.failing import CLUSTER_ID, format_log_dir
@@ -36,29 +38,30 @@ sys.stdin.read()
 
 
 @contextmanager
-def running(log_dir: Path, version: str) -> Iterator[None]:
+def running(log_dir: Path, version: str) -> Iterator[int]:
     libs = log_dir.parent / f"kafka-{version}"
     libs.mkdir(exist_ok=True)
     jars = [libs / f"kafka_2.13-{version}.jar", libs / f"kafka-clients-{version}.jar"]
     for jar in jars:
         jar.touch()
-    segment = log_dir / "orders-0" / "00000000000000000000.log"  # what a serving broker has open
-    segment.parent.mkdir(exist_ok=True)
-    segment.touch()
-    command = [sys.executable, "-c", _BROKER, str(log_dir), *map(str, jars), str(segment)]
+    command = [sys.executable, "-c", _BROKER, str(log_dir), *map(str, jars)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
         assert broker.stdout is not None and broker.stdout.readline() == b"ready\n"
-        yield
+        yield broker.pid
         assert broker.stdin is not None
         broker.stdin.close()
         broker.wait(30)
 
 
-def look(tmp_path: Path, *, act: bool, configured: Version | None = None, settle: int = 3_600_000) -> KafkaVersion:
+def look(tmp_path: Path, *, act: bool, configured: Version | None = None, serving: int | None = None) -> KafkaVersion:
+    """`serving`: the process that has said that it serves the log dir."""
     target = Target(None, parse_server_properties(b"", "(none)"), (str(tmp_path / "log-dir"),), configured)
-    settings = replace(Settings(), guard=replace(Settings().guard, settle=settle))
+    settings = replace(Settings(), guard=replace(Settings().guard, settle=0))
     state = str(tmp_path / "state")
     with open_session(target, settings, SystemClock(), state_dir=state, act=act, actor="test") as session:
+        if serving is not None:
+            seen = SeenHolder(serving, process_start_time_ms(serving), 0)
+            session.journal.note_serving({str(tmp_path / "log-dir"): seen})
         session.take_inventory()
         return session.facts().known_version
 
@@ -87,10 +90,10 @@ def test_an_upgrade_is_remembered_once_it_serves_and_a_rollback_at_once(tmp_path
 
     with running(log_dir, "3.5.2"):
         look(tmp_path, act=True)
-    with running(log_dir, "3.9.1"):
+    with running(log_dir, "3.9.1") as broker:
         assert look(tmp_path, act=True).version == (3, 9, 1), "it runs"
         assert remembered() == (3, 5, 2), "but it may still fail to start"
-        look(tmp_path, act=True, settle=0)
+        look(tmp_path, act=True, serving=broker)
         assert remembered() == (3, 9, 1)
     with running(log_dir, "3.5.2"):
         look(tmp_path, act=True)
@@ -105,8 +108,8 @@ def test_a_damaged_memory_is_an_unknown_version(tmp_path: Path, log_dir: Path, c
         found = look(tmp_path, act=act, configured=(3, 9, 1))
         doubt = found.doubt()
         assert found.version is None and doubt is not None and "is damaged" in doubt.fact
-    with running(log_dir, "3.9.1"):
-        look(tmp_path, act=True, settle=0)
+    with running(log_dir, "3.9.1") as broker:
+        look(tmp_path, act=True, serving=broker)
     assert look(tmp_path, act=True, configured=(3, 9, 1)).version == (3, 9, 1), "it ends once a broker has served"
 
 

@@ -299,6 +299,7 @@ def test_landing_lines_are_one_row_each() -> None:
         "schema": "logagent.assignments/1",
         "cluster_id": "C-luster_id",
         "at": "2026-09-21T14:13:20.123Z",
+        "known_until": "2026-09-21T14:13:20.123Z",
         "source": "kraft-log",
         "offset": 602,
         "metadata_version": 21,

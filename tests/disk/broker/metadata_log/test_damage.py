@@ -21,6 +21,7 @@ from logagent.broker.metadata_log.batches import BatchFile
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
+from logagent.model.assignments.commitment import GRACE_MS
 from tests.kafka_disks import KRAFT, extract, metadata_dir
 
 PLACES = 200
@@ -249,13 +250,12 @@ def test_what_was_last_written_before_the_host_started_may_lack_its_end(tmp_path
     """xfs, after a power failure: cut at the very end of a batch, nothing torn. A topic created then is not in it, and
     its directory, which the broker did fsync, would be an orphan."""
     directory = metadata_dir(extract("3.9.1/node1-killed", tmp_path))
-    newest = max(directory.glob("*.log"))
-    os.utime(newest, ns=(0, 1_000_000 * 1_000_000_000))
+    written_ms = max(directory.glob("*.log")).stat().st_mtime_ns // 1_000_000
 
     def known_until(booted_ms: int | None) -> tuple[int, int]:
         log = read_metadata_log(str(directory), node_id=1, cluster_id="c", now_ms=NOW_MS, booted_ms=booted_ms)
         return log.assignments.known_until_ms, log.assignments.at_ms
 
-    until, at = known_until(1_000_000_001)
+    until, at = known_until(written_ms + 1)
     assert until == at < NOW_MS
-    assert known_until(1_000_000_000)[0] == known_until(None)[0] == NOW_MS
+    assert known_until(written_ms)[0] == known_until(None)[0] == at + GRACE_MS

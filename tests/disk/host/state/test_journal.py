@@ -207,10 +207,6 @@ def test_clocks_and_brokers_seen_serving(tmp_path: Path) -> None:
         journal.note_serving({"/d1": SeenHolder(1, 2, 3)})
         journal.note_serving({"/d2": SeenHolder(4, 5, 6)})
         assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
-        assert journal.holding() == {}
-        journal.note_holding({"/d1": SeenHolder(1, 2, 3)})
-        assert journal.holding() == {"/d1": SeenHolder(1, 2, 3)}
-        assert journal.serving() == {"/d2": SeenHolder(4, 5, 6)}
 
 
 # Durability
@@ -323,7 +319,7 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
     with Journal.open(str(tmp_path)) as journal:
         journal.begin([intent("orders-0")], NOW)
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
-        for table in ("host", "clock_doubt", "clock_jumps", "holding"):
+        for table in ("host", "clock_doubt", "clock_jumps"):
             db.execute(f"DROP TABLE {table}")
         for column in ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
@@ -467,7 +463,6 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
     db = sqlite3.connect(tmp_path / FILE_NAME)
     for column in ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
-    db.execute("DROP TABLE holding")
     db.execute("PRAGMA user_version=2")
     db.commit()
     db.close()

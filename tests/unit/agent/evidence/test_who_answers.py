@@ -35,6 +35,7 @@ def directory(name: str, topic_id: str, **changes: Any) -> PartitionDir:
 
 LIVES, GOES, MOVES = directory("lives-0", LIVING), directory("gone-0", GONE), directory("moved-0", MOVED)
 DIRS = [LIVES, GOES, MOVES]
+HERE = Topic("here", "H" * 21 + "A", {0: PartitionAssignment((1,))})
 OURS = frozenset({BrokerPlace(1, "one", 9092), BrokerPlace(2, "two", 9092), BrokerPlace(3, "three", 9092)})
 ALL_HERE = frozenset({("lives", 0), ("gone", 0), ("moved", 0)})
 
@@ -108,12 +109,15 @@ def rulings(
     dirs: list[PartitionDir] | None = None,
     proven: frozenset[str] = frozenset(),
     own: AssignmentImage | None = None,
+    first: AssignmentImage | None = None,
 ) -> tuple[dict[str, tuple[str, str | None]], Assignments]:
-    """Verdict and reason by name, and what was found out. `own`: the metadata log on our disk."""
+    """Verdict and reason by name, and what was found out. `own`: the metadata log on our disk, which
+    is no source; `first`: one that is."""
     dirs = DIRS if dirs is None else dirs
     holder = Holder(HolderState.STARTING, 42) if held else Holder(HolderState.FREE)
     where = {"/d1": LogDirFacts("/d1", Identity(7, 2), Health.ONLINE, None, holder)}
-    found = Assignments(usable=[reader.image(NOW)], reader=reader, own_log=own)  # type: ignore[arg-type]
+    usable = [*([first] if first is not None else []), reader.image(NOW)]
+    found = Assignments(usable=usable, reader=reader, own_log=own)  # type: ignore[arg-type]
     host = Host(1, "ours", 900_000)
     identify(found, host, dirs, where, seen, NOW)
     told = judge(dirs, found, host, where, NOW, proven_absent=proven)
@@ -262,6 +266,26 @@ def test_a_principal_that_may_see_nothing_proves_nothing(known: dict[str, IdAnsw
     assert told["gone-0"] == ("unknown", "no-assignments")
 
 
+def of_log(at_ms: int, *topics: Topic) -> AssignmentImage:
+    """What a metadata log says that ends then."""
+    return make_image(
+        topics, source=Source.KRAFT_LOG, cluster_id="ours", at_ms=at_ms, known_until_ms=at_ms, complete=True
+    )
+
+
+def test_one_that_was_never_seen_contradicts_a_younger_proof_and_proves_nothing() -> None:
+    """The metadata volume of this host was rolled back, and its broker is down: who answers may well be our cluster."""
+    rolled_back = of_log(NOW - 300_000, Topic("gone", "B" * 21 + "A", {0: PartitionAssignment((1,))}))
+    reader = Reader(shown=None)
+    told, found = rulings(reader, held=False, seen=frozenset(), first=rolled_back)
+    # It lists two of the three topics; that it does not list the third says nothing.
+    assert told["lives-0"] == told["moved-0"] == ("unknown", "sources-disagree")
+    assert told["gone-0"] == ("orphan", "topic-recreated") and reader.asked == []
+    # Alone it decides nothing, also where it would be believed if it had been seen.
+    assert rulings(reader, held=False, seen=frozenset())[0] == NOTHING
+    assert [image.source for image in found.usable] == [Source.KRAFT_LOG]
+
+
 def test_without_a_directory_that_lives_there_is_no_canary() -> None:
     told, _ = rulings(Reader(shown=None), held=False, dirs=[GOES, MOVES])
     assert told["gone-0"] == ("unknown", "no-assignments")
@@ -278,3 +302,36 @@ def test_in_zookeeper_mode_two_must_agree_and_only_our_own_broker_proves_absence
     alone = Reader(shown=None, described=None, places_now=OURS - {BrokerPlace(3, "three", 9092)})
     told, _ = rulings(alone, held=False, proven=frozenset({GONE}))
     assert told == {**DECIDED, "moved-0": ("unknown", "uncommitted")}
+
+
+def test_what_was_not_seen_may_contradict_only_that_this_node_is_a_replica() -> None:
+    moved = Topic("moved", MOVED, {0: PartitionAssignment((3,))})
+    told, _ = rulings(Reader(shown=None), held=False, seen=frozenset(), first=of_log(NOW - 300_000, moved, HERE))
+    assert told["moved-0"] == ("orphan", "not-a-replica")
+
+    class Back(Reader):
+        def image(self, at_ms: int, *, node_id: int | None = None) -> AssignmentImage:
+            image = super().image(at_ms, node_id=node_id)
+            back = Topic("moved", MOVED, {0: PartitionAssignment((2, 1))})
+            return replace(image, by_id={**image.by_id, MOVED: back}, by_name={**image.by_name, "moved": back})
+
+    told, _ = rulings(Back(shown=None), held=False, seen=frozenset(), first=of_log(NOW - 300_000, moved, HERE))
+    assert told["moved-0"] == ("unknown", "sources-disagree")
+
+
+def test_our_own_log_contradicts_another_brokers_answer_that_is_older() -> None:
+    """Our broker stopped a moment ago; how far the other one is, is known only until a minute ago."""
+    back = Topic("moved", MOVED, {0: PartitionAssignment((2, 1))})
+    told, _ = rulings(Reader(shown=None), held=False, own=of_log(NOW - 20_000, back))
+    assert told["moved-0"] == ("unknown", "sources-disagree")
+    told, _ = rulings(Reader(shown=None), held=False, own=of_log(NOW - HOUR, back))
+    assert told["moved-0"] == ("orphan", "not-a-replica")
+
+
+def test_a_source_that_is_not_usable_decides_nothing_whatever_is_wrong_with_it() -> None:
+    """A file of a clone is as fresh as any, and has our cluster's id: only our own log's offset gave it away."""
+    clone = replace(of_log(NOW, HERE), source=Source.FILE)
+    found = Assignments(unusable=[clone], problems=["file: it belongs to another cluster, or to this one's past"])
+    told = judge(DIRS, found, Host(1, "ours", 900_000), {}, NOW)
+    assert {(r.verdict.value, r.reason) for r in told.values()} == {("unknown", "no-assignments")}
+    assert all("to this one's past" in (r.detail or "") for r in told.values())

@@ -44,6 +44,10 @@ def told(row: dict[str, Any], field: str) -> Any:
     name = FIELDS.get(field, head + "".join(map(str.capitalize, rest)))
     if field == "log_dirs":
         return data.get("logDirs", [])
+    if field == "endpoints":
+        names = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+        protocols = (names.get(e["securityProtocol"], str(e["securityProtocol"])) for e in data["endPoints"])
+        return [(e["name"], e["host"], e["port"], p) for e, p in zip(data["endPoints"], protocols, strict=True)]
     return data.get(name, [] if key == 3 and field == "directories" else ABSENT.get(field))
 
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.commitment import SETTLED_MS, BatchTimes, committed_offset, settled_ms
+from logagent.model.assignments.commitment import (
+    GRACE_MS,
+    SETTLED_MS,
+    BatchTimes,
+    committed_offset,
+    known_until_ms,
+    settled_ms,
+)
 
 
 def times(*batches: tuple[int, int] | tuple[int, int, int]) -> BatchTimes:
@@ -76,3 +83,62 @@ def test_settled_is_what_a_later_batch_of_its_epoch_is_younger_than(clock: list[
         if end > since and any(later - time_ms >= 3 and same == epoch for _, later, same in history[n + 1 :])
     ]
     assert times(*history).settled_offset(3, since_offset=since) == max(settled, default=None)
+
+
+# -- until when the log knows ------------------------------------------------------------------------
+
+T = 1_000_000_000
+
+
+def known_until(batches: BatchTimes, committed: int, **more: Any) -> int:
+    given: dict[str, Any] = {"snapshot_ms": None, "written_ms": None, "now_ms": 2 * T, "torn": False, **more}
+    return known_until_ms(batches, committed=committed, **given)
+
+
+def test_a_log_knows_until_its_newest_committed_record_and_never_until_now() -> None:
+    """Rolled back by a snapshot of its volume, it ends as cleanly as one to which nothing was ever added."""
+    batches = times((10, T), (20, T + 1_000), (30, T + 70_000))
+    assert known_until(batches, 30) == T + 70_000 + GRACE_MS
+    assert known_until(batches, 20) == known_until(batches, 25) == T + 1_000 + GRACE_MS
+    assert known_until(batches, 30, torn=True) == T + 70_000
+    # Of a running broker the newest record is half a second old.
+    assert known_until(batches, 30, now_ms=T + 70_500) == T + 70_500
+
+
+def test_what_a_snapshot_covers_is_known_until_its_newest_record() -> None:
+    assert known_until(times((30, T)), 20, snapshot_ms=T - 9_000) == T - 9_000 + GRACE_MS
+    assert known_until(BatchTimes(), 20, snapshot_ms=T) == T + GRACE_MS
+
+
+def test_where_nothing_is_committed_nothing_is_known() -> None:
+    """Three voters before 3.7, and no snapshot yet: what an isolated leader appends looks like this."""
+    batches = times((10, T), (20, T + SETTLED_MS), (30, T + 9 * SETTLED_MS))
+    end = committed(batches, 0, 30, resigns_since=None)
+    assert known_until(batches, end) == 0
+
+
+def test_the_clock_of_a_controller_vouches_for_no_time_that_has_not_passed() -> None:
+    # Its clock is 30 s ahead of the one that the file's time is by.
+    assert known_until(times((10, T + 30_000)), 10, written_ms=T) == T + GRACE_MS
+    # Behind: we know less. (A copy of the log has the time of copying.)
+    assert known_until(times((10, T)), 10, written_ms=T + 3_600_000) == T + GRACE_MS
+    # The one before was ahead, as the next one's records show.
+    assert known_until(times((10, T + 600_000, 1), (20, T + 1_000, 2)), 10) == T + 1_000 + GRACE_MS
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 3)), max_size=12),
+    st.integers(0, 60),
+    st.none() | st.integers(0, 10**6),
+    st.none() | st.integers(0, 10**6),
+    st.booleans(),
+)
+def test_nothing_is_known_later_than_any_clock_says(
+    drawn: list[tuple[int, int]], end: int, snapshot_ms: int | None, written_ms: int | None, torn: bool
+) -> None:
+    batches = times(*((5 * n + 5, time, epoch) for n, (time, epoch) in enumerate(drawn)))
+    until = known_until(batches, end, snapshot_ms=snapshot_ms, written_ms=written_ms, torn=torn, now_ms=10**6)
+    after = [time for n, (time, _) in enumerate(drawn) if 5 * n + 5 >= min(end, 5 * len(drawn))]
+    assert until <= min([10**6, *(time + GRACE_MS for time in after)])
+    if drawn and written_ms is not None:
+        assert until <= max(written_ms, 0) + GRACE_MS

@@ -18,7 +18,7 @@ from logagent.model.assignments.image import (
     make_image,
 )
 from logagent.model.assignments.reasons import Reason
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, decide
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, contradict, decide
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.metadata_writer import id_of
@@ -297,3 +297,83 @@ def test_a_complete_image_without_topics_proves_nothing() -> None:
 def test_two_unknown_cluster_ids_are_not_the_same_cluster() -> None:
     nameless = Host(node_id=1, cluster_id=None, max_age_ms=MAX_AGE)
     assert outcome(ruled(directory("gone", GONE), image(cluster_id=None), nameless)) == ("unknown", "foreign-cluster")
+
+
+def young(topic: str = "gone", topic_id: str = GONE, at_ms: int = NOW - 100) -> PartitionDir:
+    return directory(topic, topic_id, ctime_ns=at_ms * 1_000_000, mtime_ns=at_ms * 1_000_000)
+
+
+def test_what_the_metadata_log_may_lack_is_said_with_the_time_until_which_it_knows() -> None:
+    rolled_back = image(known_until_ms=NOW - 20_100)
+    found = ruled(young(), rolled_back)
+    assert outcome(found) == ("unknown", "stale-assignments")
+    assert found.detail is not None and "20 s younger" in found.detail and "complete until 2027-" in found.detail
+    uncommitted = ruled(young(), image(known_until_ms=0))
+    assert uncommitted.detail is not None and "nothing in" in uncommitted.detail
+
+
+HERE_AND_THERE = [
+    Topic("gone", GONE, {0: PartitionAssignment((1,))}),
+    Topic("moved", MOVED, {0: PartitionAssignment((1, 2))}),
+]
+
+
+@pytest.mark.parametrize(
+    ("topic", "topic_id", "topics", "says"),
+    [
+        ("gone", GONE, HERE_AND_THERE, "the topic id exists"),
+        ("again", GONE, HERE_AND_THERE, "the topic id exists"),
+        ("moved", MOVED, HERE_AND_THERE, "this node (1) is among the replicas"),
+        # It says the same, or nothing about it.
+        ("moved", MOVED, [Topic("moved", MOVED, {0: PartitionAssignment((2, 3))})], None),
+        ("moved", MOVED, [Topic("moved", MOVED, {1: PartitionAssignment((1,))})], None),
+        ("gone", GONE, [Topic("gone", NEW, {0: PartitionAssignment((1,))})], None),
+        ("gone", GONE, [Topic("gone", None, {0: PartitionAssignment((1,))})], None),
+    ],
+)
+def test_a_source_that_proves_nothing_contradicts_with_what_it_has(
+    topic: str, topic_id: str, topics: list[Topic], says: str | None
+) -> None:
+    proof, doubted = image(), image(topics=topics, source=Source.ADMIN, complete=False, at_ms=NOW, origin="node 7")
+    proven = ruled(directory(topic, topic_id), proof)
+    found = contradict(directory(topic, topic_id), proven, HOST, proof=[proof], doubted=[doubted], now_ms=NOW)
+    if says is None:
+        assert found == proven
+    else:
+        assert outcome(found) == ("unknown", "sources-disagree")
+        assert found.detail is not None and says in found.detail and "admin: node 7" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("proof_at", "proof_until", "said_at", "contradicts"),
+    [
+        (NOW - 500, NOW - 500, NOW, True),
+        (NOW - 500, NOW - 500, NOW - 500, True),
+        # An old file, and one that is older than what is committed.
+        (NOW - 500, NOW, NOW - 501, False),
+        (NOW - 500, NOW - 60_000, NOW - 59_000, True),
+        (NOW - 500, NOW - 60_000, NOW - 60_001, False),
+        # A controller's clock that is ahead does not make the proof younger than now.
+        (NOW + 30_000, NOW + 30_000, NOW, True),
+    ],
+)
+def test_only_facts_younger_than_the_proof_contradict_it(
+    proof_at: int, proof_until: int, said_at: int, contradicts: bool
+) -> None:
+    proof = image(at_ms=proof_at, known_until_ms=proof_until)
+    proven = Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, "no topic has the id")
+    doubted = image(topics=HERE_AND_THERE, at_ms=said_at, known_until_ms=0)
+    found = contradict(directory("gone", GONE), proven, HOST, proof=[proof], doubted=[doubted], now_ms=NOW)
+    assert (found.verdict is Verdict.UNKNOWN) is contradicts
+    # The newest proof counts: one that is older cannot make what has passed since a contradiction.
+    both = [image(at_ms=said_at - 1, known_until_ms=said_at - 1), proof]
+    again = contradict(directory("gone", GONE), proven, HOST, proof=both, doubted=[doubted], now_ms=NOW)
+    assert outcome(again) == outcome(found)
+
+
+def test_what_is_no_orphan_stays_what_it_is() -> None:
+    doubted = image(topics=HERE_AND_THERE, at_ms=NOW)
+    for name, topic_id in (("lives", LIVES), ("moving", MOVING)):
+        proven = ruled(directory(name, topic_id), image())
+        one = directory(name, topic_id)
+        assert contradict(one, proven, HOST, proof=[image()], doubted=[doubted], now_ms=NOW) == proven

@@ -1,0 +1,271 @@
+"""Who can be asked what no file on this host says: whether its broker has loaded a log dir, and what leaders have.
+
+`kafka.bootstrap_servers` where it is set and leads to our cluster. Otherwise this host's own broker, at the listeners
+that its `server.properties` names; and, while it is stopped, the other brokers, at the addresses that the metadata log
+on this host has for them. Whoever answers has to be proven ours first (`model.assignments.identity`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.target import Target
+from logagent.broker.files.listeners import broker_listeners, inter_broker_listener
+from logagent.errors import ConfigError, LogAgentError
+from logagent.host.linux.listening import process_listens
+from logagent.model.assignments.identity import Partition, partitions_on_disk, why_not_ours
+from logagent.model.assignments.image import Endpoint
+from logagent.model.assignments.known_until import why_not_our_log
+from logagent.model.assignments.verdict import Host
+from logagent.model.facts import LogDirFacts
+from logagent.model.records import Health, HolderState, PartitionDir
+from logagent.settings import Settings
+
+if TYPE_CHECKING:
+    from logagent.broker.admin.reader import AdminReader
+
+TIMEOUT_SECONDS = 5.0
+CONNECT_SECONDS = 2.0
+MOST_OTHERS = 5
+"""How many other brokers are tried: they are asked only who leads what, and any one that is up knows."""
+
+SET_BOOTSTRAP = "set kafka.bootstrap_servers, and kafka.client where it needs TLS or a password"
+Connect = Callable[[str, Mapping[str, Any] | None], "AdminReader"]
+
+
+def connect_to(bootstrap_servers: str, client: Mapping[str, Any] | None) -> AdminReader:
+    from logagent.broker.admin.reader import AdminReader
+
+    return AdminReader(bootstrap_servers, client, TIMEOUT_SECONDS)
+
+
+@dataclass(slots=True)
+class BrokersToAsk:
+    """Finds them when first asked, and closes them with `close`.
+
+    `held_by`: the processes that hold a log dir; `stopped`: none does, and none may. `on_disk`: see
+    `partitions_on_disk`. `broker_problem`, `leader_problem`: why our own broker, or nobody, could be asked, in words,
+    with what to do; None until that was tried.
+    """
+
+    assignments: Assignments
+    target: Target
+    settings: Settings
+    host: Host
+    on_disk: Mapping[str, frozenset[Partition]]
+    held_by: frozenset[int]
+    stopped: bool
+    connect: Connect = connect_to
+    broker_problem: str | None = None
+    leader_problem: str | None = None
+    _broker: AdminReader | None = None
+    _others: AdminReader | None = None
+    _client: dict[str, Any] | None = field(default=None)
+
+    def serves(self, path: str) -> bool:
+        """Whether our broker says, now, that it serves the log dir `path`: then it has loaded everything in it. Brokers
+        answer DescribeLogDirs only once `LogManager.loadLogs` is over."""
+        reader = self._own_broker()
+        return reader is not None and reader.log_dir_served(self.host.node_id or 0, path) is True
+
+    def leaders(self) -> AdminReader | None:
+        """A reader that may ask the leaders of our cluster; None: see `leader_problem`."""
+        if self.assignments.answering is not None and self.assignments.reader is not None:
+            return self.assignments.reader
+        if not self.stopped:
+            own = self._own_broker()
+            self.leader_problem = self.broker_problem
+            return own
+        if self._others is None and self.leader_problem is None:
+            self.leader_problem = self._find_others()
+        return self._others
+
+    def same_as(self, other: BrokersToAsk) -> bool:
+        """Whether whoever was found for this host as it was is right for it as it is now."""
+        return (
+            self.assignments is other.assignments
+            and (self.held_by, self.stopped, self.host) == (other.held_by, other.stopped, other.host)
+            and self.broker_problem is None  # or it is tried again
+        )
+
+    def close(self) -> None:
+        for reader in (self._broker, self._others):
+            if reader is not None:
+                reader.close()
+        self._broker = self._others = None
+
+    # Our own broker
+
+    def _own_broker(self) -> AdminReader | None:
+        answering = self.assignments.answering
+        if answering is not None and answering.own and self.assignments.reader is not None:
+            return self.assignments.reader
+        if self._broker is None and self.broker_problem is None:
+            self.broker_problem = self._find_own_broker()
+        return self._broker
+
+    def _find_own_broker(self) -> str | None:
+        if self.host.node_id is None:
+            return "its node id is unknown"
+        problems: list[str] = []
+        try:
+            for servers, client in self._own_addresses(problems):
+                reader = self.connect(servers, client)
+                try:
+                    why = self._not_this_broker(reader, self.host.node_id)
+                except LogAgentError as e:
+                    why = str(e)
+                except BaseException:
+                    reader.close()
+                    raise
+                if why is None:
+                    self._broker = reader
+                    return None
+                reader.close()
+                problems.append(f"{servers}: {why}")
+        except ConfigError as e:
+            problems.append(str(e))
+        return "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
+
+    def _own_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+        if self.target.config is None:
+            problems.append("its server.properties was not read: name it with --kafka-config")
+        listeners = broker_listeners(self.target.server.props) if self.target.config is not None else ()
+        client = self._client_config()
+        usable: list[tuple[Endpoint, Mapping[str, Any] | None]] = []
+        if client is not None:
+            usable += [(e, client) for e in listeners if e.protocol == client["security_protocol"]]
+        usable += [(e, None) for e in listeners if e.protocol == "PLAINTEXT" and (e, client) not in usable]
+        if listeners and not usable:
+            protocols = ", ".join(dict.fromkeys(e.protocol for e in listeners))
+            problems.append(f"it listens with {protocols} only: set kafka.client to a client properties file for that")
+        for endpoint, config in usable:
+            # Whoever else listens there answers for somebody else, or lies.
+            if any(process_listens(pid, endpoint.port) for pid in self.held_by):
+                yield _address(endpoint), config
+            else:
+                problems.append(f"it does not listen on port {endpoint.port} yet, or not in this network namespace")
+        if self.settings.kafka.bootstrap_servers is not None:
+            yield self.settings.kafka.bootstrap_servers, client
+        else:
+            problems.append(SET_BOOTSTRAP)
+
+    def _not_this_broker(self, reader: AdminReader, node_id: int) -> str | None:
+        if (cluster_id := reader.cluster_id()) != self.host.cluster_id:
+            return f"it is of cluster {cluster_id}"
+        described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
+        return why_not_ours(described, self.on_disk)
+
+    # The others, while ours is stopped
+
+    def _find_others(self) -> str | None:
+        """Not those of a copy: the disks of a stopped clone name the original's brokers, of which one has our id."""
+        own_log, node_id = self.assignments.own_log, self.host.node_id
+        if own_log is None or node_id is None or own_log.cluster_id != self.host.cluster_id:
+            return f"no metadata log on this host says where the other brokers are: {SET_BOOTSTRAP}"
+        problems: list[str] = []
+        try:
+            found = list(self._others_addresses(problems))
+        except ConfigError as e:
+            return str(e)
+        for servers, client in found:
+            reader = self.connect(servers, client)
+            try:
+                why = _not_our_cluster(reader, self.host.cluster_id, node_id, own_log.offset)
+            except LogAgentError as e:
+                why = str(e)
+            except BaseException:
+                reader.close()
+                raise
+            if why is None:
+                self._others = reader
+                return None
+            reader.close()
+            problems.append(f"{servers}: {why}")
+        nobody = f"the metadata log on this host names no other broker: {SET_BOOTSTRAP}"
+        return "; ".join(dict.fromkeys(problems)) or nobody
+
+    def _others_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+        own_log = self.assignments.own_log
+        assert own_log is not None
+        wanted = inter_broker_listener(self.target.server.props)
+        client, tried = self._client_config(), 0
+        brokers = sorted(own_log.brokers.values(), key=lambda b: (b.fenced is not False, b.node_id))
+        for broker in (b for b in brokers if b.node_id != self.host.node_id):
+            endpoints = sorted(broker.endpoints, key=lambda e: e.listener != wanted)
+            config = next(((e, c) for e in endpoints for c in _ways(e, client)), None)
+            if config is None:
+                problems.append(f"node {broker.node_id} has no listener that may be asked: {SET_BOOTSTRAP}")
+            elif tried < MOST_OTHERS:
+                tried += 1
+                if (why := _unreachable(config[0])) is None:
+                    yield _address(config[0]), config[1]
+                else:
+                    problems.append(f"{_address(config[0])}: {why}")
+
+    def _client_config(self) -> dict[str, Any] | None:
+        """The settings of `kafka.client`, if that is set. Raises ConfigError."""
+        if self._client is None and self.settings.kafka.client is not None:
+            from logagent.broker.admin.client_properties import read_client_properties
+
+            self._client = read_client_properties(self.settings.kafka.client)
+        return self._client
+
+
+def brokers_to_ask(
+    assignments: Assignments,
+    target: Target,
+    settings: Settings,
+    host: Host,
+    dirs: list[PartitionDir],
+    log_dirs: Mapping[str, LogDirFacts],
+    now_ms: int,
+) -> BrokersToAsk:
+    """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
+    ours = [f for f in log_dirs.values() if not f.quarantine]
+    online = [f.path for f in ours if f.health is not Health.OFFLINE]
+    on_disk = {posixpath.normpath(p): found for p, found in partitions_on_disk(dirs, online, now_ms).items()}
+    holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
+    stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
+    return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped)
+
+
+def _ways(endpoint: Endpoint, client: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any] | None]:
+    """How an address that nobody configured may be connected to: without a secret, or with TLS that proves who it
+    is."""
+    matches = client is not None and client["security_protocol"] == endpoint.protocol
+    if client is not None and matches and endpoint.protocol.endswith("SSL") and client["ssl_context"].check_hostname:
+        yield client
+    if endpoint.protocol == "PLAINTEXT":
+        yield None
+
+
+def _not_our_cluster(reader: AdminReader, cluster_id: str | None, node_id: int, own_end: int | None) -> str | None:
+    if (answered := reader.cluster_id()) != cluster_id:
+        return f"it is of cluster {answered}"
+    nodes = reader.nodes()
+    if node_id in nodes:
+        return f"it calls node {node_id} live, but the broker of these disks is stopped: it may be another cluster's"
+    other = next(iter(nodes), None)
+    if other is None or not reader.has_quorum(other):
+        return "it does not say how far its metadata log reaches (before Kafka 3.3, or in ZooKeeper mode)"
+    return why_not_our_log(reader.quorum().high_watermark, own_end, "its quorum")
+
+
+def _unreachable(endpoint: Endpoint) -> str | None:
+    """Why nobody answers there; None if somebody does. The client would try again until its time is over."""
+    try:
+        socket.create_connection((endpoint.host, endpoint.port), CONNECT_SECONDS).close()
+    except (OSError, UnicodeError) as e:
+        return str(e)
+    return None
+
+
+def _address(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"

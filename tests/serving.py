@@ -1,0 +1,16 @@
+"""For tests beside a process that stands for a serving broker: what the journal knows once a real one has answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from logagent.host.linux.proc import process_start_time_ms
+from logagent.host.state.journal import Journal
+from logagent.model.health.serving import SeenHolder
+
+
+def seen_serving(state_dir: Path, pid: int, *log_dirs: Path, since_ms: int = 0) -> None:
+    """Note that process `pid` said that it serves these log dirs. (That it says so is for real brokers to show.)"""
+    holder = SeenHolder(pid, process_start_time_ms(pid), since_ms)
+    with Journal.open(str(state_dir)) as journal:
+        journal.note_serving({str(path): holder for path in log_dirs})
