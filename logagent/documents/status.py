@@ -101,6 +101,15 @@ class StatusPublish(TypedDict):
 
 
 @strict
+class StatusFailed(TypedDict):
+    """A job whose last run ended by an error that was not foreseen (the log has more)."""
+
+    job: str
+    at: Time
+    error: str
+
+
+@strict
 class StatusDoc(TypedDict):
     """The state of the running daemon; null for anything it has not looked at yet. `open_exchanges`: paths of what an
     interrupted `restore --replace` displaced, as of the last cycle."""
@@ -121,6 +130,7 @@ class StatusDoc(TypedDict):
     assignments: StatusAssignments | None
     open_exchanges: list[str]
     cycles: list[StatusCycle]
+    failed: list[StatusFailed]
     running: Literal["cleanup", "queue", "inventory"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
     publish: StatusPublish | None

@@ -89,7 +89,7 @@ class PublishSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirSummary:
-    """One log dir after a round of probes."""
+    """One log dir after a round of probes. `probed`: not where we lacked what a probe takes (`limited` says what)."""
 
     path: str
     health: Health
@@ -99,6 +99,7 @@ class LogDirSummary:
     wrote: bool
     limited: str | None
     good_probes: int
+    probed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

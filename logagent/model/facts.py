@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdict
 
 
@@ -125,7 +126,8 @@ class Facts:
     `left_out`: log dirs of the broker that were not looked at. `directory_ids`: those of the log dirs that the cluster
     has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
     on strays that are about to be removed, and on orphans of living topics that are about to be marked; `doubles`: the
-    same for directories that another log dir of this host has in full.
+    same for directories that another log dir of this host has in full. `known_version`: where `kafka_version` is from,
+    and what contradicts it.
     """
 
     now_ms: int
@@ -135,6 +137,7 @@ class Facts:
     journal_problem: str | None = None
     delete_topic_enable: bool = True
     kafka_version: tuple[int, ...] | None = None
+    known_version: KafkaVersion = UNKNOWN_VERSION
     quarantine_dirs: Mapping[str, str] = field(default_factory=dict)
     recent: tuple[RecentAction, ...] = ()
     partition_dirs: int = 0

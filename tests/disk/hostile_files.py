@@ -184,6 +184,7 @@ FILES: dict[str, Opened] = {
     "journal.db-shm": Opened(lambda h: h.state / "journal.db-shm", ("cleanup --execute", "history"), "DATABASE"),
     "executor.lock": Opened(lambda h: h.state / "executor.lock", ("cleanup --execute",), ""),
     "brokers-seen.json": Opened(lambda h: h.state / "brokers-seen.json", ("cleanup",), ""),
+    "version-seen.json": Opened(lambda h: h.state / "version-seen.json", ("cleanup",), ""),
     "status.sock": Opened(lambda h: h.state / "status.sock", ("status", "doctor"), ""),
     "a report": Opened(lambda h: h.root / "report/latest", PURGE, "MARKER"),
     "a report's table": Opened(lambda h: h.root / "report/orphans.csv", PURGE, "REPORT_TABLE"),
@@ -194,7 +195,7 @@ FILES: dict[str, Opened] = {
 ELSEWHERE = {
     "UNIT": "units of systemd and drop-ins: tests/disk/cli/commands/test_setup.py, tests/disk/host/brokers",
     "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
-    "_LIMIT": "brokers-seen.json in the state dir: here",
+    "_LIMIT": "brokers-seen.json and version-seen.json in the state dir: here",
     "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }
@@ -204,6 +205,7 @@ OTHERWISE = {
     "overwrite": "the ingest lock in the store: O_NOFOLLOW and O_NONBLOCK",
     "_create_reserve": "in the state dir: O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
     "lend_reserve": "the same",
+    "write_version_seen": "in the state dir, what we wrote: O_NOFOLLOW and O_NONBLOCK",
     "_answer": "the status socket: connected to without waiting",
     "_listening": "/proc/net",
     "_proc_line": "/etc/fstab, root's",

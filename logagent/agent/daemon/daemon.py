@@ -70,6 +70,8 @@ class Daemon:
         self.last: dict[str, CycleSummary] = {}
         self.last_health: HealthSummary | None = None
         self.last_publish: PublishSummary | None = None
+        # The jobs that ended without a result, and when and why, until they end well.
+        self.failed: dict[str, tuple[int, str]] = {}
         self._load = load
         self._jobs = jobs
         self._wake = wake
@@ -120,9 +122,12 @@ class Daemon:
                 run = {"queue": self._jobs.queue, "cleanup": self._jobs.cleanup, "inventory": self._jobs.inventory,
                        "obey": self._jobs.obey}  # fmt: skip
                 self._after_cycle(run[job]())
+            self.failed.pop(job, None)
+            self.events.changed(("internal-error", job), None)
         except CycleAborted:
             pass
         except Exception as e:
+            self.failed[job] = self.clock.now_ms(), repr(e)
             if self.events.changed(("internal-error", job), repr(e)):
                 trace = traceback.format_exc()
                 self.events.say("internal-error", "error", job=job, error=repr(e), traceback=trace)
@@ -195,7 +200,11 @@ class Daemon:
 
     def reload(self) -> None:
         """Read the configuration again, in a separate thread."""
-        self._reloader.reload()
+        try:
+            self._reloader.reload()
+        except RuntimeError as e:
+            self._reload_failed(f"{e} to read it in; send SIGHUP again")
+            self.notifier.ready(self._summary())
 
     @property
     def reloading(self) -> bool:
@@ -209,14 +218,17 @@ class Daemon:
             self._jobs.configure(config)
         except LogAgentError as e:
             problems = e.problems if isinstance(e, ConfigError) and e.problems else (str(e),)
-            self._jobs.reload_failed()
-            self.events.say("reload-failed", "error", kept="the running configuration", problems="; ".join(problems))
+            self._reload_failed("; ".join(problems))
         else:
             self.config = config
             self.events.say("reloaded", file=config.file, changed=", ".join(changes) or "nothing")
             self._apply(changes)
         finally:
             self.notifier.ready(self._summary())
+
+    def _reload_failed(self, problems: str) -> None:
+        self._jobs.reload_failed()
+        self.events.say("reload-failed", "error", kept="the running configuration", problems=problems)
 
     def _apply(self, changes: list[str]) -> None:
         if not changes:

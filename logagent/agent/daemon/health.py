@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from logagent.agent.clock import Clock
@@ -17,6 +18,7 @@ from logagent.host.log_dir.probe import Prober, Visit
 from logagent.host.log_dir.task import Task
 from logagent.model.daemon_summary import HealthSummary, LogDirSummary
 from logagent.model.health.given_up import LockFacts, given_up
+from logagent.model.health.probe_result import ProbeOutcome
 from logagent.model.health.states import LogDirState, Seen, next_state
 from logagent.model.records import Health, Identity
 from logagent.settings import Settings
@@ -116,7 +118,8 @@ class LogDirHealth:
         if scan is not None and not state.good_probes:
             scan.overtaken = True
         if scan is None and state.wants_scan(recovery_probes):
-            self._scans[path] = _FreshScan(path)
+            with suppress(RuntimeError):  # the thread limit; the next round tries again
+                self._scans[path] = _FreshScan(path)
 
     def _given_up(self) -> dict[str, str]:
         """Why the running broker seems to have given up a log dir, by path. Touches no disk."""
@@ -148,6 +151,7 @@ class LogDirHealth:
             wrote=result.wrote,
             limited=result.limited,
             good_probes=state.good_probes,
+            probed=result.outcome is not ProbeOutcome.GOOD or result.errno is None,
         )
 
 

@@ -144,7 +144,8 @@ class LogLines:
                 level = _HEALTH_LEVELS.get(d.health, "info")
                 self.events.say("log-dir", level, log_dir=d.path, health=d.health.value, reason=d.reason)
             if d.health is Health.ONLINE and self.events.changed(("probe", d.path), d.limited) and d.limited:
-                self.events.say("probe-limited", log_dir=d.path, reason=d.limited)
+                level = "info" if d.probed else "warning"
+                self.events.say("probe-limited", level, log_dir=d.path, reason=d.limited)
 
     def watch(self, log_dirs: Iterable[str], unwatched: Mapping[str, str]) -> None:
         """Log where inotify does not report, and when it does again."""

@@ -21,7 +21,8 @@ class Reloader:
         self._mutex = threading.Lock()
 
     def reload(self) -> None:
-        """Start a reload. If one is under way (and may have read its file already), another one follows it."""
+        """Start a reload. If one is under way (and may have read its file already), another one follows it. Raises
+        RuntimeError if there is no thread for it."""
         with self._mutex:
             if self._thread is not None:
                 if not self._again:
@@ -30,7 +31,12 @@ class Reloader:
                 return
             self._thread = threading.Thread(target=self._run, name="logagent-reload", daemon=True)
         self._announce()
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            with self._mutex:
+                self._thread = None
+            raise
 
     @property
     def running(self) -> bool:

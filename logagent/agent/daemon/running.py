@@ -81,7 +81,7 @@ class Running:
             self.jobs.orders()  # sends the answers
         self.jobs.close()
         s, obeyed, health = daemon.last.get("cleanup"), daemon.last.get("obey"), daemon.last_health
-        if s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
+        if daemon.failed or s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
             return Exit.FAILED
         if obeyed is not None and obeyed.error is not None:
             return Exit.FAILED
@@ -175,8 +175,9 @@ class Running:
     def _serve_status(self) -> StatusServer | None:
         try:
             return StatusServer(self._state_dir, self._status)
-        except OSError as e:
-            self.events.say("no-status", "warning", reason=f"cannot create the status socket: {e.strerror or e}")
+        except (OSError, RuntimeError) as e:
+            why = getattr(e, "strerror", None) or e
+            self.events.say("no-status", "warning", reason=f"cannot create the status socket: {why}")
             return None
 
     def _status(self) -> dict[str, Any]:

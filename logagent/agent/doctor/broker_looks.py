@@ -15,6 +15,7 @@ from logagent.broker.process.launch import launch_of_java
 from logagent.broker.process.version import version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
 from logagent.host.linux.child import Identity, ask_as, readable_process
+from logagent.host.state.version_seen import read_version_seen
 from logagent.model.assignments.cluster import ClusterFacts
 from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
 from logagent.model.health.kafka_version import KafkaVersion, which_version
@@ -132,12 +133,14 @@ def find_version(
     log_dirs: Iterable[LogDirLook],
     brokers: Iterable[BrokerLook],
     read: Assignments | None,
-    cluster_id: str | None,
+    cluster: ClusterFacts,
+    state_dir: str,
 ) -> KafkaVersion:
     """The version of the broker and its source. A starting broker counts too, although it holds nothing yet."""
     holders = [d.pid for d in log_dirs if d.pid is not None and d.holder in (HolderState.HELD, HolderState.STARTING)]
     starting = [b.pid for b in brokers if b.chosen and b.pid is not None]
-    return which_version(look_at_versions(target, [*holders, *starting], read, cluster_id))
+    last_run = read_version_seen(state_dir, cluster.cluster_id, cluster.node_id)
+    return which_version(look_at_versions(target, [*holders, *starting], read, cluster.cluster_id, last_run))
 
 
 def look_at_assignments(

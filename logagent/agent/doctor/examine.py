@@ -124,7 +124,7 @@ def _with_broker(
         config=config,
         log_dirs=looks,
         holders=holders,
-        kafka_version=find_version(target, looks, facts.brokers, read, cluster.cluster_id),
+        kafka_version=find_version(target, looks, facts.brokers, read, cluster, question.state_dir),
         cluster_id=cluster.cluster_id,
         node_id=cluster.node_id,
         cluster_problems=tuple(cluster.problems),

@@ -8,11 +8,15 @@ from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.target import Target
 from logagent.broker.process.version import at_least, version_of_process
 from logagent.host.brokers.discovery import version_installed
-from logagent.model.health.kafka_version import VersionLook
+from logagent.model.health.kafka_version import LastRun, VersionLook
 
 
 def look_at_versions(
-    target: Target, broker_pids: Iterable[int], assignments: Assignments | None, cluster_id: str | None
+    target: Target,
+    broker_pids: Iterable[int],
+    assignments: Assignments | None,
+    cluster_id: str | None,
+    last_run: LastRun,
 ) -> VersionLook:
     """broker_pids: the processes that hold the log dirs, or (before they do) that run with this configuration."""
     # Also from assignments too old for verdicts: only an operator's downgrade lowers a metadata.version, and if nothing
@@ -21,12 +25,13 @@ def look_at_versions(
     if image is not None and image.cluster_id != cluster_id:
         image = None
     running = ((version_of_process(pid), pid) for pid in dict.fromkeys(broker_pids))
-    version, pid = next(((v, pid) for v, pid in running if v is not None), (None, None))
+    version, pid = min(((v, pid) for v, pid in running if v is not None), default=(None, None))
     return VersionLook(
         running=version,
         pid=pid,
+        last_run=last_run,
         configured=target.kafka_version,
-        # Only if needed: it reads the start scripts of units.
-        installed=version_installed(target.config) if version is None and target.kafka_version is None else None,
+        # Only before the next start, which it is about: it reads the start scripts of units.
+        installed=version_installed(target.config) if version is None else None,
         metadata=at_least(image.metadata_version) if image is not None else None,
     )

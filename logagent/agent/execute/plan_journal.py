@@ -64,4 +64,6 @@ class PlanJournal:
             checkpoint_entries=entries,
             new_dir=p.new_dir,
             through=p.through,
+            files=p.dir.files,
+            removal_started=p.dir.removal_started,
         )

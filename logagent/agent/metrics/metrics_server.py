@@ -68,7 +68,12 @@ class MetricsServer:
         bound = self._server.server_address
         self.address = f"{bound[0]!s}:{bound[1]}" if family == socket.AF_INET else f"[{bound[0]!s}]:{bound[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as e:
+            self._server.server_close()
+            hint = "the limit of threads (TasksMax, RLIMIT_NPROC) is too low"
+            raise LogAgentError(f"cannot serve metrics on {listen}: {e}", hint=hint) from e
 
     def close(self) -> None:
         """Stop listening. Requests being answered finish on their own."""

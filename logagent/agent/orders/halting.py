@@ -45,6 +45,9 @@ def bounded(ask: Callable[[], T], seconds: float) -> T | None:
             pass
 
     thread = threading.Thread(target=run, name="logagent-store", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the thread limit
+        return None
     thread.join(seconds)
     return answers[0] if answers else None

@@ -17,7 +17,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.facts import Facts
-from logagent.model.health.kafka_version import deletes_strays
+from logagent.model.health.kafka_version import Version, deletes_strays
 from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
@@ -44,7 +44,8 @@ def plan_restore(
         session.assignments.first,
         session.log_dirs.cluster.node_id,
         leaders,
-        deletes_unassigned=deletes_strays(facts.kafka_version, zookeeper=zookeeper),
+        deletes_unassigned=any(deletes_strays(v, zookeeper=zookeeper) for v in _possible_versions(facts)),
+        version_doubt=facts.known_version.doubt(),
     )
     proposals, refusals = restorations(
         wanted,
@@ -55,8 +56,14 @@ def plan_restore(
         owner,
         options,
         new_uuid=new_uuid,
+        removal_intents=session.removal_intents(),
     )
     return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
+
+
+def _possible_versions(facts: Facts) -> set[Version | None]:
+    """What is the oldest release is not always the one that deletes."""
+    return {facts.kafka_version, *facts.known_version.possible}
 
 
 def _ask_leaders(

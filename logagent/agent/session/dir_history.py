@@ -8,8 +8,10 @@ from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.reasons import Reason
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import RecentAction
+from logagent.model.naming.dir_names import classify
 from logagent.model.planning.queue import Mark
-from logagent.model.records import ActionKind, PartitionDir
+from logagent.model.planning.started import NO_REMOVALS, RemovalIntent, RemovalIntents
+from logagent.model.records import ActionKind, Kind, PartitionDir
 from logagent.settings import CleanupSettings
 
 _BY_ORDER = "order "
@@ -38,6 +40,7 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str
                 original_dir=next((e.intent.log_dir for e in chain if e.intent.new_dir is not None), None),
                 # What was proven about its topic id then says nothing about another id.
                 reason=i.reason if d.topic_id == i.topic_id else None,
+                files_with_bit=i.files if i.removal_started and _is_taken_name(i.name) else None,
                 ordered=entry.intent.actor.startswith(_BY_ORDER),
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
             )
@@ -69,15 +72,20 @@ def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> 
     return [(d.log_dir, d.name) for d in dirs if (d.name, d.inode) in mine]
 
 
-def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset[tuple[str, str]]:
-    """(log dir, present name) of those strays and marked `dirs` that we ever meant to remove, under whatever name they
-    had then."""
+def _is_taken_name(name: str) -> bool:
+    """Whether we took the name that a broker uses, and not one under which something may have been removed before."""
+    return classify(name).kind in (Kind.CURRENT, Kind.FUTURE)
+
+
+def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIntents:
+    """By (log dir, present name), every removal of those strays and marked `dirs` that we meant, under whatever name
+    they had then."""
     dirs = list(dirs)
     removals = journal.removal_intents({d.inode for d in dirs}) if dirs else None
     if not removals:
-        return frozenset()
+        return NO_REMOVALS
     named = journal.renames()
-    found: set[tuple[str, str]] = set()
+    found: dict[tuple[str, str], list[RemovalIntent]] = {}
     for d in dirs:
         entry = named.get((d.name, d.inode))
         names = {d.name}
@@ -86,9 +94,10 @@ def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> frozenset
             names.add(entry.intent.name)
             before = named.get((entry.intent.name, d.inode))
             entry = before if before is not None and before.id < entry.id else None
-        if any((name, d.inode) in removals for name in names):
-            found.add((d.log_dir, d.name))
-    return frozenset(found)
+        meant = [intent for name in names for intent in removals.get((name, d.inode), ())]
+        if meant:
+            found[d.log_dir, d.name] = meant
+    return found
 
 
 def open_exchanges(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[str, str]:

@@ -96,7 +96,7 @@ def open_session(
                 from logagent.agent.execute.recovery import recover
 
                 recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
-        session = Session(target, settings, clock, log_dirs, journal, act, actor, problem)
+        session = Session(target, settings, clock, log_dirs, journal, act, actor, problem, state_dir=directory)
         if known is not None:
             session.known = known
         if segments_read is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -63,21 +64,30 @@ class LogDirs:
         self._stop_listening: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        self.by_path = self._open(self.target.log_dirs)
-        usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
-        self.quarantine = self._open(usable)
-        if self.calls.parallel:
-            self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
-            for path in self.failures.offline():
-                self._close(path)
+        try:
+            self.by_path = self._open(self.target.log_dirs)
+            usable = [path for path in self._quarantine_dirs if self._is_usable_quarantine(path)]
+            self.quarantine = self._open(usable)
+            if self.calls.parallel:
+                self._stop_listening = self.failures.listen(lambda path, _: self._close(path))
+                for path in self.failures.offline():
+                    self._close(path)
+        except BaseException:
+            self._close_all()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop_listening()
-        for path in (*self.quarantine, *self.by_path):
-            self._close(path)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        """Whatever happens to one of them, the others are closed."""
+        with ExitStack() as closing:
+            for path in (*self.by_path, *self.quarantine):
+                closing.callback(self._close, path)
+            closing.callback(self._stop_listening)
 
     def _open(self, paths: Sequence[str]) -> dict[str, OpenLogDir]:
         """Those of `paths` that can be opened; for the others the reason is noted."""

@@ -21,6 +21,7 @@ from logagent.host.state.journal import Journal
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.facts import Facts
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
+from logagent.model.planning.started import RemovalIntents
 from logagent.model.records import Kind, PartitionDir
 from logagent.settings import Settings
 
@@ -48,6 +49,7 @@ class Readings:
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)
     whole: bool = False
+    state_dir: str | None = None
     assignments: Assignments = field(default_factory=Assignments)
     clock_watch: ClockWatch = field(init=False)
     # The sources of the assignments, and until when (on the monotonic clock) they are fresh enough to act on.
@@ -101,7 +103,7 @@ class Readings:
     def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
 
-    def removal_intents(self) -> frozenset[tuple[str, str]]:
+    def removal_intents(self) -> RemovalIntents:
         return dir_history.removal_intents(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 
     def open_exchanges(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -26,19 +26,20 @@ from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.brokers_seen import read_brokers_seen, write_brokers_seen
 from logagent.host.state.journal import CheckpointEntry
+from logagent.host.state.version_seen import read_version_seen, write_version_seen
 from logagent.model.assignments.directory_ids import directory_ids
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
-from logagent.model.health.kafka_version import KafkaVersion, which_version
+from logagent.model.health.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.rename_uuids import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import assemble
 from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, dirs_of_a_day, on_disk
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
-from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Session(Readings):
         identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
         self._remember_brokers()
         log_dirs = self._mark_serving(looked, now)
+        version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
         rulings = judge(
             self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
@@ -83,7 +85,8 @@ class Session(Readings):
         return replace(
             self.log_dirs.facts(log_dirs),
             rulings=rulings,
-            kafka_version=self.kafka_version(log_dirs).version,
+            kafka_version=version.version,
+            known_version=version,
             quarantine_dirs=self.log_dirs.quarantine_by_log_dir(),
             directory_ids=cache(partial(directory_ids, images, host.cluster_id, host.node_id)),
             journal_problem=self.journal_problem,
@@ -187,9 +190,25 @@ class Session(Readings):
         return {path: d for path, d in self.log_dirs.online().items() if path not in others}
 
     def kafka_version(self, log_dirs: Mapping[str, LogDirFacts]) -> KafkaVersion:
-        """The version of Kafka that counts, and its source. `log_dirs`: their holders are looked at."""
+        """The version of Kafka that counts, and its source. `log_dirs`: their holders are looked at. A session that
+        acts (or only reports, in the daemon) remembers what runs."""
         holders = [f.holder.pid for f in log_dirs.values() if f.holder.pid is not None]
-        return which_version(look_at_versions(self.target, holders, self.assignments, self.log_dirs.cluster.cluster_id))
+        cluster = self.log_dirs.cluster
+        last_run = read_version_seen(self.state_dir, cluster.cluster_id, cluster.node_id)
+        seen = look_at_versions(self.target, holders, self.assignments, cluster.cluster_id, last_run)
+        self._remember_version(seen, {f.holder.pid for f in log_dirs.values() if f.holder.state is HolderState.HELD})
+        return which_version(seen)
+
+    def _remember_version(self, seen: VersionLook, serving: Collection[int | None]) -> None:
+        """A newer version only once it serves: a start that fails says nothing about the next one."""
+        cluster, running, before = self.log_dirs.cluster, seen.running, seen.last_run
+        if not self.acting or self.state_dir is None or running is None or running == before.version:
+            return
+        if cluster.cluster_id is None or cluster.node_id is None:
+            return
+        older = before.version is not None and running < before.version
+        if older or before == LastRun(file=before.file) or seen.pid in serving:
+            write_version_seen(self.state_dir, cluster.cluster_id, cluster.node_id, running)
 
     def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> Keys:
         """What counts as assigned for the blast radius: by verdict, or every current dir if nothing is known."""

@@ -35,6 +35,9 @@ def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str
         "assignments": _assignments(cleanup),
         "open_exchanges": list(cleanup.open_exchanges) if cleanup is not None else [],
         "cycles": [_cycle(s) for _, s in sorted(dict(daemon.last).items())],
+        "failed": [
+            {"job": job, "at": rfc3339(at), "error": why} for job, (at, why) in sorted(dict(daemon.failed).items())
+        ],
         "running": daemon.loops["act"].job,
         "next": {job: rfc3339_or_none(daemon.scheduler.next_ms(job)) for job in _JOBS},
         "publish": _publish(daemon),

@@ -41,11 +41,11 @@ class StatusServer:
                     os.unlink(path)
                 self._socket.bind(path)
             self._socket.listen(8)
-        except OSError:
+            self._thread = threading.Thread(target=self._serve, name="logagent-status", daemon=True)
+            self._thread.start()
+        except (OSError, RuntimeError):
             self._socket.close()
             raise
-        self._thread = threading.Thread(target=self._serve, name="logagent-status", daemon=True)
-        self._thread.start()
 
     def close(self) -> None:
         self._ending = True

@@ -86,6 +86,8 @@ def _cycle(c: dict[str, Any]) -> list[str]:
 
 def _lines(s: dict[str, Any], now: int) -> list[str]:
     lines = [_broker(b, now) for b in s["brokers"]]
+    for f in s.get("failed", ()):  # not from a daemon of an earlier release
+        lines.append(f"{f['job']} failed {human_time(_ms(f['at']))}: {f['error']} (the daemon's log says more)")
     if s["running"]:
         lines.append(f"running now: {s['running']}")
     if s["queue"]:

@@ -70,7 +70,11 @@ class IngestLock:
         if not self._files.create_new(self._uri, self._content()):
             self._take_over()
         self.check()
-        self._refresher.start()
+        try:
+            self._refresher.start()
+        except RuntimeError as e:  # no thread: an exit is not called for what was not entered
+            self._files.delete(self._uri)
+            raise LogAgentError(f"cannot keep the lock of the store: {e}", hint="raise the limit of threads") from e
         # Only the holder creates these, so they were left by a killed ingest.
         for name in self._files.names(self._store.uri):
             if name.startswith(".scratch-"):

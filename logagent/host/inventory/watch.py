@@ -52,9 +52,17 @@ class DirWatch:
             if self._ended or (log_dirs == self._wanted and not self._problems and not self._stale):
                 return
             self._wanted = dict(log_dirs)
-            if self._changing is None:
-                self._changing = threading.Thread(target=self._change, name="logagent-watch", daemon=True)
-                self._changing.start()
+            if self._changing is not None:
+                return
+            changing = threading.Thread(target=self._change, name="logagent-watch", daemon=True)
+            try:
+                changing.start()
+            except RuntimeError as e:  # the next inventory tries again; until then the queue is polled
+                self._problems = dict.fromkeys(log_dirs, str(e))
+            else:
+                self._changing = changing
+                return
+        self._told()
 
     def renew(self, paths: Iterable[str]) -> None:
         """Discard any watches on these: the next `follow` adds new ones."""
@@ -88,7 +96,11 @@ class DirWatch:
             with self._mutex:
                 wanted, stale = dict(self._wanted), self._stale
                 self._stale = set()
-            self._update_watches(wanted, stale)
+            try:
+                self._update_watches(wanted, stale)
+            except Exception as e:  # or no change would ever follow this one
+                with self._mutex:
+                    self._problems = dict.fromkeys(wanted, repr(e))
             with self._mutex:
                 if (wanted == self._wanted and not self._stale) or self._ended:
                     self._changing = None
@@ -121,6 +133,8 @@ class DirWatch:
             watch = observer.schedule(_handler(path, self._hint), path, event_filter=_events())
         except OSError as e:
             return _LIMITS.get(e.errno or 0) or e.strerror or str(e)
+        except RuntimeError as e:  # no thread
+            return str(e)
         with self._mutex:
             self._watched[path] = (identity, watch)
         return None

@@ -48,10 +48,15 @@ class Child:
         self._reap_seconds = reap_seconds
         self._reader, writer = os.pipe()
         parent = os.getpid()
-        with warnings.catch_warnings():
-            # Newer Pythons warn of any fork beside threads.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                # Newer Pythons warn of any fork beside threads.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.pid = os.fork()
+        except BaseException:  # the limit of processes
+            os.close(self._reader)
+            os.close(writer)
+            raise
         if self.pid == 0:
             os.close(self._reader)
             _answer(parent, identity, question, writer)

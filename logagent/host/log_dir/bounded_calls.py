@@ -152,7 +152,13 @@ class BoundedCalls:
                 self._closing.append((users, close))
                 return
         closer = threading.Thread(target=close, name=f"logagent-close {paths[0]}", daemon=True)
-        closer.start()
+        try:
+            closer.start()
+        except RuntimeError:
+            # The thread limit. Left open, the log dir would stay locked by us (`hold_log_dirs`) as long as we run.
+            with suppress(OSError):
+                close()
+            return
         if all(self.failures.reason(path) is None for path in paths):
             closer.join(self.limit_seconds)
 

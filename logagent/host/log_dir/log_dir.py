@@ -17,10 +17,12 @@ Directories in a log dir are reached only through its descriptor, without follow
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -123,6 +125,9 @@ class OpenLogDir:
         with self._closing:
             fd, self.fd = self.fd, -1
         if fd >= 0:
+            # A child of ours that hangs (`host.linux.child`) has it open, too, and would keep the lock.
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def offline(self) -> str | None:

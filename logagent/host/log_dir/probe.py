@@ -79,8 +79,14 @@ class Prober:
 
     def _all(self, wanted: Mapping[str, Callable[[], Callable[[], Visit]]], timeout: float) -> dict[str, Visit]:
         deadline = time.monotonic() + timeout
-        tasks = {path: self._start(path, make) for path, make in wanted.items()}
         visits: dict[str, Visit] = {}
+        tasks: dict[str, Task[Visit] | None] = {}
+        for path, make in wanted.items():
+            try:
+                tasks[path] = self._start(path, make)
+            except RuntimeError as e:
+                # The thread limit: our own shortage, which says nothing about the disk.
+                visits[path] = Visit(_result(path, time.monotonic(), _failure(OSError(errno.EAGAIN, str(e)))))
         for path, task in tasks.items():
             if task is None:
                 hung = ProbeResult(path, ProbeOutcome.HUNG, 0.0, "an earlier probe of it is still hanging")

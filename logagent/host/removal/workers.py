@@ -39,7 +39,8 @@ def remove_segments(workers: list[FileRemover], fd: int, pending: list[str]) -> 
 
 
 def _together(workers: list[FileRemover], fd: int, shares: list[list[str]]) -> list[str]:
-    """Let each worker remove its share, the first one in this thread. Returns the directories that they found.
+    """Let each worker remove its share, the first one (and each that gets no thread) in this thread. Returns the
+    directories that they found.
 
     The first failure stops all of them at their next file and is raised when they all have stopped.
     """
@@ -58,13 +59,18 @@ def _together(workers: list[FileRemover], fd: int, shares: list[list[str]]) -> l
         except BaseException as failure:
             failures.append(failure)
 
-    threads = [
-        threading.Thread(target=work, args=pair, name="logagent-removal", daemon=True)
-        for pair in zip(workers[1:], shares[1:], strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    work(workers[0], shares[0])
+    threads: list[threading.Thread] = []
+    ours = [(workers[0], shares[0])]
+    for pair in zip(workers[1:], shares[1:], strict=True):
+        thread = threading.Thread(target=work, args=pair, name="logagent-removal", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the thread limit; nobody may leave here before those that were started have ended
+            ours.append(pair)
+        else:
+            threads.append(thread)
+    for worker, share in ours:
+        work(worker, share)
     for thread in threads:
         thread.join()
     if failures:

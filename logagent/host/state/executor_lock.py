@@ -151,6 +151,9 @@ def waits_for_disk(pid: str) -> bool:
 
 def _closed(fd: int) -> int:
     if fd >= 0:
+        # A child of ours that hangs (`host.linux.child`) has it open, too, and would keep the lock.
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
     return -1
 

@@ -30,6 +30,7 @@ from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION, as_jou
 from logagent.host.state.journal_store import JournalStore
 from logagent.model.facts import RecentAction
 from logagent.model.planning.retention import SettledAction
+from logagent.model.planning.started import RemovalIntent
 from logagent.model.records import ActionKind, Identity, Outcome, in_64_bits
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "CheckpointEntry", "Entry", "Failure", "Intent", "Journal"]
@@ -51,13 +52,14 @@ class Journal(JournalStore):
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
                     " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
-                    " reason) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " reason, files, removal_started) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
                         in_64_bits(i.bytes), i.plan_id, i.actor, int(i.approved),
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
-                        None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason,
+                        None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason, i.files,
+                        None if i.removal_started is None else int(i.removal_started),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -108,13 +110,19 @@ class Journal(JournalStore):
         entries = self._entries("WHERE action='restore' AND outcome='done' ORDER BY id")
         return {(e.intent.new_name or "", e.intent.identity.inode): e for e in entries}
 
-    def removal_intents(self, inodes: AbstractSet[int]) -> set[tuple[str, int]]:
+    def removal_intents(self, inodes: AbstractSet[int]) -> dict[tuple[str, int], list[RemovalIntent]]:
         """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_begun`."""
-        sql = "SELECT name, inode FROM actions WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
+        sql = (
+            "SELECT name, inode, files, bytes FROM actions"
+            " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
+        )
+        found: dict[tuple[str, int], list[RemovalIntent]] = {}
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.
-            found = ((name, inode % (1 << 64)) for name, inode in self._db.execute(sql))
-            return {(text_of(name), inode) for name, inode in found if inode in inodes}
+            for name, inode, files, size in self._db.execute(sql):
+                if inode % (1 << 64) in inodes:
+                    found.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(files, size))
+        return found
 
     def of_plan(self, plan_id: str) -> list[Entry]:
         """The finished renames by which `plan_id` set directories aside or marked them."""

@@ -25,7 +25,8 @@ class Intent:
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
     whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
-    before it lost its name (`model.assignments.reasons`); None if it was not one.
+    before it lost its name (`model.assignments.reasons`); None if it was not one. `files`, `removal_started`: how many
+    files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it.
     """
 
     action: ActionKind
@@ -45,6 +46,8 @@ class Intent:
     through: tuple[str, str] | None = None
     closed_cleanly: bool | None = None
     reason: str | None = None
+    files: int | None = None
+    removal_started: bool | None = None
 
     @property
     def ends_in(self) -> str:
@@ -97,6 +100,8 @@ def entry_of(row: sqlite3.Row) -> Entry:
         through=None if row["through_dir"] is None else (text_of(row["through_dir"]), text_of(row["through_name"])),
         closed_cleanly=None if row["closed_cleanly"] is None else bool(row["closed_cleanly"]),
         reason=row["reason"],
+        files=row["files"],
+        removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))

@@ -123,6 +123,8 @@ CREATE TABLE holding (
 """
 # What was noted as serving until then rested on open files, which a broker that is still recovering has, too.
 _FIFTH = """
+ALTER TABLE actions ADD COLUMN files INTEGER;
+ALTER TABLE actions ADD COLUMN removal_started INTEGER;
 DELETE FROM serving;
 DROP TABLE holding;
 CREATE TABLE incarnations (

@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import Callable, Collection, Iterable
 
-from logagent.errors import Busy, KafkaStorageError
+from logagent.errors import Busy, ItemFailed, KafkaStorageError, LogAgentError
 from logagent.host.linux.flocks import flock_holders, only_strangers
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
@@ -46,8 +46,15 @@ def _locked(log_dir: OpenLogDir, calls: DiskCalls) -> bool:
         return True
 
 
-def _locked_by_another(log_dir: OpenLogDir) -> Busy:
+def _locked_by_another(log_dir: OpenLogDir) -> LogAgentError:
     pids = flock_holders(log_dir.fd)
+    if pids == [os.getpid()]:
+        # No other logagent that will have finished soon: it must not be told as one.
+        return ItemFailed(
+            f"this process itself still has {log_dir.path} locked: something of an earlier cycle has not ended",
+            path=log_dir.path,
+            hint="restart the daemon, and report this",
+        )
     if not pids:  # held from another PID namespace, or by a child of a process that has ended
         return Busy(
             f"{log_dir.path} is locked (flock) by a process that cannot be seen from here, as another logagent would",

@@ -48,7 +48,7 @@ deleted-at-start            warning   2.8 to 3.6   a current directory that is n
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's
-version-contradicted        warning   all          `kafka.version` differs from the running broker's version
+version-contradicted        warning   all          `kafka.version`, what runs or ran last, and the jars differ
 broker-running              info      all          this broker is running; the rest is about its next start
 not-verified                warning   all          could not be inspected from here
 ==========================  ========  ===========  ==========================================================
@@ -73,7 +73,7 @@ from logagent.model.check.partition_dirs import check_names
 from logagent.model.check.paths import check_paths
 from logagent.model.check.start_facts import StartFacts
 from logagent.model.finding import Finding, Severity, concerning, warning
-from logagent.model.health.kafka_version import Version, version_text
+from logagent.model.health.kafka_version import Version
 
 SHOWN_ALIKE = 20
 """How many findings of one code in one directory are listed; one more says how many are left out."""
@@ -87,15 +87,9 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
 
 
 def _check_version(facts: StartFacts) -> Iterator[Finding]:
-    known = facts.kafka_version
-    if known.version is not None and known.contradicted is not None:
-        yield warning(
-            "version-contradicted",
-            facts.server.config or "",
-            f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are"
-            f" {version_text(known.version)}",
-            "the running broker counts; correct kafka.version, which applies once the broker is stopped",
-        )
+    doubt = facts.kafka_version.doubt()
+    if doubt is not None:
+        yield warning("version-contradicted", facts.server.config or "", doubt.fact, doubt.hint)
 
 
 def _check_exchanges(facts: StartFacts) -> Iterator[Finding]:

@@ -111,18 +111,22 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
             " server.properties belongs to, or of the one the broker's unit starts",
             change=toml_change(f.config, "kafka.version", "3.9.1"),
         )
+        doubt = known.doubt()
+        if doubt is not None:
+            yield warning("version-contradicted", f.config.kafka_config or "", doubt.fact, doubt.hint)
     else:
         least = " or later" if known.exact is None else ""
         says = f"Kafka {version_text(known.version)}{least} ({known.says()})"
         yield works("version", f.config.kafka_config or "", says)
-        if known.contradicted is not None:
+        doubt = known.doubt()
+        if doubt is not None:
+            change = known.right_setting()
             yield warning(
                 "version-contradicted",
                 f.config.kafka_config or "",
-                f"kafka.version is {version_text(known.contradicted)}, but {known.says()} are"
-                f" {version_text(known.version)}",
-                "the running broker counts, but once it is stopped kafka.version does",
-                change=toml_change(f.config, "kafka.version", version_text(known.version)),
+                doubt.fact,
+                doubt.hint,
+                change=toml_change(f.config, "kafka.version", version_text(change)) if change is not None else None,
             )
     if f.cluster_id is not None and not f.cluster_problems:
         yield works("cluster", "", f"node {f.node_id} of cluster {f.cluster_id}")

@@ -1,8 +1,11 @@
 """Which version of Kafka applies on this host. One rule for every caller.
 
-That of the running broker's jars, else `kafka.version`, else that of the installed jars, else the oldest release that
-the cluster's `metadata.version` allows. If the running broker contradicts the configured version, `check` and `doctor`
-report it.
+The oldest of: what runs now (its jars) or else ran last, `kafka.version`, the installed jars; if there is none of
+these, the oldest release that the cluster's `metadata.version` allows. Each can be out of date (`kafka.version` is left
+over from a rollback), and what a newer release survives may keep an older one from starting. If they contradict each
+other, guards, `check` and `doctor` say so.
+
+What ran last may only lower it: alone it permits nothing, because the next start may be a rollback.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 Version = tuple[int, ...]
 
@@ -29,9 +33,20 @@ _MOST_MINOR = 9
 
 class VersionSource(StrEnum):
     RUNNING = "running"
+    LAST_RUN = "last-run"
     CONFIGURED = "configured"
     INSTALLED = "installed"
     METADATA = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The version that this broker had when it last ran, as this state dir remembers it in `file`. `unread`: why it
+    cannot be told (there is a memory, and it is of no use); never if there is none."""
+
+    version: Version | None = None
+    unread: str | None = None
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +55,55 @@ class VersionLook:
 
     running: Version | None = None
     pid: int | None = None
+    last_run: LastRun = LastRun()
     configured: Version | None = None
     installed: Version | None = None
     metadata: Version | None = None
+
+
+Sourced = tuple[VersionSource, Version]
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaVersion:
     """`version` is None if no source has one: then the rules of the oldest release apply.
 
-    contradicted: the configured version, if the running broker's differs. pid: that of the running broker.
+    newer: the sources that contradict it, and what they have. pid: that of the running broker. last_run: what is
+    remembered, if nothing runs.
     """
 
     version: Version | None = None
     source: VersionSource | None = None
-    contradicted: Version | None = None
+    newer: tuple[Sourced, ...] = ()
     pid: int | None = None
+    last_run: LastRun = LastRun()
 
     @property
     def exact(self) -> Version | None:
-        """The version, unless it is only a lower bound."""
-        return None if self.source is VersionSource.METADATA else self.version
+        """The version for which a start is checked: what runs, or what no source contradicts. None if only a lower
+        bound is known: what keeps an older release from starting may not concern the one that comes."""
+        running = next((v for source, v in self.newer if source is VersionSource.RUNNING), None)
+        if running is not None or self.source is VersionSource.RUNNING:
+            return running or self.version
+        return None if self.newer or self.source is VersionSource.METADATA else self.version
 
     @property
     def at_least(self) -> Version | None:
         """The lower bound of the version, if that is all that is known."""
-        return self.version if self.source is VersionSource.METADATA else None
+        return self.version if self.exact is None else None
+
+    @property
+    def possible(self) -> tuple[Version | None, ...]:
+        """Every version that some source has, as far as different rules may apply; the one that counts is the first."""
+        return (self.version, *(version for _, version in self.newer))
 
     def says(self) -> str | None:
         """Where the version comes from, in words."""
         match self.source:
             case VersionSource.RUNNING:
                 return f"the jars of process {self.pid}"
+            case VersionSource.LAST_RUN:
+                return "what the broker last ran as"
             case VersionSource.CONFIGURED:
                 return "kafka.version says so"
             case VersionSource.INSTALLED:
@@ -79,6 +111,57 @@ class KafkaVersion:
             case VersionSource.METADATA:
                 return "the metadata.version of its cluster"
         return None
+
+    def right_setting(self) -> Version | None:
+        """What `kafka.version` should be, if it contradicts the running broker; only that is known to be right."""
+        if self.source is VersionSource.RUNNING:
+            return self.version if any(source is VersionSource.CONFIGURED for source, _ in self.newer) else None
+        runs = (version for source, version in self.newer if source is VersionSource.RUNNING)
+        return next(runs, None) if self.source is VersionSource.CONFIGURED else None
+
+    def doubt(self) -> Doubt | None:
+        """Why the version is older than some source says, or unknown; None if no source contradicts another."""
+        if self.last_run.unread is not None and self.version is None:
+            hint = f"start the broker: logagent notes its version again; or remove {self.last_run.file} if"
+            return Doubt(self.last_run.unread, f"{hint} kafka.version is right")
+        if not self.newer or self.version is None or self.source is None:
+            return None
+        newer = " and ".join(self._said(source, version) for source, version in self.newer)
+        fact = f"{self._said(self.source, self.version)}, but {newer}: the older one counts"
+        if self.source is VersionSource.LAST_RUN:
+            hint = (
+                "correct kafka.version if it is left over; after an upgrade this ends once the new version has started"
+                " and logagent has seen it serve (the daemon in any mode, or a command with --execute), which it notes"
+                f" in {self.last_run.file} (if it cannot ask the broker, remove that file once the new version serves)"
+            )
+        elif self.source is VersionSource.CONFIGURED:
+            hint = "correct kafka.version"
+        elif any(source is VersionSource.CONFIGURED for source, _ in self.newer):
+            hint = "correct kafka.version, or where the older one is still installed"
+        else:
+            hint = "this ends once the broker has started as what it is to be, and logagent has seen it serve"
+        return Doubt(fact, hint)
+
+    def _said(self, source: VersionSource, version: Version) -> str:
+        match source:
+            case VersionSource.RUNNING:
+                words = f"process {self.pid} runs"
+            case VersionSource.LAST_RUN:
+                words = "the broker last ran as"
+            case VersionSource.CONFIGURED:
+                words = "kafka.version is"
+            case VersionSource.INSTALLED:
+                words = "the jars of its installation are"
+            case VersionSource.METADATA:
+                words = "the metadata.version of its cluster needs"
+        return f"{words} {version_text(version)}"
+
+
+class Doubt(NamedTuple):
+    """What contradicts what, and what to do about it."""
+
+    fact: str
+    hint: str
 
 
 UNKNOWN_VERSION = KafkaVersion()
@@ -91,25 +174,37 @@ def deletes_strays(version: Version | None, *, zookeeper: bool) -> bool:
 
 
 def which_version(seen: VersionLook) -> KafkaVersion:
-    """The version that applies, and its source."""
-    if seen.running is not None:
-        configured = seen.configured
-        wrong = configured is not None and contradicts(configured, seen.running)
-        return KafkaVersion(seen.running, VersionSource.RUNNING, configured if wrong else None, seen.pid)
-    for version, source in (
-        (seen.configured, VersionSource.CONFIGURED),
-        (seen.installed, VersionSource.INSTALLED),
-        (seen.metadata, VersionSource.METADATA),
-    ):
-        if version is not None:
-            return KafkaVersion(version, source)
-    return UNKNOWN_VERSION
+    """The version that applies, its source, and the sources that contradict it."""
+    last_run = seen.last_run if seen.running is None else LastRun()
+    if last_run.unread is not None:
+        return KafkaVersion(last_run=last_run)
+    named = [
+        (source, version)
+        for source, version in (
+            (VersionSource.RUNNING, seen.running),
+            (VersionSource.CONFIGURED, seen.configured),
+            (VersionSource.INSTALLED, seen.installed),
+        )
+        if version is not None
+    ]
+    ran, bound = last_run.version, seen.metadata
+    if ran is not None and (named or (bound is not None and ran < bound)):
+        named.append((VersionSource.LAST_RUN, ran))
+    if not named:
+        return KafkaVersion(bound, VersionSource.METADATA) if bound is not None else UNKNOWN_VERSION
+    oldest = min(version for _, version in named)
+    # Of those that are as good as the oldest, the one that knows best: `3.9` is a broker 3.9.1.
+    source, version = next(pair for pair in named if not contradicts(pair[1], oldest))
+    if bound is not None and bound > version:  # a lower bound contradicts only what is older
+        named.append((VersionSource.METADATA, bound))
+    newer = tuple(pair for pair in named if contradicts(pair[1], version))
+    return KafkaVersion(version, source, newer, seen.pid, last_run)
 
 
-def contradicts(configured: Version, running: Version) -> bool:
+def contradicts(one: Version, other: Version) -> bool:
     """Whether different rules may apply to the two: they are different minor releases, or on different sides of 3.6.1.
     (`3.9` does not contradict a broker 3.9.1.)"""
-    return configured[:2] != running[:2] or (configured < STRAY_SINCE) != (running < STRAY_SINCE)
+    return one[:2] != other[:2] or (one < STRAY_SINCE) != (other < STRAY_SINCE)
 
 
 def version_text(version: Version) -> str:

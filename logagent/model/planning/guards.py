@@ -212,10 +212,12 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
     if p.new_dir is not None:
         return None
     which = "of unknown version" if known is None else version_text(known)
-    hint = "set kafka.version if it is 3.6.1 or later; else set cleanup.quarantine_dirs to a directory on the same file"
-    return _refuse(
-        p, "version", f"a broker {which} may not start with a -stray dir", f"{hint} system, outside log.dirs"
-    )
+    fact, hint = f"a broker {which} may not start with a -stray dir", "set kafka.version if it is 3.6.1 or later"
+    doubt = facts.known_version.doubt()
+    if doubt is not None:
+        fact, hint = f"{fact} ({doubt.fact})", doubt.hint
+    hint += "; else set cleanup.quarantine_dirs to a directory on the same file system, outside log.dirs"
+    return _refuse(p, "version", fact, hint)
 
 
 def policy(p: Proposal, facts: Facts) -> Refusal | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
+from logagent.model.health.kafka_version import Doubt
 from logagent.model.planning.plan import Refusal
 from logagent.model.records import PartitionDir
 
@@ -52,12 +53,14 @@ class Owner:
 
     `leaders`: by (log dir, name), the partition leader's end offset for the directory's last leader epoch.
     `deletes_unassigned`: this broker may delete, at its start, every log that is not assigned to it (`deletes_strays`).
+    `version_doubt`: what contradicts the version that would not.
     """
 
     image: AssignmentImage | None = None
     node_id: int | None = None
     leaders: Mapping[tuple[str, str], EpochEnd] = field(default_factory=dict)
     deletes_unassigned: bool = False
+    version_doubt: Doubt | None = None
 
     def refuses(
         self,
@@ -118,6 +121,9 @@ class Owner:
             "provide assignments that name this broker, or set kafka.version if it is newer; or copy the directory and "
             "add --broker-will-delete"
         )
+        if self.version_doubt is not None:
+            fact += f" ({self.version_doubt.fact})"
+            hint = f"{self.version_doubt.hint}; or copy the directory and add --broker-will-delete"
         return _refuse(d, fact, hint)
 
     def _would_be_truncated(

@@ -21,8 +21,8 @@ from logagent.model.planning.queue import (
     backoff_ms,
     full_topic,
     marked_at_ms,
-    removal_begun,
 )
+from logagent.model.planning.started import RemovalIntents, removal_begun
 from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
 
 NewUuid = Callable[[], str]
@@ -121,7 +121,7 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
 def strays(
     found: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
-    removal_intents: frozenset[tuple[str, str]],
+    removal_intents: RemovalIntents,
     retention_ms: int,
     now_ms: int,
     failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),

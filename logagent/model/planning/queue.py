@@ -9,10 +9,10 @@ broker for `cleanup.leftover_grace` beyond its own delay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
+from logagent.model.planning.started import RemovalIntents, removal_begun
 from logagent.model.records import PartitionDir
 
 BACKOFF_FIRST_MS = 1_000
@@ -28,7 +28,8 @@ class Mark:
     `old_name`: the exact name before: `zzz-01` is partition 1 too, and is restored as `zzz-01`. `original_dir`: the log
     dir that it was quarantined from (its path then), if it was moved to another directory. `reason`: why it was an
     orphan then, if it still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it
-    never had a `-delete` name since. `ordered`: an order of the fleet renamed it.
+    never had a `-delete` name since. `ordered`: an order of the fleet renamed it. `files_with_bit`: how many files it
+    had when we took its current name, if it had the mode bit then that marks the start of a removal.
     """
 
     at_ms: int
@@ -40,6 +41,7 @@ class Mark:
     reason: str | None = None
     intact: bool = False
     ordered: bool = False
+    files_with_bit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +97,11 @@ def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
     return None if directory.truncated else directory.topic
 
 
-def removal_begun(d: PartitionDir, removal_intents: AbstractSet[tuple[str, str]]) -> bool:
-    """Whether part of `d` may be gone: the journal says that we meant to remove it (`removal_intents`), and `d` has
-    the mark on the disk that comes before the first unlink. An intent alone may have come to nothing."""
-    return d.removal_started and (d.log_dir, d.name) in removal_intents
-
-
 def build_queue(
     marked: Iterable[PartitionDir],
     marks: Mapping[tuple[str, str], Mark],
     failures: Mapping[tuple[str, str], Attempts],
-    removal_intents: frozenset[tuple[str, str]],
+    removal_intents: RemovalIntents,
     *,
     delay_ms: int,
     leftover_grace_ms: int,

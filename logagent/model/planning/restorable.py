@@ -6,15 +6,29 @@ from logagent.model.facts import Facts
 from logagent.model.planning.owner import CopyLook
 from logagent.model.planning.plan import Refusal
 from logagent.model.planning.queue import Mark
+from logagent.model.planning.started import NotWhole
 from logagent.model.records import Kind, PartitionDir
+
+# Never "get it from a replica": nobody has asked one, and this may be the only copy.
+_COPY_IT = "copy what is left of it elsewhere before anything removes it, if that may be the only copy"
 
 
 def not_restorable(
-    d: PartitionDir, topic: str | None, copy: CopyLook | None, home: str | None, facts: Facts
+    d: PartitionDir,
+    topic: str | None,
+    copy: CopyLook | None,
+    home: str | None,
+    facts: Facts,
+    not_whole: NotWhole | None,
 ) -> Refusal | None:
     """Why `d` cannot be restored under any name. `topic`: its full topic; `copy`: what is on disk; `home`: of `home_of`
-    (each None if unknown)."""
-    return _cannot_restore(d, topic) or _incomplete(d, copy) or _origin_unknown(d, home) or _not_all_visible(d, facts)
+    (each None if unknown). `not_whole`: of `why_not_whole`."""
+    return (
+        _cannot_restore(d, topic, not_whole)
+        or _incomplete(d, copy)
+        or _origin_unknown(d, home)
+        or _not_all_visible(d, facts)
+    )
 
 
 def home_of(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
@@ -34,16 +48,12 @@ def home_of(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
     return beside[0] if len(beside) == 1 else None
 
 
-def _cannot_restore(d: PartitionDir, name: str | None) -> Refusal | None:
+def _cannot_restore(d: PartitionDir, name: str | None, not_whole: NotWhole | None) -> Refusal | None:
     if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
         fact, hint = f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored"
         return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
-    # The mark on disk precedes the first unlink; an intent that is only in the journal may not have been carried out.
-    if d.removal_started:
-        fact = "its removal has started: some of its files may be gone"
-        return Refusal(
-            d.log_dir, d.name, "journal", fact, "let the removal finish; get the data from a replica", d.bytes
-        )
+    if not_whole is not None:
+        return Refusal(d.log_dir, d.name, "journal", not_whole.fact, not_whole.hint, d.bytes)
     if d.segments == 0:
         fact = "it has no segments left"
         return Refusal(d.log_dir, d.name, "policy", fact, "there is nothing to restore", d.bytes)
@@ -62,13 +72,13 @@ def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
         return Refusal(d.log_dir, d.name, "inside", fact, "look at it by hand; logagent leaves it alone", d.bytes)
     if copy.without_log:
         fact = f"{copy.without_log[0]} is there, and its .log is not: its removal had started"
-        return Refusal(d.log_dir, d.name, "journal", fact, "get the data from a replica", d.bytes)
+        return Refusal(d.log_dir, d.name, "journal", fact, _COPY_IT, d.bytes)
     if copy.deleted and not _starts_at_first_segment(copy):
         fact = (
             f"a broker was about to unlink {copy.deleted[0]}, and the log start offset is not known to be above that:"
         )
         fact += " its removal had started, or retention had deleted that segment"
-        return Refusal(d.log_dir, d.name, "journal", fact, "get the data from a replica", d.bytes)
+        return Refusal(d.log_dir, d.name, "journal", fact, _COPY_IT, d.bytes)
     return None
 
 

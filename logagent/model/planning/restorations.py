@@ -18,6 +18,7 @@ from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.planning.queue import Mark, full_topic
 from logagent.model.planning.restorable import home_of, not_restorable
+from logagent.model.planning.started import NO_REMOVALS, RemovalIntents, why_not_whole
 from logagent.model.records import ActionKind, Kind, PartitionDir
 
 # Kind, topic and partition: a broker starts only with one directory of each, however its name is spelled.
@@ -50,10 +51,12 @@ def restorations(
     options: RestoreOptions,
     *,
     new_uuid: NewUuid,
+    removal_intents: RemovalIntents = NO_REMOVALS,
 ) -> tuple[list[Proposal], list[Refusal]]:
     """Restore `-stray` and `-delete` dirs under their full current names: proposals, or refusals with the reason.
 
-    copies: what was found on disk in each of them. owner: who owns their partitions.
+    copies: what was found on disk in each of them. owner: who owns their partitions. removal_intents: the removals of
+    them that this journal knows.
     """
     proposals: list[Proposal] = []
     refusals: list[Refusal] = []
@@ -64,7 +67,9 @@ def restorations(
         name = full_topic(d, mark) or options.topic
         home = home_of(d, mark, facts)
         copy = copies.get(key)
-        refusal = not_restorable(d, name, copy, home, facts)
+        bit = mark.files_with_bit if mark is not None else None
+        not_whole = why_not_whole(d, removal_intents, files_with_bit=bit)
+        refusal = not_restorable(d, name, copy, home, facts, not_whole)
         if refusal is not None:
             refusals.append(refusal)
             continue

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from logagent.host.removal.started_mark import is_started, mark_started
+from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 
@@ -63,3 +65,33 @@ def test_kafka_passes_over_the_mark(kafka: Callable[..., KafkaNode], version: st
     assert node.start().offline_dirs() == []
     assert marked(current) and (old or marked(stray))
     assert "Stopping serving logs" not in node.log_text(every_run=True)
+
+
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"] if FULL else ["3.9.1"])
+def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_record(
+    kafka: Callable[..., KafkaNode], version: str
+) -> None:
+    """It was called half removed, and its operator was sent to a replica that nobody had asked."""
+    node = kafka(version, log_dirs=1).start()
+    for topic in ("kept", "orders"):
+        node.create_topic(topic)
+    values = node.produce("orders", n=200)
+    node.stop()
+    for when in ("before", "after"):
+        if when == "before":
+            subprocess.run(["chmod", "-R", "ug+s", *map(str, node.log_dirs)], check=True)
+        freely = ("--allow-assigned", "--even-last-copy")
+        taken = logagent(node, "delete", "--partition", "orders-0", "--quarantine", *freely, "--execute")
+        (away,) = (a["new_name"] for a in taken["actions"] if a["new_name"])
+        if when == "after":
+            subprocess.run(["chmod", "-R", "ug+s", *map(str, node.log_dirs)], check=True)
+            (refusal,) = logagent(node, "restore", away, "--execute", allow=(3,))["refusals"]
+            assert "replica" not in refusal["hint"]
+            subprocess.run(["chmod", "u-s", str(node.log_dirs[0] / away)], check=True)
+        restored = logagent(node, "restore", away, "--execute")["actions"]
+        assert [a["outcome"] for a in restored if a["action"] == "restore"] == ["done"]
+        node.start()
+        assert node.offline_dirs() == []
+        assert [r.value for r in node.read_all("orders")] == values
+        node.stop()
+        subprocess.run(["chmod", "-R", "ug-s", *map(str, node.log_dirs)], check=True)

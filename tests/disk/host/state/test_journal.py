@@ -179,7 +179,7 @@ def test_removals_count_as_begun_unless_they_were_skipped(tmp_path: Path) -> Non
         ids = journal.begin([*removals, intent("marked")], NOW)
         outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.YIELDED, Outcome.SKIPPED, Outcome.DONE]
         journal.finish([(n, o, None) for n, o in zip(ids[1:], outcomes, strict=True)], NOW)
-        assert journal.removal_intents({17, 18}) == {(n, 17) for n in names[:-1]}
+        assert journal.removal_intents({17, 18}).keys() == {(n, 17) for n in names[:-1]}
 
 
 def test_only_open_intents_are_withdrawn_and_their_ids_are_not_used_again(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         for table in ("host", "clock_doubt", "clock_jumps", "incarnations"):
             db.execute(f"DROP TABLE {table}")
-        for column in ("through_dir", "through_name", "closed_cleanly", "reason"):
+        for column in ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
         db.execute("PRAGMA user_version=1")
     db.close()
@@ -368,7 +368,7 @@ def test_nothing_but_a_plain_file_is_opened(tmp_path: Path, there: str) -> None:
 
 def test_no_journal_yet_reads_as_empty_and_makes_nothing(tmp_path: Path) -> None:
     with Journal.open_read_only(str(tmp_path / "missing")) as journal:
-        assert journal.history() == [] and journal.removal_intents({17}) == set()
+        assert journal.history() == [] and journal.removal_intents({17}) == {}
         with pytest.raises(JournalError, match="reading only"):
             journal.begin([intent()], NOW)
     assert os.listdir(tmp_path) == []
@@ -466,7 +466,7 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
         (number,) = journal.begin([intent()], 1)
         journal.finish([(number, Outcome.DONE, None)], 2)
     db = sqlite3.connect(tmp_path / FILE_NAME)
-    for column in ("through_dir", "through_name", "closed_cleanly", "reason"):
+    for column in ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
     db.execute("DROP TABLE incarnations")
     db.execute("PRAGMA user_version=2")

@@ -346,6 +346,16 @@ def test_a_bug_in_a_cycle_is_said_once_with_its_place_and_does_not_end_the_loop(
     said = life.said("internal-error")
     assert {line["job"] for line in said} == {"queue", "cleanup"} and len(said) == 2
     assert "ZeroDivisionError" in said[0]["traceback"] and "\n" not in life.out.getvalue().splitlines()[0]
+    assert {job: why for job, (_, why) in life.daemon.failed.items()} == dict.fromkeys(
+        ("queue", "cleanup"), "ZeroDivisionError('a bug')"
+    )
+    # Until it ends well; the next time it is said again.
+    life.work.during = lambda job: None
+    life.run(HOUR_MS)
+    assert life.daemon.failed == {}
+    life.work.during = fail
+    life.run(HOUR_MS)
+    assert len(life.said("internal-error")) > 2 and life.daemon.failed
 
 
 def test_a_cycle_that_is_aborted_leaves_no_trace() -> None:

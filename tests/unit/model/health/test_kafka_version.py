@@ -1,13 +1,16 @@
-"""Which version of Kafka holds: one rule, in this order."""
+"""Which version of Kafka holds: the oldest that any source has, and never a newer one for a source that is missing."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from logagent.model.health.kafka_version import (
     UNKNOWN_VERSION,
+    KafkaVersion,
+    LastRun,
     Version,
     VersionLook,
     VersionSource,
@@ -17,30 +20,86 @@ from logagent.model.health.kafka_version import (
     which_version,
 )
 
-ALL = VersionLook(running=(3, 9, 1), pid=5, configured=(3, 9, 0), installed=(4, 0, 0), metadata=(3, 7, 0))
+SOME: list[Version | None] = [None, (2, 7, 1), (3, 5, 2), (3, 6, 1), (3, 9, 1)]
 
 
-def test_the_sources_in_their_order() -> None:
-    seen, order = ALL, []
-    for source, gone in (
-        (VersionSource.RUNNING, "running"),
-        (VersionSource.CONFIGURED, "configured"),
-        (VersionSource.INSTALLED, "installed"),
-        (VersionSource.METADATA, "metadata"),
-    ):
-        found = which_version(seen)
-        assert found.source is source and found.says() is not None
-        order.append(found.version)
-        seen = replace(seen, **{gone: None})
-    assert order == [(3, 9, 1), (3, 9, 0), (4, 0, 0), (3, 7, 0)]
-    assert which_version(seen) == UNKNOWN_VERSION and UNKNOWN_VERSION.says() is None
+def test_the_oldest_that_any_source_has_counts_and_what_contradicts_it_is_told() -> None:
+    for running, last, configured, installed in product(SOME, repeat=4):
+        found = which_version(VersionLook(running, 5, LastRun(last), configured, installed))
+        named = {v for v in (running, configured, installed) if v is not None}
+        if not named:
+            assert found == UNKNOWN_VERSION  # what ran last permits nothing by itself
+            continue
+        if running is None and last is not None:
+            named.add(last)
+        assert found.version == min(named)
+        assert {v for _, v in found.newer} == named - {min(named)}
+        assert (found.doubt() is not None) is (len(named) > 1)
+        assert found.says() is not None
+
+
+def test_what_ran_last_counts_until_a_newer_one_runs() -> None:
+    left_over = VersionLook(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1))
+    found = which_version(left_over)
+    assert (found.version, found.source) == ((3, 5, 2), VersionSource.LAST_RUN)
+    doubt = found.doubt()
+    assert doubt is not None and doubt.fact == (
+        "the broker last ran as 3.5.2, but kafka.version is 3.9.1: the older one counts"
+    )
+    assert "this ends once the new version has started" in doubt.hint
+    upgraded = which_version(replace(left_over, running=(3, 9, 1), pid=5))
+    assert (upgraded.version, upgraded.newer) == ((3, 9, 1), ())
+
+
+def test_what_cannot_be_read_of_the_last_run_is_no_version_at_all() -> None:
+    unread = LastRun(unread="/s/version-seen.json, which says what ran last, is damaged", file="/s/version-seen.json")
+    found = which_version(VersionLook(last_run=unread, configured=(3, 9, 1), installed=(3, 9, 1), metadata=(3, 9, 0)))
+    assert found.version is None and found.exact is None
+    doubt = found.doubt()
+    assert doubt is not None and "is damaged" in doubt.fact and "/s/version-seen.json" in doubt.hint
+    assert which_version(VersionLook(running=(3, 9, 1), last_run=unread)).version == (3, 9, 1)
+
+
+def test_of_what_is_as_old_the_source_that_knows_best_counts() -> None:
+    found = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=(3, 9, 0)))
+    assert found == KafkaVersion((3, 9, 1), VersionSource.RUNNING, pid=5)
+    found = which_version(VersionLook(last_run=LastRun((3, 9, 0)), configured=(3, 9, 1)))
+    assert (found.version, found.source) == ((3, 9, 1), VersionSource.CONFIGURED)
 
 
 def test_what_the_metadata_version_allows_is_only_the_oldest_that_it_can_be() -> None:
     found = which_version(VersionLook(metadata=(3, 7, 0)))
     assert (found.version, found.exact, found.at_least) == ((3, 7, 0), None, (3, 7, 0))
-    assert which_version(ALL).at_least is None
+    assert found.says() is not None
+    # It contradicts what is older, and nothing that is newer.
+    assert which_version(VersionLook(configured=(3, 9, 1), metadata=(3, 5, 0))).newer == ()
+    assert which_version(VersionLook(last_run=LastRun((3, 9, 1)), metadata=(3, 7, 0))).newer == ()
+    for older in (
+        VersionLook(configured=(3, 5, 2), metadata=(3, 9, 0)),
+        VersionLook(last_run=LastRun((3, 5, 2)), metadata=(3, 9, 0)),
+    ):
+        found = which_version(older)
+        assert (found.version, found.newer) == ((3, 5, 2), ((VersionSource.METADATA, (3, 9, 0)),))
     assert UNKNOWN_VERSION.exact is None
+
+
+def test_an_older_version_is_only_a_lower_bound_where_another_source_has_a_newer_one() -> None:
+    """`check` must not call fatal what only a version that is gone does not survive: `prestart --strict` would keep an
+    upgraded broker down."""
+    for upgraded in (
+        VersionLook(last_run=LastRun((3, 5, 2)), installed=(3, 9, 1)),
+        VersionLook(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1)),
+    ):
+        found = which_version(upgraded)
+        assert (found.exact, found.at_least) == (None, (3, 5, 2))
+    for configured in ((3, 5, 2), (4, 3, 1)):  # what runs is what it is
+        found = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=configured))
+        assert (found.exact, found.at_least) == ((3, 9, 1), None)
+
+
+def test_every_version_that_is_possible_is_asked_whether_it_deletes() -> None:
+    found = which_version(VersionLook(running=(3, 5, 2), configured=(2, 7, 1)))
+    assert [deletes_strays(v, zookeeper=False) for v in found.possible] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -61,12 +120,8 @@ def test_a_configured_version_that_the_running_broker_contradicts(
 ) -> None:
     assert contradicts(configured, running) is wrong
     found = which_version(VersionLook(running=running, configured=configured))
-    assert found.version == running
-    assert found.contradicted == (configured if wrong else None)
-
-
-def test_a_stopped_broker_contradicts_nothing() -> None:
-    assert which_version(VersionLook(configured=(3, 5, 2), installed=(3, 9, 1))).contradicted is None
+    assert found.version == (min(running, configured) if wrong else running)
+    assert bool(found.newer) is wrong
 
 
 @pytest.mark.parametrize(

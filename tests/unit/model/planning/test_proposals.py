@@ -27,6 +27,7 @@ from logagent.model.planning.proposals import (
 )
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
 from logagent.model.planning.selection import compile_topics, find_partitions, matching
+from logagent.model.planning.started import NO_REMOVALS, RemovalIntent
 from logagent.model.records import (
     ActionKind,
     Health,
@@ -147,7 +148,7 @@ def test_marked_directories_due_or_waiting() -> None:
         for n in range(4)
     ]
     failed = {(LOG_DIR, found[3].name): Attempts(9, NOW, "EBUSY")}
-    queue = build_queue(found, {}, failed, frozenset(), delay_ms=1000, leftover_grace_ms=1000)
+    queue = build_queue(found, {}, failed, NO_REMOVALS, delay_ms=1000, leftover_grace_ms=1000)
     due, waiting = removals(queue, NOW)
     assert [(p.dir.name, p.reason, p.action) for p in due] == [(found[2].name, "marked by broker", ActionKind.REMOVE)]
     assert [(w.name, w.until_ms, w.reason) for w in waiting] == [
@@ -183,7 +184,7 @@ def test_while_a_log_dir_is_not_seen_what_the_broker_marked_waits_unless_its_rem
 def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, marked: bool, retention: int) -> None:
     found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0, removal_started=marked)
     marks = {(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
-    begun_keys = frozenset({(LOG_DIR, STRAY)}) if begun else frozenset()
+    begun_keys = {(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]} if begun else NO_REMOVALS
     due, waiting = strays([found], marks, begun_keys, retention, NOW)
     # Never one from the future: a clock was set back.
     assert bool(due) == (age >= 0 and ((begun and marked) or age >= retention))
@@ -197,18 +198,18 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
 def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:
     found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
     failed = {(LOG_DIR, STRAY): Attempts(3, NOW - 1000, "EBUSY")}
-    due, (wait,) = strays([found], {}, frozenset(), HOUR, NOW, failed)
+    due, (wait,) = strays([found], {}, NO_REMOVALS, HOUR, NOW, failed)
     assert (due, wait.until_ms, wait.reason) == ([], NOW + 3000, "retry after: EBUSY")
-    (again,), _ = strays([found], {}, frozenset(), HOUR, NOW + 3000, failed)
+    (again,), _ = strays([found], {}, NO_REMOVALS, HOUR, NOW + 3000, failed)
     assert again.dir is found
     # Its retention comes first.
-    _, (wait,) = strays([found], {}, frozenset(), 2 * DAY, NOW, failed)
+    _, (wait,) = strays([found], {}, NO_REMOVALS, 2 * DAY, NOW, failed)
     assert wait.reason == "stray-retention"
 
 
 def test_a_stray_is_approved_only_if_its_mark_was() -> None:
     found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
-    (due,), _ = strays([found], {(LOG_DIR, STRAY): Mark(NOW - DAY, "orders")}, frozenset(), HOUR, NOW)
+    (due,), _ = strays([found], {(LOG_DIR, STRAY): Mark(NOW - DAY, "orders")}, NO_REMOVALS, HOUR, NOW)
     assert not due.approved
 
 
@@ -224,7 +225,7 @@ def test_why_it_is_an_orphan_is_said_of_orphans_only() -> None:
 def test_a_stray_is_asked_whose_it_is_until_something_of_it_went() -> None:
     """The broker took its lock between our intent and the first unlink. Days later the stray is the only copy of a
     partition that was assigned here again: the intent alone must not let it go."""
-    begun = frozenset({(LOG_DIR, STRAY)})
+    begun = {(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]}
     (whole,), _ = strays([directory(STRAY)], {}, begun, 0, NOW)
     (half,), _ = strays([directory(STRAY, removal_started=True)], {}, begun, 0, NOW)
     nobody_asked = replace(facts(), strays={})

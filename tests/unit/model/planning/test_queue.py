@@ -18,6 +18,7 @@ from logagent.model.planning.queue import (
     full_topic,
     marked_at_ms,
 )
+from logagent.model.planning.started import NO_REMOVALS, RemovalIntent, RemovalIntents
 from logagent.model.records import PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
 
@@ -30,7 +31,7 @@ def queue(
     *marked: PartitionDir,
     marks: dict[tuple[str, str], Mark] | None = None,
     failures: dict[tuple[str, str], Attempts] | None = None,
-    removal_intents: frozenset[tuple[str, str]] = frozenset(),
+    removal_intents: RemovalIntents = NO_REMOVALS,
     delay_ms: int = DELAY,
 ) -> list[QueueEntry]:
     return build_queue(marked, marks or {}, failures or {}, removal_intents, delay_ms=delay_ms, leftover_grace_ms=GRACE)
@@ -58,13 +59,14 @@ def test_the_journal_knows_better_than_the_directory() -> None:
 
 
 def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
-    begun = frozenset({KEY})
-    part = replace(at(NOW), removal_started=True)
+    begun = {KEY: [RemovalIntent(files=5, bytes=1000)]}
+    part = replace(at(NOW), removal_started=True)  # four files are left
     (entry,) = queue(part, removal_intents=begun, delay_ms=DELAY)
     assert entry.due_at_ms == NOW and entry.removal_started
     (entry,) = queue(part, removal_intents=begun, delay_ms=DELAY, failures={KEY: Attempts(3, NOW, "EACCES")})
     assert entry.due_at_ms == NOW + 4000
-    for whole, said in ((at(NOW), begun), (part, frozenset[tuple[str, str]]())):
+    # `chmod -R ug+s` sets the mark everywhere, and an intent may have come to nothing.
+    for whole, said in ((at(NOW), begun), (part, NO_REMOVALS), (part, {KEY: [RemovalIntent(files=4, bytes=1000)]})):
         (entry,) = queue(whole, removal_intents=said, delay_ms=DELAY, marks={KEY: Mark(NOW, "orders")})
         assert entry.due_at_ms == NOW + DELAY and not entry.removal_started
 
@@ -98,7 +100,7 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     cases = list(zip(names, marked, strict=True))
     marks = {(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
     failures = {(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
-    begun = frozenset((LOG_DIR, n) for n, (_, _, _, b) in cases if b)
+    begun = {(LOG_DIR, n): [RemovalIntent(9, 0)] for n, (_, _, _, b) in cases if b}
     entries = queue(*found, marks=marks, failures=failures, removal_intents=begun, delay_ms=delay)
     assert sorted(e.dir.name for e in entries) == sorted(names)
     assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)

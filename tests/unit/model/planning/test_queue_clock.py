@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from logagent.model.planning.proposals import strays
 from logagent.model.planning.queue import Mark, build_queue, marked_at_ms
+from logagent.model.planning.started import NO_REMOVALS
 from logagent.model.records import Kind, PartitionDir
 
 DAY_MS = 86_400_000
@@ -25,11 +26,11 @@ def test_no_rename_is_older_than_the_last_write() -> None:
 
 
 def test_a_stray_of_yesterday_is_kept_whatever_its_ctime_says() -> None:
-    proposals, waiting = strays([STRAY], {}, frozenset(), 7 * DAY_MS, NOW_MS)
+    proposals, waiting = strays([STRAY], {}, NO_REMOVALS, 7 * DAY_MS, NOW_MS)
     assert proposals == [] and waiting[0].until_ms == NOW_MS + 6 * DAY_MS
 
 
 def test_so_is_what_the_broker_marked() -> None:
     marked = replace(STRAY, name=f"{NAME}-delete", kind=Kind.DELETE, mtime_ns=NOW_MS * 1_000_000)
-    (entry,) = build_queue([marked], {}, {}, frozenset(), delay_ms=60_000, leftover_grace_ms=3_600_000)
+    (entry,) = build_queue([marked], {}, {}, NO_REMOVALS, delay_ms=60_000, leftover_grace_ms=3_600_000)
     assert entry.due_at_ms == NOW_MS + 3_660_000

@@ -14,6 +14,7 @@ from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import Mark
 from logagent.model.planning.restorations import restorations
+from logagent.model.planning.started import NO_REMOVALS, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
@@ -34,11 +35,22 @@ def restored(
     seen: Facts | None = None,
     copy: CopyLook = COPY,
     owner: Owner = NOBODY,
+    removals: RemovalIntents = NO_REMOVALS,
 ) -> tuple[list[Proposal], list[Refusal]]:
     copies = {(d.log_dir, d.name): copy for d in chosen}
     everything = [*chosen, *others]
     known = marks or {}
-    return restorations(chosen, everything, seen or facts(), known, copies, owner, options, new_uuid=lambda: HEX[::-1])
+    return restorations(
+        chosen,
+        everything,
+        seen or facts(),
+        known,
+        copies,
+        owner,
+        options,
+        new_uuid=lambda: HEX[::-1],
+        removal_intents=removals,
+    )
 
 
 @pytest.mark.parametrize("name", [STRAY, MARKED])
@@ -138,9 +150,48 @@ def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> No
     assert says in refusal.fact
 
 
-def test_not_once_its_removal_has_begun() -> None:
-    _, (refusal,) = restored([directory(STRAY, removal_started=True)])
-    assert refusal.guard == "journal" and "started" in refusal.fact
+@pytest.mark.parametrize(
+    ("then", "says"),
+    [
+        ([RemovalIntent(files=9, bytes=1000)], "4 of 9 files are left"),
+        # A large segment is shortened before it goes; a second removal found what the first had left.
+        ([RemovalIntent(files=4, bytes=2000)], "some of its records may be gone"),
+        ([RemovalIntent(files=9, bytes=2000), RemovalIntent(files=4, bytes=1000)], "4 of 9 files are left"),
+        # A journal of an earlier release has no number.
+        ([RemovalIntent(files=None, bytes=1000)], "some of its records may be gone"),
+    ],
+)
+def test_not_once_its_removal_has_begun(then: list[RemovalIntent], says: str) -> None:
+    found = directory(STRAY, removal_started=True)
+    _, (refusal,) = restored([found], removals={(LOG_DIR, STRAY): then})
+    assert refusal.guard == "journal" and refusal.fact == f"its removal has started: {says}"
+    assert "replica" not in refusal.hint and "copy what is left" in refusal.hint
+
+
+def test_what_a_removal_had_marked_and_not_touched_comes_back() -> None:
+    """A batch of removals was killed: of its directories one has the mark, and every file."""
+    found = directory(STRAY, removal_started=True)
+    (p,), _ = restored([found], removals={(LOG_DIR, STRAY): [RemovalIntent(files=4, bytes=1000)] * 2})
+    assert p.new_name == "orders-0"
+
+
+def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
+    """`chmod -R ug+s` on a log dir, and a day later the directory was set aside."""
+    found = directory(STRAY, removal_started=True)
+    mark = Mark(NOW, "orders", old_name="orders-0", files_with_bit=4)
+    (p,), _ = restored([found], marks={(LOG_DIR, STRAY): mark})
+    assert p.new_name == "orders-0"
+    _, (refusal,) = restored([found], marks={(LOG_DIR, STRAY): replace(mark, files_with_bit=5)})
+    assert refusal.guard == "journal", "another state dir's removal took one"
+
+
+def test_a_mark_that_nobody_knows_sends_nobody_to_a_replica() -> None:
+    """`chmod -R ug+s` on what was set aside: whole directories could never come back, and were given up."""
+    found = directory(STRAY, removal_started=True)
+    for marks in ({}, {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
+        _, (refusal,) = restored([found], marks=marks)
+        assert refusal.guard == "journal" and "this journal knows of no removal" in refusal.fact
+        assert "replica" not in refusal.hint and f"chmod u-s {LOG_DIR}/{STRAY}" in refusal.hint
 
 
 def test_not_while_a_log_dir_was_left_out() -> None:

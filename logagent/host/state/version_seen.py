@@ -1,0 +1,77 @@
+"""The version of Kafka that this host's broker had when it was last seen running: a file in the state dir.
+
+A stopped broker shows no version, and `kafka.version` may be left over from an upgrade that was rolled back. No file
+means that nothing was seen. A file of another cluster or node (a state dir of another host, a broker set up from
+scratch) counts as none. One that cannot be read, or is damaged, counts as an unknown version: never as a newer one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from logagent.errors import UnreadableError
+from logagent.files.foreign_json import bounded, parse_json
+from logagent.files.limits import FileLimit
+from logagent.files.safe_open import read_regular
+from logagent.model.health.kafka_version import LastRun, Version
+
+FILE_NAME = "version-seen.json"
+_LIMIT = FileLimit(FILE_NAME, 1 << 16)
+
+
+def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> LastRun:
+    """What this broker last ran as. While its cluster or node is unknown, the memory counts all the same: it can only
+    forbid."""
+    if state_dir is None:
+        return LastRun()
+    path = os.path.join(state_dir, FILE_NAME)
+    try:
+        found = parse_json(read_regular(path, _LIMIT), integers=bounded)
+        theirs, node = str(found["cluster_id"]), int(found["node_id"])
+        version = tuple(map(int, found["version"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return LastRun(file=path)
+    except OSError as e:
+        return LastRun(unread=f"{path}, which says what ran last, cannot be read: {e.strerror or e}", file=path)
+    except (UnreadableError, ValueError, TypeError, KeyError, OverflowError):
+        return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
+    if cluster_id not in (None, theirs) or node_id not in (None, node):
+        return LastRun(file=path)
+    if len(version) != 3 or min(version) < 0:
+        return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
+    return LastRun(version, file=path)
+
+
+def write_version_seen(state_dir: str, cluster_id: str, node_id: int, version: Version) -> None:
+    """Replace the whole file, durably. Where there is no room for another one (a full disk), it is overwritten: torn it
+    is an unknown version."""
+    path = os.path.join(state_dir, FILE_NAME)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    said = json.dumps({"cluster_id": cluster_id, "node_id": node_id, "version": version}).encode()
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        _write(os.open(temporary, flags | os.O_CREAT | os.O_EXCL, 0o640), said)
+        os.replace(temporary, path)
+        directory = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError:
+        with suppress(OSError):
+            _write(os.open(path, flags), said)
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+def _write(fd: int, said: bytes) -> None:
+    try:
+        while said:
+            said = said[os.write(fd, said) :]
+        os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
