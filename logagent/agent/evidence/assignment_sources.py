@@ -218,10 +218,18 @@ def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> A
 
 
 def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> TopicConfigs:
-    from logagent.broker.metadata_log.replay import CLEANUP_POLICY, DEFAULT_POLICY, DEFAULT_RETENTION, RETENTION
+    from logagent.broker.metadata_log.replay import (
+        CLEANUP_POLICY,
+        DEFAULT_POLICY,
+        DEFAULT_RETENTION,
+        DEFAULT_RETENTION_BYTES,
+        RETENTION,
+        RETENTION_BYTES,
+    )
 
     policy = metadata.broker_config(DEFAULT_POLICY, node_id)
     retention = metadata.broker_config(DEFAULT_RETENTION, node_id)
+    size = metadata.broker_config(DEFAULT_RETENTION_BYTES, node_id)
     return TopicConfigs(
         metadata.topic_configs[CLEANUP_POLICY],
         policy if policy is not None or target.config is None else target.server.cleanup_policy,
@@ -229,6 +237,8 @@ def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> Top
         _static_retention_ms(target) if retention is None else parsed_ms(retention),
         complete=True,
         tiering=_tiering(target, metadata, node_id),
+        retentions_bytes={topic: parsed_ms(text) for topic, text in metadata.topic_configs[RETENTION_BYTES].items()},
+        retention_bytes=_static_retention_bytes(target) if size is None else parsed_ms(size),
     )
 
 
@@ -253,6 +263,10 @@ def _static_tiering(target: Target) -> Tiering:
 
 def _static_retention_ms(target: Target) -> int | None:
     return target.server.retention_ms if target.config is not None else None
+
+
+def _static_retention_bytes(target: Target) -> int | None:
+    return target.server.retention_bytes if target.config is not None else None
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:
