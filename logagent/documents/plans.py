@@ -39,12 +39,15 @@ class ActionDoc(TypedDict):
 
 @strict
 class RefusalDoc(TypedDict):
+    """`command`: the line for a shell that is in `hint`, if there is one."""
+
     log_dir: str
     name: str
     guard: GuardName
     fact: str
     hint: str
     bytes: Size
+    command: NotRequired[str]
 
 
 @strict

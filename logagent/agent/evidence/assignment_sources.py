@@ -37,7 +37,8 @@ class Assignments:
 
     `unusable` images were read but are stale or of another cluster: they decide nothing, and their figures are
     reported. `unreachable`: a source was a service that did not answer. `topic_configs`: by `server.properties` and,
-    unless it is stale, the metadata log on this host. `own_log`: that log, however old, where it was read: as a source,
+    unless it is stale, the metadata log on this host; `broker_defaults`: those of this broker by `server.properties`,
+    and by that log, however old. `own_log`: that log, however old, where it was read: as a source,
     or as evidence of what the others are about.
     """
 
@@ -46,6 +47,7 @@ class Assignments:
     problems: list[str] = field(default_factory=list)
     delete_delay_ms: int | None = None
     topic_configs: TopicConfigs = UNKNOWN_CONFIGS
+    broker_defaults: list[TopicConfigs] = field(default_factory=lambda: [UNKNOWN_CONFIGS])
     unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
     answering: Answering | None = None
@@ -127,7 +129,8 @@ def load_assignments(
     `kafka.client` file).
     """
     found = Assignments(
-        topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target), tiering=_static_tiering(target))
+        topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target), tiering=_static_tiering(target)),
+        broker_defaults=[_static_defaults(target)],
     )
     connect = connect or open_reader
     host = Host(node_id, cluster_id, settings.assignments.max_age)
@@ -157,6 +160,7 @@ def load_assignments(
             aside = Assignments(topic_configs=found.topic_configs)
             found.own_log = _kraft_log(target, host, aside, now_ms)
             found.topic_configs = aside.topic_configs
+            found.broker_defaults += aside.broker_defaults[1:]
     file, own = found.of(Source.FILE), found.own_log
     if file is not None and own is not None and own not in found.usable and own.cluster_id == file.cluster_id:
         if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
@@ -212,8 +216,11 @@ def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> A
         return None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
+        configs = _topic_configs(target, metadata, host.node_id)
         if _unusable(metadata.assignments, host, now_ms) is None:
-            found.topic_configs = _topic_configs(target, metadata, host.node_id)
+            found.topic_configs = configs
+        if metadata.assignments.cluster_id == host.cluster_id:
+            found.broker_defaults.append(configs)
     return metadata.assignments
 
 
@@ -252,6 +259,18 @@ def _tiering(target: Target, metadata: MetadataImage, node_id: int) -> Tiering:
         copy_disabled=metadata.topic_configs[COPY_DISABLED],
         local_ms={topic: parsed_ms(text) for topic, text in metadata.topic_configs[LOCAL_RETENTION].items()},
         default_local_ms=static.default_local_ms if local is None else parsed_ms(local),
+    )
+
+
+def _static_defaults(target: Target) -> TopicConfigs:
+    if target.config is None:
+        return UNKNOWN_CONFIGS
+    server = target.server
+    return TopicConfigs(
+        policy=server.cleanup_policy,
+        retention_ms=server.retention_ms,
+        tiering=_static_tiering(target),
+        retention_bytes=server.retention_bytes,
     )
 
 

@@ -24,6 +24,7 @@ from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
 from logagent.model.planning.restorations import restorations
+from logagent.model.planning.topic_answers import as_answered
 from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
 from logagent.model.records import Kind, PartitionDir, TopicPartition
 from logagent.model.times import rfc3339
@@ -33,15 +34,17 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is known of the topics' retention at `now_ms`. `why_incomplete`: why it is not, if `configs` are not
-    complete."""
+    """What is known of the topics' retention at `now_ms`. `answered`: of the topics that another broker described now,
+    which counts before `configs`. `why_incomplete`: why it is not known, if `configs` are not complete."""
 
     configs: TopicConfigs
+    answered: Mapping[str, TopicConfigs]
     now_ms: int
     why_incomplete: str
 
     def deletes(self, topic: str, segments: Iterable[SegmentAge], sizes: Sequence[int]) -> FirstCheck | None:
-        return first_check(topic, segments, sizes, self.now_ms, self.configs, self.why_incomplete)
+        configs = self.answered.get(topic, self.configs)
+        return first_check(topic, segments, sizes, self.now_ms, configs, self.why_incomplete)
 
 
 def plan_restore(
@@ -56,7 +59,9 @@ def plan_restore(
     wanted = sorted(chosen, key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
     zookeeper = session.target.config is not None and not session.target.server.process_roles
     marks = session.marks()
-    retention = Retention(session.assignments.topic_configs, facts.now_ms, _why_unknown(session, zookeeper=zookeeper))
+    why = _why_unknown(session, zookeeper=zookeeper)
+    answered = _ask_settings(session, wanted, marks, options)
+    retention = Retention(session.assignments.topic_configs, answered, facts.now_ms, why)
     copies = _look_at_copies(session, wanted, marks, options, retention)
     leaders = _ask_leaders(session, wanted, marks, copies, options)
     owner = Owner(
@@ -102,14 +107,28 @@ def _ask_leaders(
     return reader.epoch_ends(wanted, topic_ids) if reader is not None and wanted else {}
 
 
+def _ask_settings(
+    session: Session, chosen: Sequence[PartitionDir], marks: Mapping[Key, Mark], options: RestoreOptions
+) -> dict[str, TopicConfigs]:
+    """What a broker of this cluster says now of the topics' settings; empty if none may answer for it."""
+    reader = session.assignments.reader if session.assignments.answering is not None else None
+    names = {full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen}
+    answers = reader.topic_settings(name for name in names if name is not None) if reader is not None else {}
+    defaults = session.assignments.broker_defaults
+    return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}
+
+
 def _why_unknown(session: Session, *, zookeeper: bool) -> str:
     """Why the topics' settings are not known now, where they are not."""
     if zookeeper:
-        return "in ZooKeeper mode the settings of topics are not on this host"
-    log = session.assignments.own_log
-    if log is None:
-        return "the settings of topics are in the metadata log, which was not read here"
-    return f"the metadata log here ends at {rfc3339(log.at_ms)}, and its topic may have other settings since"
+        why = "in ZooKeeper mode the settings of topics are not on this host"
+    elif (log := session.assignments.own_log) is None:
+        why = "the settings of topics are in the metadata log, which was not read here"
+    else:
+        why = f"the metadata log here ends at {rfc3339(log.at_ms)}, and its topic may have other settings since"
+    if session.settings.kafka.bootstrap_servers is None:
+        return f"{why}; with kafka.bootstrap_servers a living broker is asked"
+    return f"{why}, and no other broker described it (DESCRIBE_CONFIGS on the topic)"
 
 
 def _look_at_copies(

@@ -39,10 +39,14 @@ class FirstCheck:
         return f"its broker's first retention check deletes {what}: {self.why}"
 
     @property
+    def command(self) -> str:
+        """The `kafka-configs.sh` command line that keeps everything, for a shell."""
+        return kafka_configs(self.topic, "--alter", "--add-config", ",".join(self.keep))
+
+    @property
     def hint(self) -> str:
-        keep = kafka_configs(self.topic, "--alter", "--add-config", ",".join(self.keep))
         look = f"{kafka_configs(self.topic, '--describe', '--all')} shows its retention; " if self.bytes is None else ""
-        return f"{look}{keep} keeps them; with that in effect, or if they may go, add --retention-will-delete"
+        return f"{look}{self.command} keeps them; with that in effect, or if they may go, add --retention-will-delete"
 
 
 def first_check(

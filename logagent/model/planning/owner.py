@@ -157,7 +157,7 @@ class Owner:
         check = self.expires(d, topic, copy)
         if check is None or options.retention_will_delete:
             return None
-        return Refusal(d.log_dir, d.name, "policy", check.fact, check.hint, d.bytes)
+        return Refusal(d.log_dir, d.name, "policy", check.fact, check.hint, d.bytes, check.command)
 
     def _would_be_loaded(self, d: PartitionDir, topic: str) -> bool:
         """Whether the broker may keep it under its name. In KRaft mode not what is known not to be assigned to it: that

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.broker.restores import PROPERTIES, act, logagent, retention_checks, write
+from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 
 COUNT = 100
@@ -55,10 +56,39 @@ def test_what_retention_would_delete_comes_back_once_it_is_kept(
         assert "may delete" in refused["fact"] and "ZooKeeper mode" in refused["fact"]
 
     node.start()
-    pasted(node, refused["hint"].partition(" keeps them")[0].rpartition("; ")[2])
+    pasted(node, refused["command"])
     node.stop()
     word = () if mode == "kraft" else ("--retention-will-delete",)
     act(node, *BACK, *word, aside, **settings)
     node.start()
     retention_checks(node, 1)
     assert [r.value for r in node.read_all("orders")] == values and node.offline_dirs() == []
+
+
+def test_another_broker_says_what_the_topic_keeps_now(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    """The host's own metadata log ends when its broker stops, and the topic's retention was changed since."""
+    cluster = kafka_cluster("4.3.1", nodes=2, log_dirs=1, props=PROPERTIES).start()
+    other, node = cluster.node(1), cluster.node(2)
+    cluster.create_topic("canary-2", assignments={0: [2]}, config={"retention.ms": "1000"})
+    cluster.create_topic("orders", assignments={0: [2]}, config={"retention.ms": "-1"})
+    values = write(cluster, "orders", 0, COUNT, at_ms=int(time.time() * 1000) - 2 * DAY_MS)
+    asking = {"LOGAGENT_KAFKA__BOOTSTRAP_SERVERS": f"{node.bootstrap},{other.bootstrap}"}
+    stale = {"LOGAGENT_ASSIGNMENTS__MAX_AGE": "1s"}
+    logagent(node, "cleanup", "--execute", settings=asking)  # remembers the brokers of its cluster
+    node.stop()
+    (aside,) = act(node, "delete", "--topic", "orders", "--allow-assigned", "--even-last-copy").values()
+    alter = "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name orders"
+    pasted(other, f"{alter} --add-config retention.ms={DAY_MS}")
+
+    back = ("restore", aside, "--execute")
+    (unknown,) = logagent(node, *back, allow=(3,), settings=stale)["refusals"]
+    assert "may delete" in unknown["fact"] and "with kafka.bootstrap_servers" in unknown["fact"]
+    (known,) = logagent(node, *back, allow=(3,), settings=asking | stale)["refusals"]
+    assert f"retention.ms={DAY_MS} (of the topic)" in known["fact"]
+
+    pasted(other, known["command"])
+    act(node, *back[:2], **asking, **stale)
+    node.start()
+    cluster.wait_ready()
+    retention_checks(cluster, 2)
+    assert [r.value for r in cluster.read_all("orders")] == values
