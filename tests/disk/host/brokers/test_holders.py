@@ -181,6 +181,10 @@ def test_through_a_symlink_and_a_bind_mount(
         open_files = scan_open_files([str(log_dir)])
         assert open_files.users(str(log_dir), "orders-0") == {through_link.pid}
         assert open_files.users(str(log_dir), "orders-1") == {through_bind.pid, mapped.pid}
+    shutil.rmtree(real / "orders-1")
+    removed = scan_open_files([str(real)]).removed_files[str(real)]
+    (found,) = (f for f in removed if f.pid == through_bind.pid)
+    assert found.path == f"orders-1/{0:020d}.log" and Path(found.descriptor).read_bytes() == b"x" * 4096
 
 
 @pytest.mark.parametrize("detached", [False, True])
