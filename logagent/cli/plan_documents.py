@@ -110,7 +110,7 @@ def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
 
 
 def _refusal_row(r: Refusal) -> RefusalDoc:
-    return {
+    row: RefusalDoc = {
         "log_dir": r.log_dir,
         "name": r.name,
         "guard": r.guard,
@@ -118,6 +118,9 @@ def _refusal_row(r: Refusal) -> RefusalDoc:
         "hint": r.hint,
         "bytes": r.bytes,
     }
+    if r.command is not None:
+        row["command"] = r.command
+    return row
 
 
 def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> QueueDoc:

@@ -48,6 +48,18 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
         "more": rescue.more,
         "room": _room(rescue.free),
         "room_after": _room(room_after),
+        "removed_by_hand": [
+            {
+                "log_dir": r.log_dir,
+                "file": r.file.path,
+                "pid": r.file.pid,
+                "program": r.program,
+                "descriptor": r.file.descriptor,
+                "bytes": r.file.bytes,
+                "is_holder": r.is_holder,
+            }
+            for r in rescue.removed_by_hand
+        ],
         "open_removed": [
             {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
             for o in rescue.open_removed
@@ -93,7 +105,9 @@ def _room(found: Room) -> list[RescueRoom]:
 
 
 def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
-    """In the order in which an operator should act: first what costs nothing, last what only the broker can do."""
+    """In the order in which an operator should act: first what is lost otherwise, then what costs nothing, last what
+    only the broker can do."""
+    _show_removed_by_hand(call, rescue)
     if rescue.open_removed:
         rows = [
             [str(o.pid), o.program or "", o.log_dir, human_bytes(o.bytes),
@@ -123,6 +137,23 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
     _show_kept(call, rescue)
     show_refusals(call, document)
     _say_sum(call, document, rescue, executed=executed)
+
+
+def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
+    if not rescue.removed_by_hand:
+        return
+    rows = [
+        [r.file.descriptor, r.program or "", os.path.join(r.log_dir, r.file.path), human_bytes(r.file.bytes)]
+        for r in rescue.removed_by_hand
+    ]
+    title = "Removed by hand: copy /proc/PID/fd/N before anything restarts"
+    columns = [("copy", "path"), ("program", "path"), ("it was", "path"), ("size", "right")]
+    table(title, columns, rows, color=call.color)
+    processes = sorted({r.file.pid for r in rescue.removed_by_hand})
+    what = f"process {processes[0]} ends" if len(processes) == 1 else "these processes end"
+    size = human_bytes(sum({r.file.identity: r.file.bytes for r in rescue.removed_by_hand}.values()))
+    call.say(f"{size} of removed files may be the only copy of their records, and are gone when {what}")
+    call.say("hint: stop the producers of these partitions, then cp each to another disk; until then restart nothing")
 
 
 def _show_by_broker(call: Call, found: BrokersPart) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import click
+
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call
@@ -142,6 +144,9 @@ def show_refusals(call: Call, document: PlanDoc) -> None:
         ]
         columns = [("guard", "left"), ("directory", "path"), ("saw", "text"), ("what to do", "text")]
         table("Refused", columns, rows, color=call.color)
+        # Not only in the table, where they are folded: they are to be pasted.
+        for command in dict.fromkeys(r["command"] for r in document["refusals"] if "command" in r):
+            click.echo(f" {command}")
 
 
 def _say_totals(call: Call, document: PlanDoc, *, executed: bool) -> None:

@@ -39,12 +39,15 @@ class ActionDoc(TypedDict):
 
 @strict
 class RefusalDoc(TypedDict):
+    """`command`: the line for a shell that is in `hint`, if there is one."""
+
     log_dir: str
     name: str
     guard: GuardName
     fact: str
     hint: str
     bytes: Size
+    command: NotRequired[str]
 
 
 @strict
@@ -79,11 +82,27 @@ class RescueRoom(TypedDict):
 @strict
 class OpenRemovedDoc(TypedDict):
     """Bytes of removed files that process `pid` still has open; they are freed when it ends. `is_holder`: the process
-    is the broker of this log dir."""
+    is the broker of this log dir. A process that also has something of `removed_by_hand` open is not listed."""
 
     log_dir: str
     pid: int
     program: str | None
+    bytes: Size
+    is_holder: bool
+
+
+@strict
+class RemovedByHandDoc(TypedDict):
+    """A file that was removed by somebody else than its broker while process `pid` had it open: it may be the only copy
+    of its records, and it is gone when that process ends. Copy `descriptor` (`/proc/PID/fd/N`) before anything
+    restarts. `file`: what it was called, below `log_dir` (absolute if its directory had been moved out of it);
+    `is_holder`: the process is the broker of this log dir."""
+
+    log_dir: str
+    file: str
+    pid: int
+    program: str | None
+    descriptor: str
     bytes: Size
     is_holder: bool
 
@@ -156,7 +175,8 @@ class RescueDoc(TypedDict):
     `gives_back`: what the plan frees as `statvfs` counts it (blocks that a reflink or snapshot keeps count too: compare
     `room` and `room_after`); `more`: what else could be freed. `room` is the state before, `room_after` (with
     `--execute`) the state now. `kept`: what is not offered. `unread_processes`: processes of other users, of which
-    `open_removed` says nothing. `local_retention`: as `retention`, the `local.retention.ms` of tiered topics, whose
+    `open_removed` and `removed_by_hand` say nothing. `removed_by_hand`: data at risk, never counted as what can be
+    freed. `local_retention`: as `retention`, the `local.retention.ms` of tiered topics, whose
     remote records stay; only what was copied there is freed."""
 
     need: Size | None
@@ -165,6 +185,7 @@ class RescueDoc(TypedDict):
     more: Size
     room: list[RescueRoom]
     room_after: list[RescueRoom]
+    removed_by_hand: list[RemovedByHandDoc]
     open_removed: list[OpenRemovedDoc]
     unread_processes: int
     retention: list[RetentionDoc]

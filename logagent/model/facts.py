@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
-from logagent.model.records import Health, Holder, Identity, PartitionDir, Verdict
+from logagent.model.records import Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,8 @@ class LogDirFacts:
     """One log dir. `open_by` maps the name of a direct child to the PIDs that have something below it open or mapped.
 
     `quarantine`: this is a quarantine directory (for brokers before 3.6.1), not a log dir; no broker ever opens it.
-    `open_removed_by`: by PID, the bytes of removed files that it still has open and that are therefore not freed.
+    `open_removed_bytes`: of the removed files that a process still has open and that are therefore not freed;
+    `open_removed`: each of them (`model.planning.removed_by_hand` says which of them are room to be had).
     `open_files_unreadable`: why `open_by` cannot be trusted, None if it can. `unread_processes`: how many processes of
     other users could not be read; what they have open is missing.
     """
@@ -31,7 +32,7 @@ class LogDirFacts:
     open_by: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     open_files_unreadable: str | None = None
     open_removed_bytes: int = 0
-    open_removed_by: Mapping[int, int] = field(default_factory=dict)
+    open_removed: tuple[RemovedFile, ...] = ()
     unread_processes: int = 0
     quarantine: bool = False
 

@@ -83,6 +83,25 @@ class Identity:
     inode: int
 
 
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """A file without a name that process `pid` keeps as its descriptor `fd`: its blocks are freed, and its content is
+    gone, when the last process closes it. `path`: what it was called, relative to the log dir, or absolute if its
+    directory had been moved out of the log dir. `bytes`: its size."""
+
+    path: str
+    pid: int
+    fd: int
+    identity: Identity
+    bytes: int
+    allocated: int
+
+    @property
+    def descriptor(self) -> str:
+        """What can be copied as long as the process has it open."""
+        return f"/proc/{self.pid}/fd/{self.fd}"
+
+
 @dataclass(slots=True)
 class PartitionDir:
     """One directory in a log dir, as an inventory saw it."""

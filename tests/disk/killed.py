@@ -158,21 +158,28 @@ def _restore(root: Path) -> list[str]:
     lay_out(root)
     status, document = in_process(root, DELETE)
     assert status == 0, document
-    return ["restore", "--plan", document["plan_id"], "--execute"]
+    return ["restore", "--retention-will-delete", "--plan", document["plan_id"], "--execute"]
 
 
 def _replace(root: Path) -> list[str]:
     """A stray changes places with what the broker made in its stead."""
     lay_out(root)
     partition(root / "d1" / f"orders-0.{HEX}-stray", PARTITIONS["orders-0"])
-    return ["restore", f"orders-0.{HEX}-stray", "--replace", "--even-last-copy", "--execute"]
+    return ["restore", "--retention-will-delete", f"orders-0.{HEX}-stray", "--replace", "--even-last-copy", "--execute"]
 
 
 def _replace_marked(root: Path) -> list[str]:
     """The same with a marked one, which is set aside first."""
     lay_out(root)
     partition(root / "d1" / f"orders-0.{HEX}-delete", PARTITIONS["orders-0"])
-    return ["restore", f"orders-0.{HEX}-delete", "--replace", "--even-last-copy", "--execute"]
+    return [
+        "restore",
+        "--retention-will-delete",
+        f"orders-0.{HEX}-delete",
+        "--replace",
+        "--even-last-copy",
+        "--execute",
+    ]
 
 
 def _cleanup(root: Path) -> list[str]:

@@ -38,8 +38,8 @@ class Assignments:
     `unusable` images were read, but are stale, of another cluster, or not known to be of this one: they decide nothing,
     but their figures are reported, and they may contradict (`doubted`). `unreachable`: a source was a service that did
     not answer. `topic_configs`: by `server.properties` and, unless it is stale or its mode is unknown, the metadata log
-    on this host. `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others
-    are about.
+    on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old.
+    `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
@@ -47,6 +47,7 @@ class Assignments:
     problems: list[str] = field(default_factory=list)
     delete_delay_ms: int | None = None
     topic_configs: TopicConfigs = UNKNOWN_CONFIGS
+    broker_defaults: list[TopicConfigs] = field(default_factory=lambda: [UNKNOWN_CONFIGS])
     unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
     answering: Answering | None = None
@@ -135,7 +136,8 @@ def load_assignments(
     `kafka.client` file).
     """
     found = Assignments(
-        topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target), tiering=_static_tiering(target))
+        topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target), tiering=_static_tiering(target)),
+        broker_defaults=[_static_defaults(target)],
     )
     connect = connect or open_reader
     host = Host(node_id, cluster_id, settings.assignments.max_age)
@@ -166,6 +168,7 @@ def load_assignments(
             aside = Assignments(topic_configs=found.topic_configs)
             found.own_log = _kraft_log(target, host, aside, now_ms)
             found.topic_configs = aside.topic_configs
+            found.broker_defaults += aside.broker_defaults[1:]
     file, own = found.of(Source.FILE), found.own_log
     if file is not None and own is not None and own not in found.usable and own.cluster_id == file.cluster_id:
         if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
@@ -221,16 +224,27 @@ def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> A
         return None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
+        configs = _topic_configs(target, metadata, host.node_id)
         if _unusable(metadata.assignments, host, now_ms) is None and mode_unknown(target) is None:
-            found.topic_configs = _topic_configs(target, metadata, host.node_id)
+            found.topic_configs = configs
+        if metadata.assignments.cluster_id == host.cluster_id and mode_unknown(target) is None:
+            found.broker_defaults.append(configs)
     return metadata.assignments
 
 
 def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> TopicConfigs:
-    from logagent.broker.metadata_log.replay import CLEANUP_POLICY, DEFAULT_POLICY, DEFAULT_RETENTION, RETENTION
+    from logagent.broker.metadata_log.replay import (
+        CLEANUP_POLICY,
+        DEFAULT_POLICY,
+        DEFAULT_RETENTION,
+        DEFAULT_RETENTION_BYTES,
+        RETENTION,
+        RETENTION_BYTES,
+    )
 
     policy = metadata.broker_config(DEFAULT_POLICY, node_id)
     retention = metadata.broker_config(DEFAULT_RETENTION, node_id)
+    size = metadata.broker_config(DEFAULT_RETENTION_BYTES, node_id)
     return TopicConfigs(
         metadata.topic_configs[CLEANUP_POLICY],
         policy if policy is not None or target.config is None else target.server.cleanup_policy,
@@ -238,6 +252,8 @@ def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> Top
         _static_retention_ms(target) if retention is None else parsed_ms(retention),
         complete=True,
         tiering=_tiering(target, metadata, node_id),
+        retentions_bytes={topic: parsed_ms(text) for topic, text in metadata.topic_configs[RETENTION_BYTES].items()},
+        retention_bytes=_static_retention_bytes(target) if size is None else parsed_ms(size),
     )
 
 
@@ -254,6 +270,18 @@ def _tiering(target: Target, metadata: MetadataImage, node_id: int) -> Tiering:
     )
 
 
+def _static_defaults(target: Target) -> TopicConfigs:
+    if target.config is None:
+        return UNKNOWN_CONFIGS
+    server = target.server
+    return TopicConfigs(
+        policy=server.cleanup_policy,
+        retention_ms=server.retention_ms,
+        tiering=_static_tiering(target),
+        retention_bytes=server.retention_bytes,
+    )
+
+
 def _static_tiering(target: Target) -> Tiering:
     if target.config is None:
         return Tiering()
@@ -262,6 +290,10 @@ def _static_tiering(target: Target) -> Tiering:
 
 def _static_retention_ms(target: Target) -> int | None:
     return target.server.retention_ms if target.config is not None else None
+
+
+def _static_retention_bytes(target: Target) -> int | None:
+    return target.server.retention_bytes if target.config is not None else None
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:

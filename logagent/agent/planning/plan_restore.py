@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.execute.entries_back import saved_entries
@@ -13,18 +13,38 @@ from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
 from logagent.broker.files.index_files import indexes_to_rebuild
 from logagent.broker.files.log_look import look_at_log
 from logagent.broker.files.segment_files import look_at_segments
+from logagent.broker.files.segment_times import rebuilt_segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.facts import Facts
 from logagent.model.health.kafka_version import Version, deletes_strays
+from logagent.model.planning.first_check import FirstCheck, first_check
 from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
 from logagent.model.planning.restorations import restorations
+from logagent.model.planning.topic_answers import as_answered
+from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
 from logagent.model.records import Kind, PartitionDir, TopicPartition
+from logagent.model.times import rfc3339
 
 Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is known of the topics' retention at `now_ms`. `answered`: of the topics that another broker described now,
+    which counts before `configs`. `why_incomplete`: why it is not known, if `configs` are not complete."""
+
+    configs: TopicConfigs
+    answered: Mapping[str, TopicConfigs]
+    now_ms: int
+    why_incomplete: str
+
+    def deletes(self, topic: str, segments: Iterable[SegmentAge], sizes: Sequence[int]) -> FirstCheck | None:
+        configs = self.answered.get(topic, self.configs)
+        return first_check(topic, segments, sizes, self.now_ms, configs, self.why_incomplete)
 
 
 def plan_restore(
@@ -37,15 +57,20 @@ def plan_restore(
 ) -> Plan:
     """`chosen` back to their full names, marked ones first."""
     wanted = sorted(chosen, key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
-    marks, copies = session.marks(), _look_at_copies(session, wanted)
-    leaders = _ask_leaders(session, wanted, marks, copies, options)
     zookeeper = session.target.config is not None and not session.target.server.process_roles
+    marks = session.marks()
+    why = _why_unknown(session, zookeeper=zookeeper)
+    answered = _ask_settings(session, wanted, marks, options)
+    retention = Retention(session.assignments.topic_configs, answered, facts.now_ms, why)
+    copies = _look_at_copies(session, wanted, marks, options, retention)
+    leaders = _ask_leaders(session, wanted, marks, copies, options)
     owner = Owner(
         session.assignments.first,
         session.log_dirs.cluster.node_id,
         leaders,
         deletes_unassigned=any(deletes_strays(v, zookeeper=zookeeper) for v in _possible_versions(facts)),
         version_doubt=facts.known_version.doubt(),
+        zookeeper=zookeeper,
     )
     proposals, refusals = restorations(
         wanted,
@@ -89,7 +114,37 @@ def _ask_leaders(
     return reader.epoch_ends(wanted, topic_ids) if reader is not None and wanted else {}
 
 
-def _look_at_copies(session: Session, chosen: Sequence[PartitionDir]) -> dict[tuple[str, str], CopyLook]:
+def _ask_settings(
+    session: Session, chosen: Sequence[PartitionDir], marks: Mapping[Key, Mark], options: RestoreOptions
+) -> dict[str, TopicConfigs]:
+    """What a broker of this cluster says now of the topics' settings; empty if none may answer for it."""
+    reader = session.assignments.reader if session.assignments.answering is not None else None
+    names = {full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen}
+    answers = reader.topic_settings(name for name in names if name is not None) if reader is not None else {}
+    defaults = session.assignments.broker_defaults
+    return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}
+
+
+def _why_unknown(session: Session, *, zookeeper: bool) -> str:
+    """Why the topics' settings are not known now, where they are not."""
+    if zookeeper:
+        why = "in ZooKeeper mode the settings of topics are not on this host"
+    elif (log := session.assignments.own_log) is None:
+        why = "the settings of topics are in the metadata log, which was not read here"
+    else:
+        why = f"the metadata log here ends at {rfc3339(log.at_ms)}, and its topic may have other settings since"
+    if session.settings.kafka.bootstrap_servers is None:
+        return f"{why}; with kafka.bootstrap_servers a living broker is asked"
+    return f"{why}, and no other broker described it (DESCRIBE_CONFIGS on the topic)"
+
+
+def _look_at_copies(
+    session: Session,
+    chosen: Sequence[PartitionDir],
+    marks: Mapping[Key, Mark],
+    options: RestoreOptions,
+    retention: Retention,
+) -> dict[Key, CopyLook]:
     """What the disk (and, for the log start offset, the journal) shows of each; those that cannot be read are
     missing."""
     found: dict[tuple[str, str], CopyLook] = {}
@@ -98,7 +153,8 @@ def _look_at_copies(session: Session, chosen: Sequence[PartitionDir]) -> dict[tu
         if d.kind not in (Kind.STRAY, Kind.DELETE) or d.log_dir not in opened:
             continue
         try:
-            copy = _look_at(opened[d.log_dir], d)
+            topic = full_topic(d, marks.get((d.log_dir, d.name))) or options.topic
+            copy = _look_at(opened[d.log_dir], d, topic, retention)
             saved = saved_entries(session.journal, opened[d.log_dir], d) if session.journal_problem is None else ()
         except LogAgentError:
             continue
@@ -111,13 +167,17 @@ def _look_at_copies(session: Session, chosen: Sequence[PartitionDir]) -> dict[tu
     return found
 
 
-def _look_at(log_dir: OpenLogDir, d: PartitionDir) -> CopyLook:
+def _look_at(log_dir: OpenLogDir, d: PartitionDir, topic: str | None, retention: Retention) -> CopyLook:
     with log_dir.acting("look", d.name):
         fd = log_dir.open_child(d.name, d.identity)
         try:
             segments = look_at_segments(fd)
             some = indexes_to_rebuild(segments, every_segment=False)
             every = indexes_to_rebuild(segments, every_segment=True)
-            return CopyLook(look_at_log(fd), some.bytes, every.bytes, segments.without_log, segments.deleted)
+            sizes = [segment.log_bytes for segment in segments.segments]
+            goes = retention.deletes(topic, rebuilt_segment_times(fd), sizes) if topic is not None else None
+            return CopyLook(
+                look_at_log(fd), some.bytes, every.bytes, segments.without_log, segments.deleted, first_check=goes
+            )
         finally:
             os.close(fd)

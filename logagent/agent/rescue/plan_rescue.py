@@ -20,6 +20,7 @@ from logagent.model.assignments.doubles import Doubles, doubles, pairs
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting, plan_id
 from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
+from logagent.model.planning.removed_by_hand import at_risk, without_a_stop
 from logagent.model.planning.rescue_steps import (
     Kept,
     Key,
@@ -32,7 +33,7 @@ from logagent.model.planning.rescue_steps import (
     up_to,
     with_approval,
 )
-from logagent.model.records import Holder, HolderState, Kind, PartitionDir
+from logagent.model.records import Holder, HolderState, Kind, PartitionDir, RemovedFile
 from logagent.model.space import NOTHING, Space
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
@@ -41,7 +42,7 @@ LOCAL_SOURCES = ("kraft-log", "file")
 
 @dataclass(frozen=True, slots=True)
 class OpenRemoved:
-    """Bytes in removed files that one process keeps open; they are freed when it ends."""
+    """Bytes in removed files that one process keeps open; they are freed when it ends, and nothing else is lost."""
 
     log_dir: str
     pid: int
@@ -51,9 +52,20 @@ class OpenRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovedByHand:
+    """A file that one process keeps open, and that may be the only copy of its records."""
+
+    log_dir: str
+    file: RemovedFile
+    program: str | None
+    is_holder: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Rescue:
     """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
-    the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir."""
+    the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir. `removed_by_hand`: what is lost
+    when a process ends; while there is any, no stop or restart is advised."""
 
     plan: Plan
     offers: dict[Key, Offer]
@@ -64,6 +76,7 @@ class Rescue:
     unread_processes: int
     by_broker: BrokersPart
     free: dict[str, Space]
+    removed_by_hand: list[RemovedByHand]
 
     @property
     def gives_back(self) -> int:
@@ -117,6 +130,9 @@ def plan_rescue(
     concerned = {o.key for o in offers}.union((w.log_dir, w.name) for w in waiting)
     concerned.update((r.log_dir, r.name) for r in only_copies)
     idle = [o.proposal.dir for o in possible if need is not None and not o.helps and o.key not in by_key]
+    by_hand = _removed_by_hand(facts)
+    if by_hand:
+        plan = replace(plan, refusals=tuple(map(without_a_stop, plan.refusals)))
     spared = session.spared
     here = [d for d in session.dirs if d.log_dir not in spared]
     return Rescue(
@@ -129,6 +145,7 @@ def plan_rescue(
         max((where.unread_processes for where in facts.log_dirs.values()), default=0),
         brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
         {path: room for path, room in free_room(session).items() if path not in spared},
+        by_hand,
     )
 
 
@@ -244,11 +261,29 @@ def _is_broker(holder: Holder, pid: int) -> bool:
 
 
 def _open_removed(facts: Facts, spared: Collection[str]) -> list[OpenRemoved]:
+    """What is freed when a process ends. A process that keeps what was removed by hand is left out with all that it
+    has."""
+    never = {file.pid for _, file in at_risk(facts)}
     found: list[OpenRemoved] = []
     for path, where in facts.log_dirs.items():
-        for pid, size in where.open_removed_by.items():
+        by_process: dict[int, int] = {}
+        for file in where.open_removed:
+            if file.pid not in never:
+                by_process[file.pid] = by_process.get(file.pid, 0) + file.allocated
+        for pid, size in by_process.items():
             if path not in spared and size:
-                process = look_at_process(pid)
-                program = process.short_command if process is not None else None
-                found.append(OpenRemoved(path, pid, program, size, _is_broker(where.holder, pid)))
+                found.append(OpenRemoved(path, pid, _program(pid), size, _is_broker(where.holder, pid)))
     return sorted(found, key=lambda o: (-o.bytes, o.log_dir, o.pid))
+
+
+def _removed_by_hand(facts: Facts) -> list[RemovedByHand]:
+    """In every log dir: whatever `--log-dir` leaves out is lost with the same process."""
+    return [
+        RemovedByHand(path, file, _program(file.pid), _is_broker(facts.log_dirs[path].holder, file.pid))
+        for path, file in at_risk(facts)
+    ]
+
+
+def _program(pid: int) -> str | None:
+    process = look_at_process(pid)
+    return process.short_command if process is not None else None

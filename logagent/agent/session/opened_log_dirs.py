@@ -205,7 +205,7 @@ class LogDirs:
             open_by={name: tuple(sorted(pids)) for name, pids in children.items()},
             open_files_unreadable=unreadable or _doubt(holder, open_files, path),
             open_removed_bytes=open_files.removed_bytes.get(path, 0),
-            open_removed_by=open_files.removed_by.get(path, {}),
+            open_removed=open_files.removed_files.get(path, ()),
             unread_processes=len(open_files.unreadable),
         )
 

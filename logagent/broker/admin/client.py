@@ -22,7 +22,12 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
     import kafka.errors as kafka_errors
     from kafka.net.selector import NetworkSelector
-    from kafka.protocol.admin import DescribeLogDirsRequest, DescribeQuorumRequest, ListPartitionReassignmentsRequest
+    from kafka.protocol.admin import (
+        DescribeConfigsRequest,
+        DescribeLogDirsRequest,
+        DescribeQuorumRequest,
+        ListPartitionReassignmentsRequest,
+    )
     from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
     from kafka.protocol.metadata import MetadataRequest
 
@@ -30,6 +35,7 @@ with warnings.catch_warnings():
 
 __all__ = [
     "AdminClient",
+    "DescribeConfigsRequest",
     "DescribeLogDirsRequest",
     "DescribeQuorumRequest",
     "ListOffsetsRequest",

@@ -36,6 +36,7 @@ from logagent.broker.admin.responses import (
     topic_id_of,
     topic_of,
 )
+from logagent.broker.admin.topic_answers import ask_topic_settings
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
@@ -49,6 +50,7 @@ from logagent.model.assignments.image import (
 )
 from logagent.model.assignments.known_until import QuorumLook
 from logagent.model.naming.topic_ids import ZERO_ID, from_text
+from logagent.model.planning.topic_answers import TopicAnswer
 from logagent.model.records import TopicPartition
 
 __all__ = ["AdminReader", "IdAnswer", "LogDirDescription"]
@@ -221,6 +223,14 @@ class AdminReader:
                 if partition in ends:
                     found[key] = ends[partition]
         return found
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
+        """By topic, its settings that say what is kept of it; missing where no broker answers for it. Does not raise
+        ServiceUnreachable or UnreadableError."""
+        try:
+            return ask_topic_settings(self._client, topics)
+        except (ServiceUnreachable, UnreadableError):
+            return {}
 
     def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         topics = [

@@ -76,6 +76,11 @@ class ServerProperties:
         return DEFAULT_RETENTION_MS
 
     @property
+    def retention_bytes(self) -> int | None:
+        """`log.retention.bytes`, that of topics that have none of their own; None if it is no number."""
+        return parsed_ms(self.props.get("log.retention.bytes", "-1"))
+
+    @property
     def local_retention_ms(self) -> int | None:
         """`log.local.retention.ms`, that of tiered topics that have none of their own; None if it is no number."""
         return parsed_ms(self.props.get("log.local.retention.ms", "-2"))

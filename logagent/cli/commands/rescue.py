@@ -131,9 +131,11 @@ def _tell(call: Call, session: Session, facts: Facts, found: Rescue, execution: 
 def _say_where_a_stop_helps(call: Call, facts: Facts, found: Rescue) -> None:
     """A running broker gives a full log dir up at its next checkpoint of high watermarks, within 5 s by default, and
     takes it back only at a start. Nothing acts on an offline log dir; while the broker is stopped it is not offline."""
+    advice = "stop the broker, run logagent rescue, start the broker again"
+    if found.removed_by_hand:
+        advice = "copy what was removed by hand to another disk, then run logagent rescue again"
+    elif any(f.open_files_unreadable is not None for f in facts.log_dirs.values()):
+        advice = f"run logagent rescue as root, which shows what was removed by hand; if that is nothing, {advice}"
     for path, free in found.free.items():
         if facts.log_dirs[path].health is Health.OFFLINE and free.bytes < _FULL_BYTES:
-            call.say(
-                f"hint: {path} is full ({human_bytes(free.bytes)} free): stop the broker, run logagent rescue, start "
-                "the broker again"
-            )
+            call.say(f"hint: {path} is full ({human_bytes(free.bytes)} free): {advice}")

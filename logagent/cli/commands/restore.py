@@ -28,6 +28,9 @@ from logagent.model.records import Kind, PartitionDir
 @click.option("--even-last-copy", is_flag=True, help="With --replace: even if that is the last live copy.")
 @click.option("--leader-will-truncate", is_flag=True, help="Even if the leader has fewer records and truncates it.")
 @click.option("--broker-will-delete", is_flag=True, help="Even if the broker deletes it at its next start.")
+@click.option(
+    "--retention-will-delete", is_flag=True, help="Even if the broker's retention deletes it after its start."
+)
 @click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
 @reads_assignments
@@ -41,6 +44,7 @@ def restore(
     even_last_copy: bool,
     leader_will_truncate: bool,
     broker_will_delete: bool,
+    retention_will_delete: bool,
     execute: bool,
     approve: str | None,
 ) -> None:
@@ -55,7 +59,9 @@ def restore(
         except ValueError as e:
             raise UsageError(f"--topic-name: {e}", hint="name the topic as Kafka knows it, in full") from e
 
-    options = RestoreOptions(replace, even_last_copy, leader_will_truncate, broker_will_delete, topic_name)
+    options = RestoreOptions(
+        replace, even_last_copy, leader_will_truncate, broker_will_delete, topic_name, retention_will_delete
+    )
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()

@@ -14,6 +14,7 @@ from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.cli.host_session import note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump_line, human_bytes, table
+from logagent.model.planning.removed_by_hand import at_risk
 
 # Enough for a person; --all, --json and --jsonl show every row.
 SHOWN = 40
@@ -47,6 +48,11 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
             _stream(head, rows)
         else:
             _show(call, head, rows, Counter(d.kind.value for d in session.dirs))
+        if lost := at_risk(facts):
+            call.say(
+                f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
+                "rescue says what to copy before anything restarts"
+            )
 
 
 def _stream(head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:

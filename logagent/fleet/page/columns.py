@@ -68,7 +68,12 @@ _LEDGER = (
     Show("stray", "Stray", "bytes", "set aside, never removed by the broker"),
     Show("delete", "Delete", "bytes", "marked for deletion, not yet removed"),
     Show("other", "Other", "bytes", "indexes, metadata and foreign files"),
-    Show("open_removed", "Removed, open", "bytes", "removed, but still held open by a process"),
+    Show(
+        "open_removed",
+        "Removed, open",
+        "bytes",
+        "removed, but held open; before ending the process: logagent rescue",
+    ),
     Show("unexplained", "Unexplained", "bytes", "used by nothing that could be seen"),
 )
 _DIRS = Show("dirs", "Dirs", "int", "partition dirs of every kind")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from logagent.host.brokers.proc_scan import ProcScan
 from logagent.host.brokers.watched_log_dir import Watched
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.records import RemovedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class OpenFiles:
     would mean refusing always), and readable ones with a file on its device that cannot be found by its path.
     removed_bytes: per log dir, the allocated bytes of files that were removed while a process had them open; the
     space is freed when they are closed. (Files that are only mapped cannot be measured and are missing.)
-    removed_by: the same by process; a file that several have open counts for each.
+    removed_files: these files, one for each process that has it open.
     """
 
     lock_pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class OpenFiles:
     unreadable: frozenset[int] = frozenset()
     doubtful: Mapping[str, frozenset[int]] = field(default_factory=dict)
     removed_bytes: Mapping[str, int] = field(default_factory=dict)
-    removed_by: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    removed_files: Mapping[str, tuple[RemovedFile, ...]] = field(default_factory=dict)
 
     def users(self, log_dir: str, name: str) -> frozenset[int]:
         """PIDs that have a file below the directory `name` of `log_dir` open or mapped."""
@@ -77,6 +78,6 @@ def scan_open_files(
         read=frozenset(scan.read),
         unreadable=frozenset(scan.unreadable),
         doubtful={w.path: frozenset(w.doubtful) for w in scan.watched},
-        removed_bytes={w.path: sum(w.removed.values()) for w in scan.watched},
-        removed_by={w.path: {pid: sum(r.values()) for pid, r in w.removed_by.items()} for w in scan.watched},
+        removed_bytes={w.path: w.removed_bytes for w in scan.watched},
+        removed_files={w.path: tuple(w.removed.values()) for w in scan.watched},
     )

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from logagent.broker.files.segment_files import LOG, is_segment_file
 from logagent.host.brokers.watched_log_dir import DELETED, Watched
 from logagent.host.linux.mounts import RemoteMounts
 from logagent.host.linux.proc import (
@@ -89,6 +90,7 @@ class ProcScan:
         hangs = self._remote[namespace].holds
         ours: set[str] = set()
         others: set[str] = set()
+        removed: list[tuple[str, str, os.stat_result]] = []
         directory = os.open(f"/proc/{pid}/fd", OPEN_DIRECTORY)
         try:
             for number in os.listdir(directory):
@@ -97,7 +99,7 @@ class ProcScan:
                     if link.startswith(prefixes):
                         ours.add(link)
                         if link.endswith(DELETED):
-                            self._note_removed(pid, link, os.stat(number, dir_fd=directory))
+                            self._note_removed(pid, number, link, os.stat(number, dir_fd=directory))
                     elif (
                         link.startswith("/")
                         and not link.startswith(leave_out)
@@ -105,6 +107,8 @@ class ProcScan:
                         and device_unasked(number, directory) in self.devices
                     ):
                         others.add(link)
+                        if link.endswith(DELETED):
+                            removed.append((number, link, os.stat(number, dir_fd=directory)))
                 except (FileNotFoundError, ProcessLookupError):
                     continue  # closed since
                 except OSError as error:
@@ -116,6 +120,8 @@ class ProcScan:
         finally:
             os.close(directory)
         self._note(pid, namespace, ours, others)
+        for number, link, found in removed:
+            self._note_removed_elsewhere(pid, namespace, number, link, found)
 
     def _judge_nameless(self, pid: int, number: str, directory: int) -> None:
         """A path of over 4096 bytes cannot be read. If the file is on a log dir's device it may be in that log dir,
@@ -132,13 +138,31 @@ class ProcScan:
             if above is None or watched.identity in above:
                 watched.doubtful.add(pid)
 
-    def _note_removed(self, pid: int, link: str, found: os.stat_result) -> None:
-        """A removed file whose blocks stay allocated while it is open; each inode counts once."""
+    def _note_removed(self, pid: int, number: str, link: str, found: os.stat_result) -> None:
+        """A removed file whose blocks stay allocated while it is open. The kernel gives the name that it had last, also
+        if its directory was removed with it, and the present names of directories that were renamed since."""
         if found.st_nlink == 0:
             for watched in self.watched:
                 if link.startswith(watched.prefix):
-                    watched.removed[found.st_dev, found.st_ino] = found.st_blocks * 512
-                    watched.removed_by.setdefault(pid, {})[found.st_dev, found.st_ino] = found.st_blocks * 512
+                    path = link[len(watched.prefix) :].removesuffix(DELETED)
+                    watched.note_removed(path, pid, int(number), found)
+
+    def _note_removed_elsewhere(self, pid: int, namespace: int, number: str, link: str, found: os.stat_result) -> None:
+        """The same below another path of a log dir, such as that of a container. A segment of a directory that had been
+        moved out of the log dir counts, too, if the process uses that log dir."""
+        root = self._root(pid, namespace)
+        if found.st_nlink or root is None:
+            return
+        path = link.removesuffix(DELETED)
+        directory, _, file = path.rpartition("/")
+        reached = self._reached(root, namespace, directory)
+        for watched, below in reached:
+            watched.note_removed(f"{below}/{file}" if below else file, pid, int(number), found)
+        if not reached and is_segment_file(file, LOG):
+            used = (w for w in self.watched if w.identity.device == found.st_dev and w.is_used_by(pid))
+            for watched in used:
+                watched.note_removed(path, pid, int(number), found)
+                break
 
     def _maps(self, pid: int, namespace: int) -> None:
         with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
 from logagent.model.health.kafka_version import Doubt
+from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Refusal
 from logagent.model.records import PartitionDir
 
@@ -26,6 +27,7 @@ class RestoreOptions:
     leader_will_truncate: bool = False
     broker_will_delete: bool = False
     topic: str | None = None
+    retention_will_delete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class CopyLook:
     `rebuild_some`, `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, or all of them.
     `without_log`: index files whose `.log` is missing. `deleted`: files below the first segment that a broker was about
     to unlink. `log_start_back`: the log start offset that is restored with it (0: none); then `standing` is the log of
-    the current directory of its name.
+    the current directory of its name. `first_check`: what retention deletes of it as soon as a broker has loaded it.
     """
 
     log: LogLook
@@ -45,6 +47,7 @@ class CopyLook:
     deleted: tuple[str, ...] = ()
     log_start_back: int = 0
     standing: LogLook | None = None
+    first_check: FirstCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Owner:
 
     `leaders`: by (log dir, name), the partition leader's end offset for the directory's last leader epoch.
     `deletes_unassigned`: this broker may delete, at its start, every log that is not assigned to it (`deletes_strays`).
-    `version_doubt`: what contradicts the version that would not.
+    `version_doubt`: what contradicts the version that would not. `zookeeper`: it runs in ZooKeeper mode, and loads
+    every log.
     """
 
     image: AssignmentImage | None = None
@@ -61,6 +65,7 @@ class Owner:
     leaders: Mapping[tuple[str, str], EpochEnd] = field(default_factory=dict)
     deletes_unassigned: bool = False
     version_doubt: Doubt | None = None
+    zookeeper: bool = False
 
     def refuses(
         self,
@@ -80,6 +85,7 @@ class Owner:
             self._other_incarnation(d, topic, there)
             or self._would_be_deleted(d, topic, options)
             or self._would_be_truncated(d, topic, copy.log, options, undone=undone)
+            or self._would_expire(d, topic, copy, options)
         )
 
     def says(self, d: PartitionDir, topic: str) -> str:
@@ -91,6 +97,10 @@ class Owner:
         if not self.image.complete and topic not in self.image.by_name:
             return " (the assignments do not list its topic, and may not list every topic)"
         return " (it is not assigned to this broker: from 3.7 on, the broker sets it aside again under a new name)"
+
+    def expires(self, d: PartitionDir, topic: str, copy: CopyLook) -> FirstCheck | None:
+        """What retention deletes, or may delete, of `d` once it is restored; None if nothing."""
+        return copy.first_check if self._would_be_loaded(d, topic) else None
 
     def _other_incarnation(self, d: PartitionDir, topic: str, there: PartitionDir | None) -> Refusal | None:
         mine = d.topic_id or "no topic id"
@@ -148,6 +158,19 @@ class Owner:
             "other replicas first"
         )
         return _refuse(d, fact, hint)
+
+    def _would_expire(self, d: PartitionDir, topic: str, copy: CopyLook, options: RestoreOptions) -> Refusal | None:
+        check = self.expires(d, topic, copy)
+        if check is None or options.retention_will_delete:
+            return None
+        return Refusal(d.log_dir, d.name, "policy", check.fact, check.hint, d.bytes, check.command)
+
+    def _would_be_loaded(self, d: PartitionDir, topic: str) -> bool:
+        """Whether the broker may keep it under its name. In KRaft mode not what is known not to be assigned to it: that
+        is set aside again, or deleted as a whole (`_would_be_deleted`)."""
+        if self.zookeeper or self.image is None or self._assigned(d, topic) is not None:
+            return True
+        return not self.image.complete and topic not in self.image.by_name
 
     def _assigned(self, d: PartitionDir, topic: str) -> PartitionAssignment | None:
         living = self.image.by_name.get(topic) if self.image is not None else None

@@ -83,7 +83,8 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`guard` found `fact`; `hint` is what the operator can do. `name` is empty if the whole plan is refused."""
+    """`guard` found `fact`; `hint` is what the operator can do, with `command` as a line for a shell if there is one.
+    `name` is empty if the whole plan is refused."""
 
     log_dir: str
     name: str
@@ -91,6 +92,7 @@ class Refusal:
     fact: str
     hint: str
     bytes: int = 0
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,9 @@ def restorations(
         occupied.taken.add(slot)
         rebuild_all = mark is None or not mark.intact or d.kind is Kind.DELETE
         cost = _rebuild_cost(copy.rebuild_all if rebuild_all else copy.rebuild_some)
-        reason = f"asked for{owner.says(d, name)}; {cost}{_start_unknown(d, mark)}"
+        check = owner.expires(d, name, copy)
+        expires = f"; {check.fact}" if check is not None else ""
+        reason = f"asked for{owner.says(d, name)}; {cost}{_start_unknown(d, mark)}{expires}"
         back = Proposal(
             ActionKind.RESTORE,
             d,

@@ -25,6 +25,7 @@ HOUR_MS = 3_600_000
 STEPS_MS = tuple(hours * HOUR_MS for hours in (7 * 24, 3 * 24, 24, 12, 6, 1))
 LARGEST_TOPICS = 5
 RETENTION, LOCAL_RETENTION = "retention.ms", "local.retention.ms"
+RETENTION_BYTES = "retention.bytes"
 # As `local.retention.ms`, and its default (`LogConfig.DEFAULT_LOCAL_RETENTION_MS`).
 AS_RETENTION_MS = -2
 
@@ -56,10 +57,10 @@ class Tiering:
 class TopicConfigs:
     """`cleanup.policy` and retention of topics, as far as they are known without asking the cluster.
 
-    `policies`, `retentions_ms`: of the topics that have their own (a retention of None: its value is not a number);
-    `policy`, `retention_ms`: the broker's defaults for the others (None: unknown). `complete`: the metadata log was
-    read, so a topic that is not in these has none of its own. A retention below 0 is unlimited. `tiering`: which topics
-    are tiered.
+    `policies`, `retentions_ms`, `retentions_bytes`: of the topics that have their own (a retention of None: its value
+    is not a number); `policy`, `retention_ms`, `retention_bytes`: the broker's defaults for the others (None: unknown).
+    `complete`: the metadata log was read, so a topic that is not in these has none of its own. A retention below 0 is
+    unlimited. `tiering`: which topics are tiered.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +69,8 @@ class TopicConfigs:
     retention_ms: int | None = None
     complete: bool = False
     tiering: Tiering = Tiering()
+    retentions_bytes: Mapping[str, int | None] = field(default_factory=dict)
+    retention_bytes: int | None = None
 
     def policy_of(self, topic: str) -> str | None:
         """As Kafka lists it: `delete`, `compact`, or both with a comma."""
@@ -106,6 +109,10 @@ class TopicConfigs:
             return local
         return self.retentions_ms.get(topic, self.retention_ms)
 
+    def retention_bytes_of(self, topic: str) -> int | None:
+        """Below 0 if unlimited; None if it is unknown. Of a tiered topic it counts what is in remote storage too."""
+        return self.retentions_bytes.get(topic, self.retention_bytes) if self.complete else None
+
     def steps(self, topic: str) -> list[int]:
         """The retentions that are lower than the present one: any other would keep records longer. Where only the
         broker's default is known, they are lower than that."""
@@ -119,6 +126,12 @@ UNKNOWN_CONFIGS = TopicConfigs()
 def may_be_true(value: str | None) -> bool:
     """Whether a boolean setting is or may be on: false is the default, and a config provider may fill in any other."""
     return value is not None and value.strip().lower() != "false"
+
+
+def kafka_configs(topic: str, action: str, *words: str) -> str:
+    """The `kafka-configs.sh` command line that does `action` on one topic, for a shell."""
+    where = ["--entity-type", "topics", "--entity-name", topic]
+    return shlex.join(["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", action, *where, *words])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +153,7 @@ class RetentionAdvice:
     @property
     def command(self) -> str:
         """The `kafka-configs.sh` command line that sets it, for a shell."""
-        words = ["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter", "--entity-type", "topics"]
-        return shlex.join([*words, "--entity-name", self.topic, "--add-config", f"{self.setting}={self.retention_ms}"])
+        return kafka_configs(self.topic, "--alter", "--add-config", f"{self.setting}={self.retention_ms}")
 
 
 @dataclass(frozen=True, slots=True)

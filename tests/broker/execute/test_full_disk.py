@@ -151,6 +151,9 @@ def test_room_comes_back_beside_a_live_broker(
     wait_until(lambda: node.offline_dirs() == [str(full)], 30, "the broker gives its full log dir up")
     told = rescue_command(node, state)
     assert told.returncode == 5 and "stop the broker, run logagent rescue, start the broker" in told.stderr, told
+    next(other.glob("live-*/*.log")).unlink()
+    told = rescue_command(node, state)
+    assert "copy what was removed by hand" in told.stderr and "stop the broker" not in told.stderr + told.stdout, told
     (full.parent / "ballast").unlink()
     node.restart()
     assert [record.value for record in node.read_all("live", full_partition)] == before + after

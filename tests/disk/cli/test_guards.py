@@ -58,7 +58,7 @@ def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: CliHost) 
         checkpoints = host.checkpoints()
         for ran in (
             delete(host, "--topic", "orders|visits", *FREELY),
-            host.run("restore", "--json", marked, "--execute"),
+            host.run("restore", "--retention-will-delete", "--json", marked, "--execute"),
             host.run("cleanup", "--json", "--execute"),
         ):
             assert ran.status == 3 and not ran.json["actions"]
@@ -67,7 +67,7 @@ def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: CliHost) 
         assert host.partitions() == before and host.checkpoints() == checkpoints
         scan = host.run("scan", "--json")
         assert {(d["holder"]["state"], d["holder"]["pid"]) for d in scan.json["log_dirs"]} == {("starting", pid)}
-    assert host.run("restore", "--json", marked, "--execute").status == 0
+    assert host.run("restore", "--retention-will-delete", "--json", marked, "--execute").status == 0
     assert (host.d1 / ".lock").exists(), "whose lock it was is not for us to tidy up"
 
 
@@ -175,7 +175,7 @@ def test_before_3_6_1_quarantine_is_a_place_outside_the_log_dirs(host: CliHost) 
     # A KRaft broker of that release deletes what is not assigned to it, and nothing says that this is.
     refused = host.run("restore", "--json", name, "--execute")
     assert refused.status == 3 and "--broker-will-delete" in refused.out
-    back = host.run("restore", "--json", name, "--broker-will-delete", "--execute")
+    back = host.run("restore", "--retention-will-delete", "--json", name, "--broker-will-delete", "--execute")
     assert back.status == 0 and back.outcomes() == {name: "done"}
     host.check_back(before)
     assert host.checkpoints() == checkpoints

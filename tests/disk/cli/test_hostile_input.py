@@ -66,7 +66,7 @@ def test_hostile_names_are_marked_restored_and_removed_like_others(hostile: CliH
     listed = hostile.run("queue", "--json").json["entries"]
     assert {"caf\udce9", "\udcff"} <= {e["full_topic"] for e in listed}
     name = next(e["name"] for e in listed if e["full_topic"] == "caf\udce9")
-    back = hostile.run("restore", "--json", name, "--execute")
+    back = hostile.run("restore", "--retention-will-delete", "--json", name, "--execute")
     assert back.outcomes() == {name: "done"}
     gone = hostile.run("cleanup", "--json", "--execute")
     assert len(gone.outcomes()) == len(HOSTILE) - 4 and set(gone.outcomes().values()) == {"done"}

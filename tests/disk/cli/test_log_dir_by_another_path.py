@@ -31,7 +31,7 @@ def test_what_comes_back_has_its_log_start_offset(host: CliHost, how: Callable[[
     how(host.d1, new)
     text = host.properties.read_text(encoding="latin-1")
     host.properties.write_text(text.replace(str(host.d1), str(new)), encoding="latin-1")
-    back = host.run("restore", "--json", "--plan", set_aside.json["plan_id"], "--execute")
+    back = host.run("restore", "--retention-will-delete", "--json", "--plan", set_aside.json["plan_id"], "--execute")
     assert back.status == 0 and set(back.outcomes().values()) == {"done"}, back.out
     assert (new / "shipments-0").is_dir() and (new / LOG_START_OFFSET).read_text() == CHECKPOINT
     assert "log start offset" not in back.json["actions"][0]["reason"]
@@ -47,7 +47,7 @@ def test_from_a_quarantine_directory_that_was_renamed_too(host: CliHost) -> None
             quarantine.rename(host.root / "new")
     (name,) = os.listdir(host.root / "new")
     # A KRaft broker of that release deletes what is not assigned to it.
-    assert host.run("restore", name, "--broker-will-delete", "--execute").status == 0
+    assert host.run("restore", "--retention-will-delete", name, "--broker-will-delete", "--execute").status == 0
     assert (host.d1 / "shipments-0").is_dir() and (host.d1 / LOG_START_OFFSET).read_text() == CHECKPOINT
 
 
@@ -63,9 +63,9 @@ def test_one_that_is_named_by_a_symlink_has_the_path_of_the_configuration(host: 
 def test_without_its_journal_it_is_said_that_deleted_records_may_come_back(host: CliHost) -> None:
     delete(host, "--partition", "orders-1", "--quarantine", *FREELY)
     (name,) = host.find("orders-1.", "-stray")
-    known = host.run("restore", "--json", name)
+    known = host.run("restore", "--retention-will-delete", "--json", name)
     assert "log start offset" not in known.json["actions"][0]["reason"]
     shutil.rmtree(host.state)
-    shown = host.run("restore", "--json", name, "--execute")
+    shown = host.run("restore", "--retention-will-delete", "--json", name, "--execute")
     assert shown.status == 0
     assert "log start offset: records deleted before it may come back" in shown.json["actions"][0]["reason"]

@@ -260,7 +260,7 @@ def test_a_command_gets_its_turn_amid_a_removal_of_hours(loop_fs: LoopFs, tmp_pa
         partition(d1 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
         words = ("--log-dir", d1, "--state-dir", tmp_path / "state", "--json")
         done = subprocess.run(
-            [sys.executable, "-m", "logagent", "restore", MARKED, "--execute", *words],
+            [sys.executable, "-m", "logagent", "restore", "--retention-will-delete", MARKED, "--execute", *words],
             env={**os.environ, **SETTINGS},
             capture_output=True,
             text=True,

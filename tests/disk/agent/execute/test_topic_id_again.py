@@ -77,7 +77,7 @@ def test_an_id_edited_in_place_after_the_plan_of_a_replacement_is_seen(tmp_path:
     inodes = current.stat().st_ino, stray.stat().st_ino
     with Host(tmp_path / "state", log_dir).session() as session:
         session.take_inventory()
-        options = RestoreOptions(replace=True, even_last_copy=True)
+        options = RestoreOptions(replace=True, even_last_copy=True, retention_will_delete=True)
         plan = plan_restore(session, session.facts(), session.of_kind(Kind.STRAY), options)
         assert len(plan.actions) == 2, plan.refusals
         with ((current if edited == "displaced" else stray) / "partition.metadata").open("r+") as file:

@@ -48,7 +48,9 @@ def test_an_only_copy_is_not_displaced_to_where_it_would_be_emptied(
 ) -> None:
     stray = set_aside_and_made_anew(tmp_path, records, tail)
     anew = (tmp_path / "d1" / "orders-0").stat().st_ino
-    _, document = in_process(tmp_path, ["restore", stray, "--replace", "--even-last-copy", "--execute"])
+    _, document = in_process(
+        tmp_path, ["restore", "--retention-will-delete", stray, "--replace", "--even-last-copy", "--execute"]
+    )
     assert [r["guard"] for r in document["refusals"]] == ([] if told is None else ["assigned"])
     assert told is None or told in document["refusals"][0]["fact"]
     assert ((tmp_path / "d1" / "orders-0").stat().st_ino == anew) is (told is not None)
@@ -60,7 +62,9 @@ def test_a_quarantine_directory_is_where_it_can_go(tmp_path: Path, monkeypatch: 
     quarantine.mkdir(mode=0o750)
     monkeypatch.setenv("LOGAGENT_CLEANUP__QUARANTINE_DIRS", str(quarantine))
     anew = (tmp_path / "d1" / "orders-0").stat().st_ino
-    _, document = in_process(tmp_path, ["restore", stray, "--replace", "--even-last-copy", "--execute"])
+    _, document = in_process(
+        tmp_path, ["restore", "--retention-will-delete", stray, "--replace", "--even-last-copy", "--execute"]
+    )
     assert document["refusals"] == []
     (displaced,) = quarantine.iterdir()
     assert displaced.stat().st_ino == anew

@@ -222,7 +222,7 @@ def restore(host: Host, draw: Draw) -> None:
     had, inode = records(chosen), chosen.stat().st_ino
     in_place = os.stat(host.current).st_ino if host.current.is_dir() else None
     displaced = records(host.current) if in_place is not None else {}
-    status = host.run("restore", chosen.name, *flags, "--execute")
+    status = host.run("restore", "--retention-will-delete", chosen.name, *flags, "--execute")
     if status != 0:
         assert in_place is None or os.stat(host.current).st_ino == in_place
         return
@@ -245,7 +245,10 @@ def restore_beaten(host: Host, draw: Draw) -> None:
     broker = BrokerHoldsLogDir("a broker was faster", log_dir=str(host.d1))
     step = draw.draw(st.sampled_from(("drop_indexes", "exchange")), "beaten at")
     with mock.patch(f"logagent.agent.execute.replacements.{step}", side_effect=broker):
-        assert host.run("restore", chosen.name, "--replace", "--even-last-copy", "--execute") != 0
+        assert (
+            host.run("restore", "--retention-will-delete", chosen.name, "--replace", "--even-last-copy", "--execute")
+            != 0
+        )
     assert os.stat(host.current).st_ino == in_place
     serve(host, draw)
 

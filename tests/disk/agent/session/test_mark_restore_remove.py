@@ -148,7 +148,7 @@ def test_entries_go_with_their_partition_and_come_back_with_owner_and_mode(root:
         # Stale replication entries do no harm and are the broker's own.
         gone = set() if file.startswith("replication") else {"orders-0", "orders-1"}
         assert entries(root, file).keys() == kept | {"orders-0", "orders-1"} - gone
-    assert in_process(root, ["restore", "--plan", document["plan_id"], "--execute"])[0] == 0
+    assert in_process(root, ["restore", "--retention-will-delete", "--plan", document["plan_id"], "--execute"])[0] == 0
     assert {file: entries(root, file) for file in CHECKPOINTS} == before
     for number, file in enumerate(CHECKPOINTS):
         found = (root / "d1" / file).stat()
@@ -189,7 +189,7 @@ def test_the_longest_topic_comes_back_whole(root: Path) -> None:
     assert status == 0
     (marked,) = names(root, "-delete")
     assert len(marked) == 255 and LONG not in marked
-    assert in_process(root, ["restore", marked, "--execute"])[0] == 0
+    assert in_process(root, ["restore", "--retention-will-delete", marked, "--execute"])[0] == 0
     assert f"{LONG}-0" in names(root) and not names(root, "-delete")
     assert document["actions"][0]["topic"] == LONG
 
@@ -198,7 +198,7 @@ def test_a_number_with_zeros_comes_back_to_the_letter(root: Path) -> None:
     _, document = in_process(root, ["delete", "--partition", "orders-1", *deleting("")[3:]])
     assert [n[:9] for n in names(root, "-delete")] == ["orders-1."]
     assert "orders-01" not in names(root)
-    assert in_process(root, ["restore", "--plan", document["plan_id"], "--execute"])[0] == 0
+    assert in_process(root, ["restore", "--retention-will-delete", "--plan", document["plan_id"], "--execute"])[0] == 0
     assert "orders-01" in names(root) and not names(root, "-delete")
 
 
@@ -371,7 +371,7 @@ def test_a_refused_restore_sets_nothing_aside(root: Path) -> None:
     partition(root / "d1" / stray, "EEEEEEEEEEEEEEEEEEEEEA")
     before = names(root)
     (root / "d1" / stray / "partition.metadata").write_text("not what it should be")
-    status, document = in_process(root, ["restore", stray, "--replace", "--execute"])
+    status, document = in_process(root, ["restore", "--retention-will-delete", stray, "--replace", "--execute"])
     assert status == 3 and document["actions"] == []
     assert {r["name"]: r["guard"] for r in document["refusals"]} == {stray: "inside"}
     assert names(root) == before
@@ -389,7 +389,9 @@ def test_a_whole_directory_whose_removal_yielded_comes_back(root: Path) -> None:
         journal = PlanJournal(session.journal, session.clock.now_ms, "removal", "test")
         journal.finish([(n, Outcome.YIELDED, "a broker came") for n in journal.begin([removing(found)])])
         assert session.removal_intents().keys() == {(found.log_dir, marked)} and not found.removal_started
-    status, document = in_process(root, ["restore", "--plan", document["plan_id"], "--execute"])
+    status, document = in_process(
+        root, ["restore", "--retention-will-delete", "--plan", document["plan_id"], "--execute"]
+    )
     assert status == 0, document
     assert names(root) == before
     # Set aside again it has its whole retention before it: what was begun ended with its restore.

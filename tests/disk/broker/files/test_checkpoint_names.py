@@ -68,7 +68,7 @@ def test_what_comes_back_gets_its_own_entries_back(host: CliHost) -> None:
     (name,) = host.find("orders-1.", "-delete")
     assert log_start(host) is None
     set_log_start(host, 1_000_000)
-    assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
+    assert host.run("restore", "--retention-will-delete", "--json", name, "--execute").outcomes() == {name: "done"}
     assert log_start(host) == 25
 
 
@@ -78,7 +78,7 @@ def test_what_had_no_entry_comes_back_without_one(host: CliHost) -> None:
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     (name,) = host.find("orders-1.", "-delete")
     set_log_start(host, 1_000_000)
-    assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
+    assert host.run("restore", "--retention-will-delete", "--json", name, "--execute").outcomes() == {name: "done"}
     assert log_start(host) is None
 
 
@@ -88,7 +88,7 @@ def test_a_partition_is_not_restored_while_a_log_dir_is_not_looked_at(host: CliH
     (name,) = host.find("orders-1.", "-delete")
     shutil.copytree(host.d2 / name, host.d1 / "orders-1")
     before = host.partitions()
-    ran = host.run("restore", "--json", "--log-dir", str(host.d2), name, "--execute")
+    ran = host.run("restore", "--retention-will-delete", "--json", "--log-dir", str(host.d2), name, "--execute")
     assert ran.status == 3 and list(ran.guards()) == [name]
     assert str(host.d1) in ran.json["refusals"][0]["fact"]
     assert host.partitions() == before
@@ -109,13 +109,18 @@ def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> No
         session.read_assignments()
         session.take_inventory()
         chosen = [d for d in session.dirs if d.name == name]
-        plan = plan_restore(session, session.facts(), chosen, RestoreOptions(replace=True, even_last_copy=True))
+        plan = plan_restore(
+            session,
+            session.facts(),
+            chosen,
+            RestoreOptions(replace=True, even_last_copy=True, retention_will_delete=True),
+        )
         assert [p.action for p in plan.actions] == [ActionKind.QUARANTINE, ActionKind.QUARANTINE, ActionKind.RESTORE]
         execution = session.log_manager(stop=lambda: bool(host.find("orders-1.", "-stray"))).execute(plan)
     outcomes = [execution.results[action_id(p)].outcome for p in plan.actions]
     assert outcomes == [Outcome.DONE, Outcome.SKIPPED, Outcome.SKIPPED]
     assert standing.stat().st_ino == inode
     # Under the name that was asked for it is found again.
-    again = host.run("restore", "--json", name, "--replace", "--even-last-copy", "--execute")
+    again = host.run("restore", "--retention-will-delete", "--json", name, "--replace", "--even-last-copy", "--execute")
     assert again.status == 0 and set(again.outcomes().values()) == {"done"}
     assert standing.stat().st_ino != inode

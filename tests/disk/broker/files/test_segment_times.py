@@ -6,7 +6,9 @@ import os
 import struct
 from pathlib import Path
 
-from logagent.broker.files.segment_times import segment_times
+import pytest
+
+from logagent.broker.files.segment_times import rebuilt_segment_times, segment_times
 from logagent.model.planning.topic_retention import SegmentAge
 
 WRITTEN_MS, LATEST_MS = 1_700_000_000_000, 1_600_000_000_000
@@ -47,3 +49,33 @@ def test_an_active_segment_without_records_stays(tmp_path: Path) -> None:
     size = segment(tmp_path, 0, 5000, None)
     segment(tmp_path, 10, 0, b"")
     assert times(tmp_path) == [SegmentAge(size, WRITTEN_MS)]
+
+
+def batch(largest_ms: int, payload: int = 100, magic: int = 2) -> bytes:
+    header = struct.pack(">qiibIhiqqqhii", 0, 49 + payload, 0, magic, 0, 0, 0, 0, largest_ms, -1, -1, -1, 1)
+    return header + b"r" * payload
+
+
+@pytest.mark.parametrize(
+    ("content", "index", "largest_ms"),
+    [
+        (batch(5) + batch(9, 9000) + batch(7), bytes(120), 9),  # not closed: in the order of arrival
+        (batch(5) + batch(9)[:-1], None, 5),  # torn: a broker cuts it off
+        (batch(5), ENTRY, LATEST_MS),  # closed
+        (batch(-1), None, WRITTEN_MS),  # no timestamp
+        (batch(9, magic=1), None, 0),  # not read: counts as old
+    ],
+)
+def test_a_rebuilt_index_has_the_timestamps_of_the_batches_and_not_of_their_last_write(
+    tmp_path: Path, content: bytes, index: bytes | None, largest_ms: int
+) -> None:
+    """Records that carry old timestamps were written a moment ago."""
+    log = tmp_path / f"{0:020d}.log"
+    segment(tmp_path, 0, 1, index)
+    log.write_bytes(content)
+    os.utime(log, (WRITTEN_MS / 1000, WRITTEN_MS / 1000))
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert [s.largest_ms for s in rebuilt_segment_times(fd)] == [largest_ms]
+    finally:
+        os.close(fd)

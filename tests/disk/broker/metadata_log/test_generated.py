@@ -125,8 +125,9 @@ def test_cleanup_policies_of_topics_and_the_brokers_default(tmp_path: Path) -> N
     assert [image.broker_config(default, node) for node in (7, 8)] == ["delete", "compact"]
 
 
-def test_retentions_of_topics_and_the_brokers_default(tmp_path: Path) -> None:
-    name, default = "retention.ms", "log.retention.ms"
+@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
+def test_retentions_of_topics_and_the_brokers_default(tmp_path: Path, name: str) -> None:
+    default = f"log.{name}"
     values = [writer.topic(topic, id_of(n)) for n, topic in enumerate("abc", 1)]
     values += [writer.config(2, topic, name, "5") for topic in "abc"]
     values += [writer.config(2, "b", name, None), writer.remove_topic(id_of(3)), writer.config(4, "7", name, "9")]

@@ -41,7 +41,7 @@ def test_an_approval_is_used_up_by_a_restore(host: CliHost) -> None:
     host.configure()
     approve = ("--approve", host.run(*arguments).json["plan_id"])
     assert host.run(*arguments, *approve).status == 0
-    host.run("restore", "--plan", approve[1], "--execute", "--leader-will-truncate")
+    host.run("restore", "--retention-will-delete", "--plan", approve[1], "--execute", "--leader-will-truncate")
     back = host.partitions()
     again = host.run(*arguments, *approve)
     assert again.status == 4 and host.partitions() == back
@@ -79,7 +79,16 @@ def test_a_second_state_dir_does_not_begin_at_nothing(host: CliHost) -> None:
     refused = delete(host, "--partition", "x-1", *FREELY)
     assert refused.status == 4 and refused.guards() == {"": "blast-radius"}
     # What was restored was not taken.
-    assert host.run("restore", *host.find("orders-1", "-delete"), "--execute", "--leader-will-truncate").status == 0
+    assert (
+        host.run(
+            "restore",
+            "--retention-will-delete",
+            *host.find("orders-1", "-delete"),
+            "--execute",
+            "--leader-will-truncate",
+        ).status
+        == 0
+    )
     assert delete(host, "--partition", "x-1", *FREELY).status == 0
 
 

@@ -42,9 +42,9 @@ def test_a_dry_run_of_restore_changes_nothing_and_is_what_execute_does(host: Cli
     delete(host, "--topic", "clicks|plant.*", *FREELY)
     marked = host.find("", "-delete")
     before = host.snapshot()
-    planned = host.run("restore", "--json", *host.find("clicks"))
+    planned = host.run("restore", "--retention-will-delete", "--json", *host.find("clicks"))
     assert host.snapshot() == before
-    done = host.run("restore", "--json", *host.find("clicks"), "--execute")
+    done = host.run("restore", "--retention-will-delete", "--json", *host.find("clicks"), "--execute")
     assert planned.json["plan_id"] == done.json["plan_id"]
     assert [a["id"] for a in planned.json["actions"]] == [a["id"] for a in done.json["actions"]]
     assert len(host.find("", "-delete")) == len(marked) - 2

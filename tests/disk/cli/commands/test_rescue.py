@@ -389,6 +389,35 @@ def test_what_is_removed_but_open_is_told_by_process_and_never_part_of_the_plan(
         shutil.rmtree(root)
 
 
+def test_what_was_removed_by_hand_is_to_be_copied_and_no_room(point: Path, tmp_path: Path) -> None:
+    """Nothing that the same process keeps counts as room: ending it would lose the rest."""
+    root = point / tmp_path.name
+    root.mkdir()
+    try:
+        mess = make(root, [Thing("assigned", 1024), Thing("stray", 256, second_dir=True)])
+        log = mess.stays[0] / "00000000000000000000.log"
+        content = log.read_bytes()
+        leak = mess.log_dirs[1] / "leak.log"
+        leak.write_bytes(b"x" * MIB)
+        command = [sys.executable, "-c", HOLD_OPEN.replace("sys.argv[1])", "sys.argv[1]), open(sys.argv[2])")]
+        with subprocess.Popen([*command, str(log), str(leak)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
+            log.unlink()
+            leak.unlink()
+            shown = rescue(mess).json["rescue"]
+            (found,) = shown["removed_by_hand"]
+            assert (found["log_dir"], found["file"]) == (str(mess.log_dirs[0]), f"{log.parent.name}/{log.name}")
+            assert Path(found["descriptor"]).read_bytes() == content and found["bytes"] == len(content)
+            assert shown["open_removed"] == []
+            words = rescue_text(mess)
+            assert "copy /proc/PID/fd/N before anything restarts" in words.out and found["descriptor"] in words.out
+            assert "restart it" not in words.out
+            holder.communicate()
+        assert rescue(mess).json["rescue"]["removed_by_hand"] == []
+    finally:
+        shutil.rmtree(root)
+
+
 def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
     """What root's process keeps open is seen by root alone; with --execute root becomes the user of the state dir."""
     with doctor_host(tmp_path) as host:

@@ -30,7 +30,7 @@ def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
         assert checkpoints[file] and not gone[file], file
     names = [p.name for d in (host.d1, host.d2) for p in d.iterdir()]
     assert max(len(name.encode()) for name in names) == 255
-    back = host.run("restore", "--json", "--plan", marked.json["plan_id"], "--execute")
+    back = host.run("restore", "--retention-will-delete", "--json", "--plan", marked.json["plan_id"], "--execute")
     assert back.status == 0 and set(back.outcomes().values()) == {"done"}
     host.check_back(before)
     assert host.checkpoints() == checkpoints
@@ -97,10 +97,10 @@ def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> N
     assert refused.status == 3 and refused.guards() == {name: "policy"}
     assert "--replace" in refused.json["refusals"][0]["hint"]
     assert host.partitions() == before
-    refused = host.run("restore", "--json", name, "--replace", "--execute")
+    refused = host.run("restore", "--retention-will-delete", "--json", name, "--replace", "--execute")
     assert refused.status == 3 and refused.guards()["orders-1"] == "assigned" and refused.deeds == []
     assert host.partitions() == before
-    done = host.run("restore", "--json", name, "--replace", "--even-last-copy", "--execute")
+    done = host.run("restore", "--retention-will-delete", "--json", name, "--replace", "--even-last-copy", "--execute")
     aside = name.replace("-delete", "-stray")
     assert done.status == 0 and done.outcomes() == {"orders-1": "done", name: "done", aside: "done"}
     assert (host.d2 / "orders-1" / "00000000000000000000.log").stat().st_size > 0
@@ -116,14 +116,14 @@ def test_a_name_that_the_broker_cut_needs_the_topic(host: CliHost) -> None:
     wrong = host.run("restore", "--json", cut, "--topic-name", "other")
     assert wrong.guards() == {cut: "policy"}
     full = f"{shown}.taken-down"
-    done = host.run("restore", "--json", cut, "--topic-name", full, "--execute")
+    done = host.run("restore", "--retention-will-delete", "--json", cut, "--topic-name", full, "--execute")
     assert done.outcomes() == {cut: "done"} and host.find(full)
 
 
 @pytest.mark.parametrize("kind", ["current", "missing"])
 def test_only_marked_directories_that_exist_are_restored(host: CliHost, kind: str) -> None:
     name = "orders-1" if kind == "current" else "orders-1.0123456789abcdef0123456789abcdef-delete"
-    ran = host.run("restore", "--json", name, "--execute")
+    ran = host.run("restore", "--retention-will-delete", "--json", name, "--execute")
     if kind == "current":
         assert ran.status == 3 and ran.guards() == {name: "policy"}
     else:
@@ -138,7 +138,7 @@ def test_a_future_log_goes_and_comes_back_as_one(host: CliHost) -> None:
     gone = delete(host, "--partition", "shipments-1", "--future", *FREELY)
     assert gone.outcomes() == {future: "done"}
     (name,) = host.find("shipments-1.", "-delete")
-    assert host.run("restore", "--json", name, "--execute").outcomes() == {name: "done"}
+    assert host.run("restore", "--retention-will-delete", "--json", name, "--execute").outcomes() == {name: "done"}
     host.check_back(before)
 
 
@@ -152,6 +152,6 @@ def test_nothing_is_restored_while_the_partition_may_be_current_elsewhere(host: 
     # Or is: the broker has made this incarnation again in the other log dir.
     again = host.d1 / "orders-1"
     shutil.copytree(host.d2 / name, again)
-    refused = host.run("restore", "--json", name, "--replace", "--execute")
+    refused = host.run("restore", "--retention-will-delete", "--json", name, "--replace", "--execute")
     assert refused.status == 3 and refused.guards() == {name: "policy"}
     assert str(host.d1) in refused.json["refusals"][0]["fact"]

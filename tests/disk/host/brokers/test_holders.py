@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -123,6 +124,26 @@ def test_deleted_files_and_an_unlinked_lock_still_count(tmp_path: Path, spawn: S
     assert holder.detail == f"process {child.pid} has .lock open, without the lock"
 
 
+def test_a_removed_file_is_known_by_the_name_that_it_had_and_can_be_copied(tmp_path: Path, spawn: Spawn) -> None:
+    """Removed alone, with its directory, below one that was renamed, and below one that was moved away."""
+    log_dir = tmp_path / "d1"
+    log_dir.mkdir()
+    alone, whole, renamed, moved, kept = (partition(log_dir, f"{name}-0") for name in "abcde")
+    logs = [path / f"{0:020d}.log" for path in (alone, whole, renamed, moved, kept)]
+    process = spawn(OPEN_FILES, *map(str, logs))
+    os.link(logs[4], tmp_path / "elsewhere.log")
+    logs[0].unlink()
+    shutil.rmtree(whole)
+    shutil.rmtree(renamed.rename(log_dir / "c-0.bak"))
+    shutil.rmtree(moved.rename(tmp_path / "d-0"))
+    logs[4].unlink()
+    found = scan_open_files([str(log_dir)]).removed_files[str(log_dir)]
+    name = logs[0].name
+    assert {f.path for f in found} == {f"a-0/{name}", f"b-0/{name}", f"c-0.bak/{name}", f"{tmp_path}/d-0/{name}"}
+    assert {f.pid for f in found} == {process.pid} and {f.bytes for f in found} == {4096}
+    assert {Path(f.descriptor).read_bytes() for f in found} == {b"x" * 4096}
+
+
 def test_files_of_the_log_dir_itself_do_not_make_a_holder(tmp_path: Path, spawn: Spawn) -> None:
     (tmp_path / "meta.properties").touch()
     spawn(OPEN_FILES, tmp_path / "meta.properties")
@@ -160,6 +181,10 @@ def test_through_a_symlink_and_a_bind_mount(
         open_files = scan_open_files([str(log_dir)])
         assert open_files.users(str(log_dir), "orders-0") == {through_link.pid}
         assert open_files.users(str(log_dir), "orders-1") == {through_bind.pid, mapped.pid}
+    shutil.rmtree(real / "orders-1")
+    removed = scan_open_files([str(real)]).removed_files[str(real)]
+    (found,) = (f for f in removed if f.pid == through_bind.pid)
+    assert found.path == f"orders-1/{0:020d}.log" and Path(found.descriptor).read_bytes() == b"x" * 4096
 
 
 @pytest.mark.parametrize("detached", [False, True])

@@ -10,6 +10,7 @@ from logagent.model.assignments.covered import EpochEnd, LogLook
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
 from logagent.model.naming.rename_uuids import rename_uuid
+from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import Mark
@@ -491,3 +492,29 @@ def test_of_what_we_renamed_and_the_journal_does_not_know_the_log_start_offset_i
     for found, marks in ((STRAY, {}), (ours, {(LOG_DIR, ours): Mark(NOW, "orders")})):
         ((p,), _) = restored([directory(found)], marks=marks)
         assert "log start offset" not in p.reason
+
+
+EXPIRES = FirstCheck("orders", 1000, 1000, "they are past retention.ms=1000 (of the topic)", ("retention.ms=-1",))
+
+
+@pytest.mark.parametrize("replace_it", [False, True])
+def test_what_retention_deletes_comes_back_only_with_the_operators_word(replace_it: bool) -> None:
+    there = (directory("orders-0", inode=3),) if replace_it else ()
+    copy = replace(COPY, first_check=EXPIRES)
+    options = RestoreOptions(replace=replace_it)
+    proposals, (refusal,) = restored([directory(STRAY)], there, copy=copy, options=options, owner=living())
+    assert not proposals and "deletes all its 1000 bytes" in refusal.fact
+    assert "--add-config retention.ms=-1 keeps them" in refusal.hint and "--retention-will-delete" in refusal.hint
+    word = replace(options, retention_will_delete=True)
+    proposals, refusals = restored([directory(STRAY)], there, copy=copy, options=word, owner=living())
+    assert not refusals and "deletes all its 1000 bytes" in proposals[-1].reason
+
+
+def test_retention_deletes_nothing_of_what_the_broker_sets_aside_again() -> None:
+    """Not assigned, and in KRaft mode from 3.7 on; a broker in ZooKeeper mode loads whatever is there."""
+    copy = replace(COPY, first_check=EXPIRES)
+    elsewhere = replace(living(), node_id=99)
+    assert restored([directory(STRAY)], copy=copy, owner=elsewhere)[1] == []
+    for loads in (replace(elsewhere, zookeeper=True), NOBODY):
+        (refusal,) = restored([directory(STRAY)], copy=copy, owner=loads)[1]
+        assert "first retention check" in refusal.fact

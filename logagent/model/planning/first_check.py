@@ -1,0 +1,106 @@
+"""What retention deletes of a log that comes back, at the broker's first check (`UnifiedLog.deleteOldSegments`).
+
+What is set aside waits for ever; what is restored is checked 30 seconds after the broker's start. Whole segments go,
+from the oldest on: as long as the largest timestamp of each is older than `retention.ms`, and as long as the rest still
+has `retention.bytes`. A topic whose `cleanup.policy` has no `delete` keeps everything. Decides; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from logagent.model.planning.topic_retention import (
+    LOCAL_RETENTION,
+    RETENTION,
+    RETENTION_BYTES,
+    SegmentAge,
+    TopicConfigs,
+    kafka_configs,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCheck:
+    """`bytes`: what goes of the `of` bytes of `.log` files, None if that is not known; `why`, in words. `keep`: the
+    settings of the topic with which everything stays, as `--add-config` takes them."""
+
+    topic: str
+    bytes: int | None
+    of: int
+    why: str
+    keep: tuple[str, ...]
+
+    @property
+    def fact(self) -> str:
+        if self.bytes is None:
+            return f"its broker's first retention check may delete its {self.of} bytes: {self.why}"
+        what = f"all its {self.of} bytes" if self.bytes == self.of else f"{self.bytes} of its {self.of} bytes"
+        return f"its broker's first retention check deletes {what}: {self.why}"
+
+    @property
+    def command(self) -> str:
+        """The `kafka-configs.sh` command line that keeps everything, for a shell."""
+        return kafka_configs(self.topic, "--alter", "--add-config", ",".join(self.keep))
+
+    @property
+    def hint(self) -> str:
+        look = f"{kafka_configs(self.topic, '--describe', '--all')} shows its retention; " if self.bytes is None else ""
+        return f"{look}{self.command} keeps them; with that in effect, or if they may go, add --retention-will-delete"
+
+
+def first_check(
+    topic: str,
+    segments: Iterable[SegmentAge],
+    sizes: Sequence[int],
+    now_ms: int,
+    configs: TopicConfigs,
+    why_incomplete: str,
+) -> FirstCheck | None:
+    """None if nothing goes. `segments`: oldest first, and read only as far as needed; `sizes`: of all `.log` files."""
+    whole = sum(sizes)
+    if not whole or (configs.complete and configs.keeps_all(topic)):
+        return None
+    tiered = configs.setting_of(topic) == LOCAL_RETENTION
+    limit_ms, limit = configs.retention_of(topic), configs.retention_bytes_of(topic)
+    keep = (f"{RETENTION}=-1", *([f"{LOCAL_RETENTION}=-1"] if tiered else []))
+    if limit_ms is None or limit is None:
+        no_number = "its retention is no number here, or server.properties was not read (--kafka-config names it)"
+        return FirstCheck(topic, None, whole, no_number if configs.complete else why_incomplete, keep)
+    by_time = _older(segments, now_ms - limit_ms) if limit_ms >= 0 else 0
+    # Of a tiered topic the size counts the remote copies too, of which the oldest go first.
+    by_size = _beyond(sizes, limit) if limit >= 0 and not tiered else 0
+    why = []
+    if by_time:
+        setting, own = (LOCAL_RETENTION, configs.tiering.local_ms) if tiered else (RETENTION, configs.retentions_ms)
+        why.append(f"they are past {setting}={limit_ms} ({_whose(topic, own)})")
+    if by_size:
+        why.append(f"the log exceeds {RETENTION_BYTES}={limit} ({_whose(topic, configs.retentions_bytes)})")
+        keep = (*keep, f"{RETENTION_BYTES}=-1")
+    goes = sum(sizes[: max(by_time, by_size)])
+    return FirstCheck(topic, goes, whole, ", and ".join(why), keep) if goes else None
+
+
+def _whose(topic: str, own: Iterable[str]) -> str:
+    return "of the topic" if topic in own else "the broker's default"
+
+
+def _older(segments: Iterable[SegmentAge], than_ms: int) -> int:
+    """How many `deleteRetentionMsBreachedSegments` deletes."""
+    count = 0
+    for segment in segments:
+        if segment.largest_ms >= than_ms:
+            break
+        count += 1
+    return count
+
+
+def _beyond(sizes: Sequence[int], limit: int) -> int:
+    """How many `deleteRetentionSizeBreachedSegments` deletes."""
+    count, surplus = 0, sum(sizes) - limit
+    for size in sizes:
+        surplus -= size
+        if surplus < 0:
+            break
+        count += 1
+    return count
