@@ -59,8 +59,8 @@ def plan_restore(
     wanted = sorted(chosen, key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
     zookeeper = session.target.config is not None and not session.target.server.process_roles
     marks = session.marks()
-    why = _why_unknown(session, zookeeper=zookeeper)
     answered = _ask_settings(session, wanted, marks, options)
+    why = _why_unknown(session, zookeeper=zookeeper)
     retention = Retention(session.assignments.topic_configs, answered, facts.now_ms, why)
     copies = _look_at_copies(session, wanted, marks, options, retention)
     leaders = _ask_leaders(session, wanted, marks, copies, options)
@@ -99,7 +99,6 @@ def _ask_leaders(
     options: RestoreOptions,
 ) -> dict[Key, EpochEnd]:
     """Where the leaders end the last leader epoch of each; empty if no broker may answer for this cluster."""
-    reader = session.assignments.reader if session.assignments.answering is not None else None
     wanted: dict[Key, tuple[TopicPartition, int]] = {}
     topic_ids: dict[str, str] = {}
     for d in chosen:
@@ -111,14 +110,16 @@ def _ask_leaders(
             # Of two incarnations the existing topic; the other one is refused because of its id.
             living = session.assignments.first.by_name.get(topic) if session.assignments.first is not None else None
             topic_ids[topic] = living.topic_id if living is not None and living.topic_id is not None else d.topic_id
-    return reader.epoch_ends(wanted, topic_ids) if reader is not None and wanted else {}
+    reader = session.leaders() if wanted else None
+    return reader.epoch_ends(wanted, topic_ids) if reader is not None else {}
 
 
 def _ask_settings(
     session: Session, chosen: Sequence[PartitionDir], marks: Mapping[Key, Mark], options: RestoreOptions
 ) -> dict[str, TopicConfigs]:
     """What a broker of this cluster says now of the topics' settings; empty if none may answer for it."""
-    reader = session.assignments.reader if session.assignments.answering is not None else None
+    known = session.assignments.answering is None and session.assignments.topic_configs.complete
+    reader = None if known else session.leaders()
     names = {full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen}
     answers = reader.topic_settings(name for name in names if name is not None) if reader is not None else {}
     defaults = session.assignments.broker_defaults
@@ -133,8 +134,9 @@ def _why_unknown(session: Session, *, zookeeper: bool) -> str:
         why = "the settings of topics are in the metadata log, which was not read here"
     else:
         why = f"the metadata log here ends at {rfc3339(log.at_ms)}, and its topic may have other settings since"
-    if session.settings.kafka.bootstrap_servers is None:
-        return f"{why}; with kafka.bootstrap_servers a living broker is asked"
+    problem = session.brokers.leader_problem if session.brokers is not None else None
+    if problem is not None:
+        return f"{why}; no living broker could be asked: {problem}"
     return f"{why}, and no other broker described it (DESCRIBE_CONFIGS on the topic)"
 
 

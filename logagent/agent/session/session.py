@@ -44,6 +44,7 @@ from logagent.settings import DAY_MS
 
 if TYPE_CHECKING:
     from logagent.agent.execute.log_manager import LogManager
+    from logagent.broker.admin.reader import AdminReader
 
 
 @dataclass(slots=True)
@@ -231,6 +232,10 @@ class Session(Readings):
         settle_ms, journal = self.settings.guard.settle, self.journal
         questions = ServingQuestions(journal, self.brokers, registration, settle_ms, self.acting, now_ms)
         return questions.tell(log_dirs)
+
+    def leaders(self) -> AdminReader | None:
+        """A reader that may ask the leaders of this host's cluster; None if nobody may be asked."""
+        return self.brokers.leaders() if self.brokers is not None else None
 
     def close_questions(self) -> None:
         """Close the connections to brokers that were found to be asked."""
