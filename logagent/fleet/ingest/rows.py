@@ -141,7 +141,7 @@ def merged(frame: DataFrame) -> DataFrame:
     return rows.withColumns({name: one(name) for name in lists} | {"directories": directories}).drop("each")
 
 
-def bad_rows(frame: DataFrame, good: Column, kind: str) -> DataFrame:
+def rejected_rows(frame: DataFrame, good: Column, kind: str) -> DataFrame:
     """`cluster_id, node_id, detail, record` of bad rows, for files that have any."""
     readable = fn.col(CORRUPT).isNull()
     detail = fn.when(readable, f"{kind}: a required field is missing or bad").otherwise(

@@ -189,7 +189,7 @@ def _reject_bad(
     paths = [f"{run.store.landing}/{e['file']}" for e in broken]
     by_key: dict[Key, list[tuple[str, str]]] = {}
     for frame in rows.of_files(run.store.spark, [], paths, row_kind):
-        bad = rows.bad_rows(frame, good, row_kind).orderBy("cluster_id", "node_id", "record", "detail")
+        bad = rows.rejected_rows(frame, good, row_kind).orderBy("cluster_id", "node_id", "record", "detail")
         for row in bad.limit(checking.BAD_ROWS_KEPT * 100).collect():
             by_key.setdefault((row.cluster_id, row.node_id), []).append((row.detail, row.record))
     for entry in broken:
