@@ -192,19 +192,6 @@ def demo(wanted: str | None, disks: bool, only_make: bool, workers: int, days: i
 
 
 @fleet.command()
-def warm() -> None:
-    """Make Spark start faster on this machine, for this user: dump the classes it loads into an archive (AppCDS).
-
-    It runs a small demo once; the archive has some 200 MB. The second ingest, report or demo of a user makes one by
-    itself. Without it everything works the same, but starts some seconds later.
-    """
-    need_pyspark()
-    from logagent.fleet.warm import warm as dump_classes
-
-    click.echo(f"sessions of this user start from {dump_classes()}")
-
-
-@fleet.command()
 @click.argument("folder", metavar="DIR")
 def archive(folder: str) -> None:
     """Write the files that plain spark-submit needs (standalone, YARN, Kubernetes) to DIR, and print the commands."""
