@@ -24,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.demo import Fleet
+from tests.fleets.planted import generate
 
 DIRS_PER_HOST = 4000
 HOSTS_PER_CLUSTER = 100
