@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,35 +20,28 @@ if TYPE_CHECKING:
     from logagent.fleet.tables.store import Store
 
 
-_OTHER_JVM = {"spark.driver.extraJavaOptions", "spark.driver.extraClassPath"}
-"""Settings whose classes other runs could not use. Java's options are one setting: a user's own replace ours."""
-
-
 @contextmanager
 def run_job(
     store: str, options: dict[str, Any], *, small: bool = False
 ) -> Iterator[tuple[Store, Callable[[str], None]]]:
     """A session and an opened store; Spark's errors become ours. The session is stopped if it was created here.
 
-    `small`: there are few directories. The second run of a user dumps the class archive, once everything is printed.
+    `small`: there are few directories.
     """
     conf = conf_of(options["conf"])
     need_pyspark()
-    from logagent.fleet.class_archive import dumped_by_second_run
-    from logagent.fleet.spark_session import build_session, end_jvm, explained, running, starts_jvm
+    from logagent.fleet.spark_session import build_session, explained, running
     from logagent.fleet.tables.store import Store as Opened
 
     ours = not running()
     shown = options["verbose"] or sys.stderr.isatty()
-    dumps = starts_jvm() and not _OTHER_JVM & conf.keys()
-    with dumped_by_second_run(end_jvm) if dumps else nullcontext() as dump:
-        spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small, dump=dump)
-        try:
-            with explained("the fleet job failed", verbose=options["verbose"]):
-                yield Opened.open(spark, store), (tell if shown else _silent)
-        finally:
-            if ours:
-                spark.stop()
+    spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
+    try:
+        with explained("the fleet job failed", verbose=options["verbose"]):
+            yield Opened.open(spark, store), (tell if shown else _silent)
+    finally:
+        if ours:
+            spark.stop()
 
 
 def has_little_to_ingest(store: str) -> bool:

@@ -1,6 +1,6 @@
 """How our own JVMs are started: by the size of the fleet.
 
-A small report spends most of its time starting: loading classes (`class_archive.py`), interpreting, compiling. Small
+A small report spends most of its time starting: loading classes, interpreting, compiling. Small
 fleets get only the quick compiler (C1), one garbage collector thread and no adaptive planning; large ones get Java's
 compilers and the collector made for throughput: ingesting 4 million directories took 214 CPU seconds with the default
 one (G1), 194 with it.

@@ -15,12 +15,11 @@ from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.fleet import class_archive, jvm
+from logagent.fleet import jvm
 
 # Settings that affect results. Set on every session, including one created by spark-submit.
 SQL_CONF = {
@@ -50,7 +49,6 @@ TUNING = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 
-MOST_SECONDS_TO_END = 300
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -60,13 +58,10 @@ def build_session(
     conf: Mapping[str, str] | None = None,
     progress: bool = False,
     small: bool = False,
-    dump: Path | None = None,
 ) -> SparkSession:
     """A session for `master` (the one in force, or `local[*]`), quiet on stdout; `conf` wins over our tuning.
 
-    `small`: it will see few directories, and our own JVM is started accordingly. `dump`: where our JVM
-    is to dump its classes when it exits. A JVM that does not start with either is started once more without; an archive
-    that was the reason is removed.
+    `small`: it will see few directories, and our own JVM is started accordingly.
 
     Under `spark-submit` the session's master and resources are those it was submitted with. Raises `ConfigError` for a
     `conf` that Spark refuses, `ServiceUnreachable` for a master that does not answer.
@@ -79,25 +74,11 @@ def build_session(
     if master:
         builder = builder.master(master)
     # spark-submit has already started the JVM and placed the driver.
-    archive = class_archive.found() if starts_jvm() else None
-    classes = class_archive.use(archive) if archive else class_archive.dump(dump) if dump else ""
+    defaults = {} if submitted else _launch_defaults(master, progress, small)
     # It writes every failed analysis to stderr as JSON, even if the exception is caught.
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
-
-    def started(java: str) -> SparkSession:
-        defaults = {} if submitted else _launch_defaults(master, progress, small, java)
-        return _started(builder, {**defaults, **TUNING, **jvm.sql_conf(small), **chosen})
-
     with explained("cannot start Spark"):
-        try:
-            spark = started(classes)
-        except PySparkRuntimeError:
-            # A truncated archive: SIGBUS.
-            if not classes:
-                raise
-            spark = started("")
-            if archive is not None:
-                archive.unlink(missing_ok=True)
+        spark = _started(builder, {**defaults, **TUNING, **jvm.sql_conf(small), **chosen})
         if submitted:
             _quiet(spark)
         for key, value in SQL_CONF.items():
@@ -156,12 +137,12 @@ def _quiet(spark: SparkSession) -> None:
         jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(uri)
 
 
-def _launch_defaults(master: str | None, progress: bool, small: bool, classes: str) -> dict[str, str]:
-    """Settings that only count while a JVM is started. `classes`: its options for the class archive."""
+def _launch_defaults(master: str | None, progress: bool, small: bool) -> dict[str, str]:
+    """Settings that only count while a JVM is started."""
     java = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     # On a cluster the executors process the rows: the driver is small whatever the fleet's size.
     alone = master is not None and (master == "local" or master.startswith("local["))
-    java = " ".join(filter(None, [java, jvm.java_options(small and alone), classes]))
+    java = f"{java} {jvm.java_options(small and alone)}".rstrip()
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
@@ -233,26 +214,6 @@ def _cause(error: BaseException) -> str:
 def running() -> bool:
     """Whether this process has a session already (spark-submit, a notebook, tests)."""
     return SparkSession.getActiveSession() is not None
-
-
-def starts_jvm() -> bool:
-    """Whether a session of this process will have a JVM that we start."""
-    return "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None
-
-
-def end_jvm() -> None:
-    """Ends the JVM that this process has started, and waits for it: it may dump its classes first. Raises
-    `subprocess.TimeoutExpired`."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None:
-        return
-    try:
-        process.stdin.close()
-        process.wait(MOST_SECONDS_TO_END)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
 
 
 @contextmanager

@@ -3,8 +3,7 @@
 Sizes are partition dirs (default 400k; the goals are stated for 4M and 40M). Every job runs in a process of its own;
 memory is the peak of its JVM (or of DuckDB's process). Nothing fails because a machine was slow, but what the report
 finds has to be what was planted. `--report` makes compacted stores (`tests.bench.stores`) and measures the report on
-them, `--one-topic` one topic with a million directories; `--store DIR` takes a store that was made before. Without
-`--archive` no JVM starts from a class archive, or dumps one.
+them, `--one-topic` one topic with a million directories; `--store DIR` takes a store that was made before.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.demo import Fleet
+from tests.fleets.planted import generate
 
 DIRS_PER_HOST = 4000
 HOSTS_PER_CLUSTER = 100
@@ -214,10 +213,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only the report, on a store that Spark makes")
     parser.add_argument("--one-topic", action="store_true", help="as --report; one topic with a million directories")
     parser.add_argument("--store", type=Path, help="only the report, on this store (of SIZE rows)")
-    parser.add_argument("--archive", action="store_true", help="start from this user's class archive, if there is one")
     chosen = parser.parse_args()
-    if not chosen.archive:
-        os.environ["XDG_CACHE_HOME"] = os.devnull
     print(f"{chosen.threads} threads; goals: 40M rows in {GOAL_SECONDS_40M} s, at most {GOAL_MEMORY >> 30} GiB")
     print("|        rows | job                                | wall s   | CPU s    | GiB    | µs a row |")
     print("|-------------|------------------------------------|----------|----------|--------|----------|")

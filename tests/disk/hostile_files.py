@@ -235,4 +235,4 @@ OTHERWISE = {
     "_asset": "the package's own assets",
 }
 # Rooms that open nothing but what they made themselves.
-OWN_FOLDERS = ("demo/", "fleet/demo/")
+OWN_FOLDERS = ("demo/",)

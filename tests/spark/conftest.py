@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet, Truth
+from logagent.fleet.demo import Fleet
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store
+from tests.fleets.planted import Truth, generate
 from tests.needs import need_command
 from tests.spark.hand_made import AT, NOW
 from tests.spark.scenarios import Expected, write_all
@@ -109,7 +109,7 @@ def zoo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Zoo:
         truth
         for seed in SEEDS
         for truth in generate(
-            store, Fleet(at=at, clusters=1, hosts=6, partitions=120, seed=seed, sick=0.04, broken=0.2)
+            store, Fleet(at=at, clusters=1, hosts=6, partitions=120, days=2, seed=seed, sick=0.04, broken=0.2)
         )
     ]
     expected = write_all(store)

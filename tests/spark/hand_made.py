@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.demo import topic_id
 from logagent.store.landing_files import Claim, land, rfc3339
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)

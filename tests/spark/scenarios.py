@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.fleet.demo.corruptions import CORRUPTIONS, corrupt
-from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.demo import topic_id
 from logagent.store.landing_files import manifest_of
+from tests.fleets.corruptions import CORRUPTIONS, corrupt
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 
 

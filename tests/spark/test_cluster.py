@@ -27,14 +27,14 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.demo import Fleet
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.submit import write_archive
 from logagent.fleet.tables.spark_schemas import STORE
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import NO_CSV, TABLES
+from tests.fleets.planted import generate
 from tests.spark.hand_made import AT
 
 HOME = Path(pyspark.__file__).parent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -143,41 +142,22 @@ def report(
 @click.option(
     "--dir", "wanted", metavar="DIR", help="Where to create it (a new or empty directory; default: a temporary one)."
 )
-@click.option("--clusters", default=3, show_default=True, type=click.IntRange(1), help="Kafka clusters.")
-@click.option("--hosts", default=24, show_default=True, type=click.IntRange(1), help="Hosts in all.")
+@click.option("--hosts", default=24, show_default=True, type=click.IntRange(3), help="Hosts in all.")
 @click.option("--partitions", default=2400, show_default=True, type=click.IntRange(1), help="Partition dirs in all.")
-@click.option("--days", default=8, show_default=True, type=click.IntRange(1), help="Dates with snapshots.")
-@click.option("--seed", default=1, show_default=True, help="The same seed gives the same fleet.")
-@click.option("--workers", default=os.cpu_count() or 1, type=click.IntRange(1), help="Processes to use.")
-@click.option(
-    "--disks/--no-disks", default=False, help="Create real disks and scan them (small ones; some 1,000 dirs)."
-)
-@click.option("--only-make", is_flag=True, help="Create the fleet and its truth.json; do not ingest or report.")
 @spark_options
-def demo(wanted: str | None, disks: bool, only_make: bool, workers: int, days: int, **options: Any) -> None:
+def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     """Create a fleet with planted problems, ingest it, report on it, and print the path of the page.
 
-    The snapshots are made up and describe terabytes; ingest and report are the real ones. With --disks the hosts are
-    disks in Kafka's own format (see disks/), and what `logagent scan` finds on them is published.
-    Any size: --hosts 10000 --partitions 40000000. What was planted is written to truth.json.
+    The snapshots of three clusters are made up and describe terabytes; ingest and report are the real ones.
     """
-    if options["hosts"] < options["clusters"]:
-        raise UsageError("fewer hosts than clusters")
-    spark = {name: options.pop(name) for name in ("master", "conf", "as_json", "verbose")}
-    from logagent.broker.exported.file import write_assignments
-    from logagent.fleet.demo.generate import generate
-    from logagent.fleet.demo.lifelike import CLUSTERS
-    from logagent.fleet.demo.planted import Fleet
+    from logagent.fleet.demo import CLUSTERS, Fleet, generate
 
     began = time.monotonic()
     folder = _empty_folder(wanted)
     now = datetime.now(UTC).replace(microsecond=0)
-    wanted_fleet = Fleet(at=now, days=days, lifelike=not disks, **options)
-    truths = generate(folder, wanted_fleet, workers=workers, disks=write_assignments if disks else None)
-    names = {truth.cluster_id: name for truth, name in zip(truths, CLUSTERS, strict=False)}
-    tell(f"created {options['hosts']} hosts in {time.monotonic() - began:.1f} s: {folder}/landing, {folder}/truth.json")
-    if only_make:
-        return
+    clusters = generate(folder, Fleet(at=now, hosts=hosts, partitions=partitions))
+    names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
+    tell(f"created {hosts} hosts in {time.monotonic() - began:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates
         from logagent.fleet.job import Job
@@ -189,19 +169,6 @@ def demo(wanted: str | None, disks: bool, only_make: bool, workers: int, days: i
         dump(content)
     else:
         show_summary(content, f"{folder}/report/{content['run_id']}")
-
-
-@fleet.command()
-def warm() -> None:
-    """Make Spark start faster on this machine, for this user: dump the classes it loads into an archive (AppCDS).
-
-    It runs a small demo once; the archive has some 200 MB. The second ingest, report or demo of a user makes one by
-    itself. Without it everything works the same, but starts some seconds later.
-    """
-    need_pyspark()
-    from logagent.fleet.warm import warm as dump_classes
-
-    click.echo(f"sessions of this user start from {dump_classes()}")
 
 
 @fleet.command()

@@ -20,10 +20,10 @@ import pyspark
 import pytest
 
 from logagent.files.limits import FileLimit
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.demo import Fleet
 from logagent.store.shared import init_store, open_store
 from tests import object_servers
+from tests.fleets.planted import generate
 from tests.object_servers import BUCKET
 
 AWS_SDK = "2.35.4"

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.demo import topic_id
 from tests.spark.conftest import DAY, Zoo, tell
 from tests.spark.hand_made import AT, Kafka, dir_row
 

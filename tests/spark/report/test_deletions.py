@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet
+from logagent.fleet.demo import Fleet
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
@@ -17,6 +16,7 @@ from logagent.store.control import Control
 from logagent.store.deletion import Request, RequestedPartition, RequestedTopic
 from logagent.store.orders import instant, write_request
 from logagent.store.signing import PrivateKey
+from tests.fleets.planted import generate
 from tests.spark.hand_made import AT, NOW
 
 KEY, STRANGER = PrivateKey("ops", b"\x01" * 32), PrivateKey("ops", b"\x02" * 32)
@@ -26,7 +26,7 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 def test_deletions_that_the_keys_vouch_for_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
-    generate(store, Fleet(at=AT, clusters=1, hosts=3, partitions=12, seed=1))
+    generate(store, Fleet(at=AT, clusters=1, hosts=3, partitions=12, days=2))
     asked = RequestedTopic("clicks", "A" * 22, (RequestedPartition(0, (1, 2, 3)),))
     for number, key in ((1, KEY), (2, STRANGER)):
         request = Request(f"request-{number}", CLUSTER, "topics", "a" * 16, "ops", instant(NOW),

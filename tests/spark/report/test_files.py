@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.broker.exported.file import write_assignments
-from logagent.fleet.demo.generate import generate
-from logagent.fleet.demo.planted import Fleet
 from logagent.fleet.report.output import Output
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.frames import local_frame
@@ -140,20 +134,3 @@ def test_manifests_are_what_the_contract_says(zoo: Zoo) -> None:
     assert found
     for path in found:
         assert_promised(path.read_text(), "manifest")
-
-
-def test_snapshots_are_what_the_contract_says(tmp_path: Path) -> None:
-    """What the agent's own scan of a made disk publishes, line by line."""
-    now = datetime.now(UTC).replace(microsecond=0)  # the agent refuses assignments that are too old
-    fleet = Fleet(at=now, clusters=1, hosts=3, partitions=60, days=1, broken=0.0)
-    generate(tmp_path, fleet, disks=write_assignments)
-    files = sorted((tmp_path / "landing").rglob("[0-9]/*.jsonl.gz"))
-    assert len(files) == 3
-    for path in files:
-        # Bytes that are not UTF-8 are lone surrogates, which pydantic's strings cannot hold.
-        lines = re.sub(r"(?<!\\)\\udc..", "?", gzip.decompress(path.read_bytes()).decode()).splitlines()
-        for line in lines:
-            assert_promised(line, "snapshot")
-        rows = [json.loads(line)["row"] for line in lines]
-        assert rows[0] == "snapshot"
-        assert set(rows[1:]) == {"log_dir", "dir"}

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from logagent.fleet.demo.planted import topic_id
+from logagent.fleet.demo import topic_id
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, PartitionDir, Verdict

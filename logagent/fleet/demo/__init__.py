@@ -1,1 +1,0 @@
-"""A made-up fleet with planted problems."""
