@@ -19,7 +19,6 @@ def config() -> None:
 
 
 @config.command()
-@reads_assignments
 @common
 def check(call: Call) -> None:
     """Check logagent.toml, the environment and server.properties; list every error at once (exit status 78)."""
