@@ -31,6 +31,17 @@ _MOST_DOTS = 500
 
 SOURCES = ("kraft-log", "admin", "file")
 
+_NO_PRESSURE = (
+    "this setting was removed: strays are kept for cleanup.stray_retention, however full the disk is; delete the line, "
+    "lower stray_retention if they are kept too long, and free space with `logagent rescue` when the alert "
+    "LogagentDiskFullSoonReclaimable fires"
+)
+_REMOVED: dict[tuple[str, ...], str] = {
+    ("cleanup", "pressure"): _NO_PRESSURE,
+    ("cleanup", "pressure_floor"): _NO_PRESSURE,
+}
+"""Settings that existed once, with what to use instead. They are errors like any unknown key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -104,7 +115,8 @@ def _overlay_environment(
             continue
         section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
         if (section, key) not in known:
-            problems.append(f"environment variable {variable}: there is no setting {section}.{key}")
+            problem = _REMOVED.get((section, key), f"there is no setting {section}.{key}")
+            problems.append(f"environment variable {variable}: {problem}")
             continue
         names[section, key] = variable
         table = raw.setdefault(section, {})
@@ -127,7 +139,7 @@ def _validate(
         for error in e.errors():
             place = tuple(str(part) for part in error["loc"] if not str(part).startswith(("function-", "nullable")))
             wrong.add(place[:2])
-            problems.append(f"{_place(file, names, place)}: {_plain(error)}")
+            problems.append(f"{_place(file, names, place)}: {_REMOVED.get(place[:2]) or _plain(error)}")
         # The valid values are still cross-checked, so that all errors are reported at once.
         settings = adapter.validate_python(_without(raw, wrong))
     for keys, problem in list(_cross_checks(settings)):

@@ -164,8 +164,6 @@ class CleanupSettings:
     max_fraction: Fraction = 0.1
     max_dirs: Count = 20
     quarantine_dirs: Words = ()
-    pressure: Fraction | None = None
-    pressure_floor: Duration = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

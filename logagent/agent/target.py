@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,10 @@ from logagent.host.brokers.discovery import find_server_properties
 from logagent.model.health.kafka_version import parse_version
 from logagent.model.secrets import without_secret
 from logagent.settings import Settings
+
+
+class UnnamedBroker(ConfigError):
+    """A command that acts was not told which broker is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,27 @@ class Target:
         return replace(self, log_dirs=_unique([*self.log_dirs, *self.left_out]), left_out=(), spared=self.left_out)
 
 
+def named_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
+    """The broker whose directories may be changed, or for which that is planned: only one that settings or options
+    name, because what is found depends on the processes and files of the moment. Raises ConfigError."""
+    if settings.kafka.config is None and not log_dirs:
+        try:
+            found = find_server_properties(None)
+        except ConfigError as e:  # none, or more than one, each named
+            raise UnnamedBroker(str(e), problems=e.problems, hint=e.hint) from e
+        problem = f"kafka.config: not set, and only commands that change nothing use what was found: {found}"
+        raise UnnamedBroker(
+            problem,
+            problems=(problem,),
+            hint=f"name it: --kafka-config {shlex.quote(found)}, or kafka.config in logagent.toml; "
+            "`logagent setup --execute` names it to the service",
+        )
+    return resolve_target(settings, log_dirs)
+
+
 def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
-    """The broker that settings and options name. Raises ConfigError, all problems at once."""
+    """The broker that settings and options name, else the only one that is found: to look at it, not to change it.
+    Raises ConfigError, all problems at once."""
     version = parse_version(settings.kafka.version) if settings.kafka.version is not None else None
     if log_dirs and settings.kafka.config is None:
         server = parse_server_properties(b"", "(defaults)")

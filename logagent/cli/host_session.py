@@ -15,7 +15,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
 from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, open_session
 from logagent.agent.session.session import Session
-from logagent.agent.target import Target, resolve_target
+from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
@@ -29,7 +29,7 @@ LEFT_OUT_SECONDS = 2.0
 
 
 def target_of(call: Call) -> Target:
-    """The broker of this invocation. If none is named, only `doctor` and -v say which configuration was found."""
+    """The broker to look at. If none is named, only `doctor` and -v say which configuration was found."""
     settings = call.settings()
     target = resolve_target(settings, call.log_dirs)
     if target.config is not None and settings.kafka.config is None:
@@ -46,7 +46,8 @@ def session_of(
     to_plan: `--log-dir` narrows what is acted on, never what is known. A left-out log dir that does not answer counts
     as offline. What such a command could not do for want of its state dir is said at its end.
     """
-    target, failures = target_of(call), LogDirFailures()
+    target = named_target(call.settings(), call.log_dirs) if act or to_plan else target_of(call)
+    failures = LogDirFailures()
     if to_plan:
         for path in target.left_out:
             if real_path(path, LEFT_OUT_SECONDS) is None:

@@ -88,7 +88,15 @@ compile() {
 
 # Nothing is set up by an installation: what decides as whom a service runs is asked for by an operator, and shown.
 say_how_to_set_up() {
-    [ -e /etc/systemd/system/logagent.service.d ] && return 0
+    drop_in=/etc/systemd/system/logagent.service.d
+    if [ -e $drop_in ]; then
+        # As an older version set it up: the daemon found the broker by itself.
+        grep -qsE -e 'LOGAGENT_KAFKA__CONFIG|EnvironmentFile|--kafka-config|--log-dir' $drop_in/*.conf && return 0
+        grep -qsE '^ *(kafka\.)?config *=' /etc/logagent/logagent.toml && return 0
+        echo "logagent: nothing names the broker to logagent.service, so it does not start; check what \`logagent setup\` shows, then:" >&2
+        echo "  logagent setup --execute && systemctl daemon-reload && systemctl restart logagent" >&2
+        return 0
+    fi
     echo "logagent: to set up the service for this host's broker, check what \`logagent setup\` shows, then:" >&2
     echo "  logagent setup --execute && systemctl daemon-reload && systemctl enable --now logagent" >&2
 }

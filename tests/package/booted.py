@@ -83,6 +83,7 @@ class Scenario:
         """As the package says it: look, write, read, start."""
         shown = self.sh("logagent setup 2>&1")
         assert f"User={self.user}" in shown and MALLORY not in shown and "nothing was written yet" in shown, shown
+        assert f"LOGAGENT_KAFKA__CONFIG={broker_host.CONFIG}" in shown, shown
         print(textwrap.indent(shown, "        "), flush=True)
         written = self.sh("logagent setup --execute 2>&1")
         assert "systemd-analyze verify has no complaints" in written, written
@@ -271,7 +272,8 @@ class Scenario:
         name = "payments-0"
         self.as_user(f"mkdir {LOG_DIRS[1]}/{name}")
         self.sh(f"systemctl stop {SERVICE}")
-        asked = f"logagent delete --partition {name} --quarantine --allow-assigned --even-last-copy"
+        asked = f"logagent delete --kafka-config {broker_host.CONFIG} --partition {name}"
+        asked += " --quarantine --allow-assigned --even-last-copy"
         # All that this host has: that is a plan to approve.
         (self.machine.root / "etc/logagent/logagent.toml").write_text(f'[kafka]\nversion = "{broker_host.KAFKA}"\n')
         plan = json.loads(self.as_user(f"{asked} --json 2>/dev/null", check=False))

@@ -21,7 +21,7 @@ SAMPLE = Path(__file__).parents[2] / "config" / "logagent.toml"
 EXAMPLES = {
     "orders.silent_after",
     "kafka.config", "kafka.bootstrap_servers", "kafka.client", "kafka.version", "assignments.file",
-    "delete.file_delete_delay_ms", "cleanup.pressure", "publish.store", "metrics.textfile",
+    "delete.file_delete_delay_ms", "publish.store", "metrics.textfile",
 }  # fmt: skip
 
 
@@ -168,6 +168,16 @@ def test_whatever_the_environment_holds_comes_to_settings_or_problems(values: di
 def test_values_that_do_not_hold_together(tmp_path: Path, text: str, says: str) -> None:
     (problem,) = problems(tmp_path, text)
     assert says in problem
+
+
+def test_a_removed_setting_is_an_error_that_says_what_to_use_instead(tmp_path: Path) -> None:
+    file, text = str(tmp_path / "logagent.toml"), '[cleanup]\npressure = 0.9\npressure_floor = "24h"\nsightings = 0\n'
+    variable = "LOGAGENT_CLEANUP__PRESSURE"
+    found = problems(tmp_path, text) + problems(tmp_path, "", {variable: "0.9"})
+    gone = [p for p in found if "this setting was removed" in p and "stray_retention" in p and "logagent rescue" in p]
+    places = [f"{file}: cleanup.pressure", f"{file}: cleanup.pressure_floor", f"environment variable {variable}"]
+    assert [p.split(": this setting")[0] for p in gone] == places
+    assert len(found) == 4, "and beside every other problem"
 
 
 def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:

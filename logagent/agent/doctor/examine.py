@@ -33,7 +33,7 @@ from logagent.agent.evidence.own_log import METADATA_DIR
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.setup.look import look_at_setup
 from logagent.agent.target import Target, resolve_target
-from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines
+from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
 from logagent.errors import ConfigError
 from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only_broker
 from logagent.host.linux.child import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
@@ -176,6 +176,7 @@ def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[Conf
         instance=instance_of(q.config_file),
         kafka_config=settings.kafka.config,
         named=settings.kafka.config is not None,
+        named_in_file=q.loaded is None or _names_broker(q.loaded.file),
         log_dirs_named=bool(q.log_dirs),
         mode=settings.cleanup.mode,
     )
@@ -190,6 +191,13 @@ def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[Conf
         wrong = e.problems or (str(e),)
         return replace(look, kafka_config=config, problems=look.problems + wrong, hint=e.hint or look.hint), None
     return replace(look, kafka_config=target.config), target
+
+
+def _names_broker(file: str | None) -> bool:
+    """Whether the file itself does, whatever our own environment says: the daemon has another one."""
+    if file is None:
+        return False
+    return load_valid_part(file, {})[0].settings.kafka.config is not None
 
 
 def _the_only(found: Sequence[BrokerConfigLook]) -> str | None:

@@ -23,6 +23,8 @@ from logagent.model.doctor.doctor_facts import (
     SubjectLook,
 )
 
+_LISTS = ("TemporaryFileSystem", "Environment")
+
 
 def look_at_service(unit: str, root: str = "/") -> ServiceLook | None:
     """Our unit: as the running systemd has it in force, else according to its files; None if there is none."""
@@ -45,7 +47,7 @@ def look_at_service(unit: str, root: str = "/") -> ServiceLook | None:
     if file is None:
         return None
     once = {key: lines[-1].value for key, lines in file.settings.items()}
-    lists = {key: file.listed(key) for key in file.settings if key.endswith("Paths") or key == "TemporaryFileSystem"}
+    lists = {key: file.listed(key) for key in file.settings if key.endswith("Paths") or key in _LISTS}
     user = user_line.value if user_line is not None and user_line.value else None
     return ServiceLook(
         unit=unit, known_by="files", user=user, file=file.file, user_place=place, properties={**once, **lists}

@@ -6,16 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from logagent.agent.rescue.rescue_looks import room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import Facts
 from logagent.model.health.clock_doubt import ClockDoubt
-from logagent.model.planning.blast_radius import within_limits
 from logagent.model.planning.plan import Flags, Plan, Proposal, Waiting
 from logagent.model.planning.proposals import Ages, held_back, kept_while_offline, orphans, removals, strays, uncounted
-from logagent.model.planning.room import Room, is_above, under_pressure
-from logagent.model.records import ActionKind, Kind
+from logagent.model.records import Kind
 
 
 def plan_cleanup(
@@ -73,48 +70,7 @@ def _due(
     proposals, waiting = [*marked, *stray, *orphan], [*kept, *marked_waiting, *stray_waiting, *orphan_waiting]
     if doubt is not None:
         return [], [*until_trusted(proposals, doubt), *waiting]
-    pressed = _under_pressure(session, facts, proposals, flags)
-    waiting = [w for w in waiting if (w.log_dir, w.name) not in pressed]
-    return [*marked, *stray, *pressed.values(), *orphan], waiting
-
-
-def _under_pressure(
-    session: Session, facts: Facts, due: Sequence[Proposal], flags: Flags
-) -> dict[tuple[str, str], Proposal]:
-    """Strays removed before `cleanup.stray_retention` because of `cleanup.pressure`, but never before the floor.
-
-    Only those that pass the guards, and no more than the blast radius leaves beside what is due: pressure must not stop
-    a plan that would be carried out without it.
-    """
-    cleanup = session.settings.cleanup
-    if cleanup.pressure is None or cleanup.pressure_floor >= cleanup.stray_retention:
-        return {}
-    early, _ = strays(
-        session.of_kind(Kind.STRAY),
-        session.marks(),
-        session.removal_intents(),
-        cleanup.pressure_floor,
-        facts.now_ms,
-        session.attempts(),
-        corrected=session.clock_watch.corrected,
-        flags=flags,
-    )
-    known = {p.key for p in due}
-    rooms = {i.identity.device: Room(i.used, i.free) for i in session.inventories.values()}
-    early = [
-        replace(p, reason="stray-pressure")
-        for p in early
-        if p.key not in known and is_above(rooms.get(p.dir.device), cleanup.pressure)
-    ]
-    if not early:
-        return {}
-    passed = session.plan([*due, *early], facts=facts).actions
-    in_time = [p for p in passed if p.key in known]
-    early = [p for p in passed if p.key not in known]
-    gains = room_given_back(session, facts, [p.dir for p in passed if p.action is ActionKind.REMOVE])
-    may_join = within_limits(in_time, facts, session.limits)
-    chosen = under_pressure(early, in_time, gains, rooms, cleanup.pressure, may_join)
-    return {p.key: p for p in chosen}
+    return proposals, waiting
 
 
 def until_trusted(proposals: Sequence[Proposal], doubt: ClockDoubt) -> list[Waiting]:

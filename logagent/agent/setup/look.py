@@ -91,7 +91,10 @@ def look(name: str | None) -> Setup:
             f"{broker.config} names no log dir that may be opened to the service", hint="; ".join(left_out) or None
         )
     mounts = tuple(mount_points(UNIT_DIRS, _root_only))
-    facts = SetupFacts(command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts)
+    facts = SetupFacts(
+        command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts,
+        unnamed=settings.kafka.config is None,
+    )  # fmt: skip
     state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
     return Setup(service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid)
 

@@ -19,7 +19,6 @@ def config() -> None:
 
 
 @config.command()
-@reads_assignments
 @common
 def check(call: Call) -> None:
     """Check logagent.toml, the environment and server.properties; list every error at once (exit status 78)."""
@@ -38,6 +37,8 @@ def check(call: Call) -> None:
         call.say(f"configuration: {document['config'] or 'defaults'}")
         call.say(f"broker: {target.config or 'log dirs from the command line'}")
         call.say(f"log dirs: {', '.join(target.log_dirs)}")
+        if target.config is not None and call.settings().kafka.config is None:
+            call.say("the broker was found, not named: what acts needs kafka.config or --kafka-config FILE")
 
 
 def _target(call: Call) -> Target:

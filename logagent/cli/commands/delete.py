@@ -8,7 +8,7 @@ import click
 
 from logagent.agent.planning.plan_delete import async_delete
 from logagent.agent.session.session import Session
-from logagent.agent.target import resolve_target
+from logagent.agent.target import named_target
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
@@ -70,7 +70,7 @@ def _topics(call: Call, expression: str) -> frozenset[str]:
     """The topics here that the expression matches. Evaluated in a child before the executor lock is taken, because an
     expression that backtracks may take forever."""
     pattern = _regex(expression)
-    known = topics_in(resolve_target(call.settings(), call.log_dirs).log_dirs)
+    known = topics_in(named_target(call.settings(), call.log_dirs).log_dirs)
     try:
         return work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
     except TimeoutError as e:

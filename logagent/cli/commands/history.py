@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -11,6 +13,7 @@ from logagent.cli.plan_documents import history_row
 from logagent.cli.render import dump, dump_line, human_bytes, human_time, table
 from logagent.errors import UsageError
 from logagent.host.state.journal import Journal
+from logagent.host.state.journal_rows import Entry
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -35,14 +38,17 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
         if undoable:
             _show_undoable(journal, directory)
             return
-        entries = journal.history(limit=limit, since_ms=since_ms)
+        if call.log_dirs:
+            entries = _of(journal.history(since_ms=since_ms), call.log_dirs)[-(limit or 0) :]
+        else:
+            entries = journal.history(limit=limit, since_ms=since_ms)
     if jsonl:
         for entry in entries:
             dump_line(history_row(entry))
     elif call.json:
         dump({"schema": "logagent.history/1", "at": rfc3339(now), "entries": [history_row(e) for e in entries]})
     elif not entries:
-        call.say(f"the journal in {directory} has no entries")
+        call.say(f"the journal in {directory} has no entries{' of these log dirs' if call.log_dirs else ''}")
     else:
         columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path"), ("size", "right?")]
         columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")]
@@ -53,6 +59,12 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
             for e in entries
         ]  # fmt: skip
         table("History", columns, rows, color=call.color)
+
+
+def _of(entries: list[Entry], log_dirs: Sequence[str]) -> list[Entry]:
+    """Those of the named log dirs, which the journal has by the paths of `log.dirs`."""
+    named = {os.path.abspath(path) for path in log_dirs}
+    return [e for e in entries if {e.intent.log_dir, e.intent.new_dir} & named]
 
 
 def _show_undoable(journal: Journal, state_dir: str) -> None:

@@ -19,6 +19,7 @@ from logagent.agent.planning.plan_prestart import (
     room_for_start,
 )
 from logagent.agent.session.session import Session
+from logagent.agent.target import UnnamedBroker
 from logagent.cli.finding_documents import finding_row
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
@@ -70,7 +71,9 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     started = time.monotonic()
     step = _Step()
     try:
-        found = work_in_child(lambda: _Run(call, started + _ours(allowed), step).act(dry_run=dry_run), allowed)
+        found = work_in_child(
+            lambda: _Run(call, started + _ours(allowed), step, strict=strict).act(dry_run=dry_run), allowed
+        )
     except TimeoutError:
         found = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
     call.record_status(found.status)
@@ -142,8 +145,9 @@ class _Found:
 class _Run:
     """One prestart, in the child: the parent touches neither disks nor journal nor configuration."""
 
-    def __init__(self, call: Call, deadline: float, step: _Step) -> None:
+    def __init__(self, call: Call, deadline: float, step: _Step, *, strict: bool) -> None:
         self.call = call
+        self.strict = strict
         self.deadline = deadline
         self.found = _Found(call.status)
         self._step = step
@@ -158,6 +162,9 @@ class _Run:
             self.found.skipped = f"the budget was spent while {self._step.text()}"
         except LogAgentError as e:
             self.found.skipped, self.found.hint = str(e), e.hint
+            # With --strict the status decides whether the broker starts, and nothing fatal is known of it.
+            if isinstance(e, UnnamedBroker) and not self.strict:
+                self.call.record_status(e.exit_status)
         self.found.status = self.call.status
         return self.found
 

@@ -53,6 +53,8 @@ def restore(
         raise UsageError("say what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
     if topic_name is not None and (len(names) != 1 or plan_id is not None):
         raise UsageError("--topic-name goes with exactly one NAME", hint="logagent restore --help")
+    if even_last_copy and not replace:
+        raise UsageError("--even-last-copy goes with --replace", hint="without it, nothing that has the name is moved")
     if topic_name is not None:
         try:
             validate_topic(topic_name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.target import resolve_target
+from logagent.agent.target import named_target
 from logagent.cli.host_session import unusable_file
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.config import load as load_settings
@@ -100,4 +100,4 @@ def load(call: Call, *, reread: bool = False) -> RunConfig:
     call.loaded_settings = None if reread else load_settings(call.config_file)
     settings = call.settings()
     loaded = call.loaded_settings
-    return RunConfig(settings, resolve_target(settings, call.log_dirs), loaded.file if loaded is not None else None)
+    return RunConfig(settings, named_target(settings, call.log_dirs), loaded.file if loaded is not None else None)

@@ -17,11 +17,12 @@ from logagent.host.state.as_root import make_as_root
 @click.argument("name", required=False)
 @click.option("--execute", is_flag=True, help="Write the drop-in (only shown otherwise).")
 def setup(name: str | None, execute: bool) -> None:
-    """Show, or write, the drop-in that sets which user logagent.service runs as and where it may write.
+    """Show, or write, the drop-in that sets which broker logagent.service is for, its user, and where it may write.
 
     With NAME, the drop-in is for logagent@NAME.service and /etc/logagent/NAME.toml: one of several brokers on a host.
 
-    The broker is the one of kafka.config, else the only one that a unit starts or that is configured in a usual place.
+    The broker is the one of kafka.config, else the only one that a unit starts or that is configured in a usual place;
+    that one the drop-in names (LOGAGENT_KAFKA__CONFIG), as the service looks for none.
     The user is that of the broker's unit, else the owner of the log dirs, never root. Only files are trusted that root
     (of server.properties: root or the owner of the log dirs) owns, in directories that nobody else can write; running
     processes are not. Needs root. Run it again when log.dirs or the user has changed: logagent doctor says so.

@@ -59,6 +59,13 @@ class Place:
     bootstrap_server: str | None
     key_file: str | None
 
+    def __post_init__(self) -> None:
+        if self.call.log_dirs:
+            raise UsageError(
+                "--log-dir does not narrow what is done across the fleet",
+                hint="`delete` selects by --topic; `purge` also by --host, --kind, --reason, --larger or --id",
+            )
+
     def control(self) -> Control:
         """The control folder. Raises ConfigError if store or cluster is not known."""
         store = self.store or self.call.settings().publish.store

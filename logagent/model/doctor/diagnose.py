@@ -53,6 +53,9 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
     chosen = next((b for b in f.brokers if b.chosen), None)
     how = "named" if c.named else f"found: {chosen.how}" if chosen is not None else "found"
     yield works("server-properties", c.kafka_config, f"the broker's configuration ({how})")
+    if not c.named and not c.log_dirs_named:
+        says = "commands that act need it named: --kafka-config FILE, LOGAGENT_KAFKA__CONFIG, or this line"
+        yield info("broker-unnamed", c.kafka_config, says, change=toml_change(c, "kafka.config", c.kafka_config))
     for b in f.brokers:
         if b.ignored is not None:
             says = f"process {b.pid} is not treated as a broker: {b.ignored}"

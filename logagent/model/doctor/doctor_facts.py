@@ -26,8 +26,8 @@ class Place:
 class ConfigLook:
     """Our own configuration. file: the one in force (None: defaults), default: where it would be written. keys: the
     line of each `section.key` in it, set or commented out. problems: in it and in server.properties. instance: NAME of
-    `logagent@NAME`. named: whether the broker's configuration was given rather than found. log_dirs_named: whether log
-    dirs were given on the command line."""
+    `logagent@NAME`. named: whether the broker's configuration was given rather than found; named_in_file: by the
+    file in force, which the daemon reads too. log_dirs_named: whether log dirs were given on the command line."""
 
     file: str | None
     default: str
@@ -37,6 +37,7 @@ class ConfigLook:
     instance: str | None = None
     kafka_config: str | None = None
     named: bool = False
+    named_in_file: bool = False
     log_dirs_named: bool = False
     mode: str = "report"
 

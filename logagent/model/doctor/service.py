@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from shlex import quote
 
 from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceLook
-from logagent.model.doctor.fixes import unit_change, unit_word
+from logagent.model.doctor.fixes import toml_change, unit_change, unit_word
 from logagent.model.finding import Change, Finding, fatal, info, works
+from logagent.model.setup.drop_in import CONFIG_VARIABLE
 
 _SYSTEM = {"yes": ("/usr", "/boot", "/efi"), "full": ("/usr", "/boot", "/efi", "/etc"), "strict": ("/",)}
 # What `ProtectSystem=strict` leaves writable.
@@ -33,7 +35,7 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
         hint = "the commands work without it; the packages install logagent.service"
         yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
-    found = [*_setup(s), *_blind(s), *_paths(f, s), *_failed(s)]
+    found = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s), *_failed(s)]
     if not found:
         state = s.active or "state unknown: systemd does not answer"
         yield works("service", s.unit, f"{state}; user {s.user or 'root'}; nothing in the unit blocks the agent")
@@ -47,13 +49,31 @@ def _setup(s: ServiceLook) -> Iterator[Finding]:
         return
     says = {
         "missing": f"{s.unit} is not set up yet: it does not start without a drop-in",
-        "differs": "it no longer fits server.properties, the broker's user or the mounts",
+        "differs": "it no longer fits server.properties, the broker's user, the mounts or kafka.config",
         "refused": f"it could not be written again: {look.why}",
     }[look.state]
     hint = f"look at what `{look.command.removesuffix(' --execute')}` shows first"
     then = f"systemctl daemon-reload && systemctl restart {quote(s.unit)}"
     change = Change(line=look.command, then=then) if look.state != "refused" else None
     yield fatal("setup-outdated" if look.state != "missing" else "not-set-up", look.place, says, hint, change=change)
+
+
+def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
+    """The daemon looks for no broker: one that nothing names to it does not start."""
+    p, c = s.properties, f.config
+    named = (
+        c.named_in_file
+        or CONFIG_VARIABLE in p.get("Environment", "")
+        or "EnvironmentFile" in p
+        or "EnvironmentFiles" in p
+    )
+    named = named or any(option in p.get("ExecStart", "") for option in ("--kafka-config", "--log-dir"))
+    told = s.setup is not None and s.setup.state != "fits"  # setup names it, once it is run
+    if not named and not told and c.kafka_config is not None:
+        change = toml_change(c, "kafka.config", c.kafka_config)
+        change = replace(change, then=f"systemctl restart {quote(s.unit)}")
+        says = "nothing names the broker to the daemon: it does not start (exit status 78)"
+        yield fatal("daemon-unnamed", s.unit, says, "name it", change=change)
 
 
 def _blind(s: ServiceLook) -> Iterator[Finding]:

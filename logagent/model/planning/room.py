@@ -1,4 +1,4 @@
-"""Free space on a file system: which strays are removed early when it runs out, and how much a start needs."""
+"""Free space on a file system: how much a start needs, and which removals make room for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from logagent.model.planning.plan import Proposal
-from logagent.model.records import ActionKind, Kind, PartitionDir
+from logagent.model.records import Kind, PartitionDir
 from logagent.model.space import NOTHING, Space
 
 Key = tuple[str, str]
@@ -16,50 +16,6 @@ Key = tuple[str, str]
 # with the partitions, so these values are several times what was observed.
 _START_BYTES, _START_BYTES_PER_DIR = 1 << 20, 32 << 10
 _START_INODES, _START_INODES_PER_DIR = 16, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes `used` on one file system, and `free` for users other than root."""
-
-    used: int
-    free: int
-
-
-def is_above(room: Room | None, level: float, gone: int = 0) -> bool:
-    """Whether more than `level` of the file system is in use, once `gone` bytes less are; unknown is not."""
-    return room is not None and room.used - gone > level * (room.used + room.free)
-
-
-def under_pressure(
-    early: Sequence[Proposal],
-    due: Iterable[Proposal],
-    gains: Mapping[Key, Space],
-    rooms: Mapping[int, Room],
-    level: float,
-    allowed: Callable[[Proposal], bool],
-) -> list[Proposal]:
-    """Those of `early` (strays older than the floor, oldest first) that must be removed, after all that is `due`, for
-    the usage of each file system to fall to `level`.
-
-    Every proposal has passed the guards; `gains` is what each removal gives back. `rooms` by device; an unknown device
-    is not under pressure. `allowed`: whether the blast radius leaves room for one more, asked for each that is needed.
-    """
-    gone = dict.fromkeys(rooms, 0)
-
-    def gain(p: Proposal) -> int:
-        return gains.get(p.key, NOTHING).bytes
-
-    for p in due:
-        if p.dir.device in rooms and p.action is ActionKind.REMOVE:
-            gone[p.dir.device] += gain(p)
-    chosen: list[Proposal] = []
-    for p in early:
-        device = p.dir.device
-        if gain(p) and is_above(rooms.get(device), level, gone.get(device, 0)) and allowed(p):
-            chosen.append(p)
-            gone[device] += gain(p)
-    return chosen
 
 
 def needed_to_start(dirs: Iterable[PartitionDir]) -> Space:

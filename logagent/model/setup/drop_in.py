@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NAME = "50-logagent-setup.conf"
+CONFIG_VARIABLE = "LOGAGENT_KAFKA__CONFIG"
 # These and everything below are never opened for writing, whatever server.properties says.
 SYSTEM_PATHS = (
     "/bin", "/boot", "/dev", "/efi", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr",
@@ -25,9 +26,9 @@ _TMP = ("/tmp/", "/var/tmp/")
 class SetupFacts:
     """What a drop-in is made from.
 
-    command: the command that writes it again. config: the server.properties. user, group: names or numbers, never
-    root's. paths: every directory to be written to, absolute, without symlinks. mounts: every mount point of the host,
-    now or at boot.
+    command: the command that writes it again. config: the server.properties. unnamed: logagent's own configuration does
+    not name it, and the service does not look for a broker. user, group: names or numbers, never root's. paths: every
+    directory to be written to, absolute, without symlinks. mounts: every mount point of the host, now or at boot.
     """
 
     command: str
@@ -36,6 +37,7 @@ class SetupFacts:
     group: str
     paths: tuple[str, ...]
     mounts: tuple[str, ...]
+    unnamed: bool = False
 
 
 def drop_in(facts: SetupFacts) -> str:
@@ -43,7 +45,8 @@ def drop_in(facts: SetupFacts) -> str:
     points = dict.fromkeys(p for path in facts.paths if (p := mount_point(path, facts.mounts)) is not None)
     lines = [
         f"# Written by `{facts.command}`, from {quoted(facts.config)}.",
-        "# Run it again when log.dirs or the broker's user has changed. What you add belongs in another drop-in.",
+        "# Run it again when log.dirs, the broker's user or kafka.config has changed.",
+        "# What you add belongs in another drop-in.",
         "[Unit]",
         *(f"After={unit_of_mount(point)}" for point in points),
         "",
@@ -51,6 +54,8 @@ def drop_in(facts: SetupFacts) -> str:
         f"User={facts.user}",
         f"Group={facts.group}",
     ]
+    if facts.unnamed:
+        lines.append(f"Environment={quoted(f'{CONFIG_VARIABLE}={facts.config}')}")
     opened = dict.fromkeys(writable(path, facts.mounts) for path in facts.paths)
     lines += [f"ReadWritePaths={quoted(f'-{path}')}" for path in opened]
     if any(path.startswith(_TMP) for path in facts.paths):
@@ -101,6 +106,6 @@ def unit_of_mount(path: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """`path` as one word of a unit file, where `%` starts a specifier and whitespace ends a word."""
+    """`path` (or `NAME=path`) as one word of a unit file, where `%` starts a specifier and whitespace ends a word."""
     word = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{word}"'

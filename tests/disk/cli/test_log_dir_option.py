@@ -132,6 +132,17 @@ def test_one_log_dir_under_two_paths_counts_once_and_is_said(
     assert [f["code"] for f in found] == ["duplicate-log-dir"]
 
 
+def test_the_history_of_one_log_dir(host: CliHost) -> None:
+    done = host.run("cleanup", "--json", "--execute").json
+    assert {a["log_dir"] for a in done["actions"]} == {str(host.d1), str(host.d2)}
+    entries = {d: host.run("history", "--json", "--log-dir", f"{d}/").json["entries"] for d in (host.d1, host.d2)}
+    for log_dir, of in entries.items():
+        assert of and {e["log_dir"] for e in of} == {str(log_dir)}
+        assert host.run("history", "--json", "--log-dir", str(log_dir), "--limit", "1").json["entries"] == of[-1:]
+    assert sum(map(len, entries.values())) == len(host.run("history", "--json").json["entries"])
+    assert "no entries of these log dirs" in host.run("history", "--log-dir", str(host.root)).err
+
+
 def test_a_budget_of_days_is_a_typo(host: CliHost) -> None:
     for budget in ("30d", "61m"):
         ran = host.run("prestart", "--budget", budget)

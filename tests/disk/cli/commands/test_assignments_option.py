@@ -12,7 +12,7 @@ import pytest
 
 from logagent.broker.exported.file import read_assignments, write_assignments
 from logagent.model.assignments.image import AssignmentImage
-from tests.cli_host import CliHost
+from tests.cli_host import CliHost, run_here
 
 COMMANDS = [
     "scan",
@@ -111,3 +111,6 @@ def test_a_command_that_reads_no_assignments_does_not_take_it(host: CliHost, com
     ran = host.run(*command.split(), "--assignments", str(host.root / "assignments.json"))
     assert ran.status == 2
     assert "--assignments" in ran.err
+    # A group: the options come after its command.
+    checked = run_here("config", "check", "--assignments", str(host.root / "assignments.json"))
+    assert checked.status == 2 and "--assignments" in checked.err

@@ -51,6 +51,7 @@ def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
     shown = host.logagent("setup")
     assert shown.status == 0, shown.err
     assert shown.out.splitlines()[0] == f"# {PLACE}"
+    assert f'Environment="LOGAGENT_KAFKA__CONFIG={PROPERTIES}"' in shown.out.splitlines()
     assert opened(shown) == [
         "User=kafka", f"Group={KAFKA_UID}", f'ReadWritePaths="-{D1}"', f'ReadWritePaths="-{D2}"',
     ]  # fmt: skip
@@ -118,7 +119,7 @@ def test_no_path_adds_a_line_or_opens_the_system(host: DoctorHost, evil: str) ->
     assert ran.status == 0 and "not a path that may be opened" in ran.err
     assert [x for x in opened(ran) if "ReadWrite" in x] == [f'ReadWritePaths="-{D1}"']
     assert "ExecStartPre" not in "".join(x for x in ran.out.splitlines() if not x.startswith("#"))
-    assert len(ran.out.splitlines()) == 9
+    assert len(ran.out.splitlines()) == 11
     assert "\r" not in host.path(PLACE).read_bytes().decode()
 
 

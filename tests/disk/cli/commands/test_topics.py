@@ -146,6 +146,16 @@ def test_cancelled_requests_are_over_and_resume_wants_an_open_one(commands: Comm
     commands.run("cancel", "request-unknown", status=2)
 
 
+def test_a_log_dir_does_not_narrow_a_request(commands: Commands) -> None:
+    """It was ignored: every log dir of every host was meant."""
+    commands.write_report((1,))
+    commands.run("purge", "--report", str(commands.report), "--log-dir", "/d1", "--execute", status=2)
+    assert "--host" in commands.said and commands.requests().requests == {}
+    for command in (["delete", "--topic", "clicks"], ["status"], ["run", "--once"], ["cancel", "x"], ["resume", "x"]):
+        commands.run(command[0], *command[1:], "--log-dir", "/d1", status=2)
+        assert "--log-dir does not narrow" in commands.said
+
+
 def test_no_key_or_signature_is_ever_printed(commands: Commands) -> None:
     commands.write_report((1,))
     secret = commands.key.read_text().strip().partition(":")[2]

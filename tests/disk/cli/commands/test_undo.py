@@ -97,6 +97,7 @@ def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> N
     assert refused.status == 3 and refused.guards() == {name: "policy"}
     assert "--replace" in refused.json["refusals"][0]["hint"]
     assert host.partitions() == before
+    assert host.run("restore", name, "--even-last-copy").status == 2, "consent to what is not asked for"
     refused = host.run("restore", "--retention-will-delete", "--json", name, "--replace", "--execute")
     assert refused.status == 3 and refused.guards()["orders-1"] == "assigned" and refused.deeds == []
     assert host.partitions() == before

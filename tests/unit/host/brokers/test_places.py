@@ -7,7 +7,7 @@ from pyfakefs.fake_filesystem import FakeFilesystem
 from pyfakefs.helpers import reset_ids, set_uid
 
 from logagent import config
-from logagent.agent.target import resolve_target
+from logagent.agent.target import named_target, resolve_target
 from logagent.broker.process.version import version_beside
 from logagent.errors import ConfigError
 from logagent.host.brokers.discovery import brokers_of, find_brokers, version_installed
@@ -37,6 +37,24 @@ def test_two_brokers_on_a_host_are_not_guessed_between(fs: FakeFilesystem) -> No
     ]
     named = Settings(kafka=KafkaSettings(config="/opt/kafka/config/server.properties"))
     assert resolve_target(named).config == "/opt/kafka/config/server.properties"
+
+
+def test_what_acts_is_refused_a_broker_that_was_only_found(fs: FakeFilesystem) -> None:
+    """It is told which one that would be, in a form to copy."""
+    with pytest.raises(ConfigError, match="no server"):
+        named_target(Settings())
+    fs.create_file("/opt/kafka/config/server.properties", contents=PROPERTIES)
+    with pytest.raises(ConfigError, match=r"kafka\.config: not set") as caught:
+        named_target(Settings())
+    assert caught.value.hint is not None
+    assert "--kafka-config /opt/kafka/config/server.properties" in caught.value.hint
+    assert resolve_target(Settings()).config == "/opt/kafka/config/server.properties"
+    named = Settings(kafka=KafkaSettings(config="/opt/kafka/config/server.properties"))
+    assert named_target(named) == resolve_target(named)
+    assert named_target(Settings(), ["/srv/kafka/d1"]).log_dirs == ("/srv/kafka/d1",)
+    fs.create_file("/etc/kafka/server.properties", contents=PROPERTIES)
+    with pytest.raises(ConfigError, match="several broker configurations"):
+        named_target(Settings())
 
 
 def test_one_file_by_two_paths_is_one_broker(fs: FakeFilesystem) -> None:

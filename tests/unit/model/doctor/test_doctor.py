@@ -29,6 +29,7 @@ from logagent.model.doctor.doctor_facts import (
     PortLook,
     ProcLook,
     ServiceLook,
+    SetupLook,
     SiblingLook,
     StateLook,
     SubjectLook,
@@ -38,7 +39,13 @@ from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.health.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState
 
-CONFIG = ConfigLook(file="/etc/logagent/logagent.toml", default="/etc/logagent/logagent.toml", kafka_config="/s.p")
+CONFIG = ConfigLook(
+    file="/etc/logagent/logagent.toml",
+    default="/etc/logagent/logagent.toml",
+    kafka_config="/s.p",
+    named=True,
+    named_in_file=True,
+)
 SERVICE = ServiceLook(unit="logagent.service", known_by="systemd", user="kafka", file="/u", active="active", main_pid=7)
 LOG_DIR = LogDirLook(
     path="/d1", health=Health.ONLINE, reason=None, holder=HolderState.STARTING, pid=5, owner="kafka", owner_uid=92
@@ -103,6 +110,37 @@ def test_a_sandbox_that_hides_processes_is_named() -> None:
         assert change is not None and change.line == "ProtectProc=default"
         assert change.file == "/etc/systemd/system/logagent.service.d/override.conf"
         assert change.then == "systemctl daemon-reload && systemctl restart logagent.service"
+
+
+@pytest.mark.parametrize(
+    ("properties", "setup", "starts"),
+    [
+        ({}, None, False),
+        ({"Environment": "A=b"}, "fits", False),
+        ({"Environment": "A=b LOGAGENT_KAFKA__CONFIG=/s.p"}, "fits", True),
+        ({"ExecStart": "/usr/bin/logagent run --kafka-config /s.p"}, None, True),
+        ({"ExecStart": "/usr/bin/logagent run --log-dir=/d1"}, None, True),
+        ({"EnvironmentFile": "/etc/default/logagent"}, None, True),
+        ({}, "differs", True),
+    ],
+)
+def test_a_daemon_to_which_nothing_names_a_broker(properties: dict[str, str], setup: Any, starts: bool) -> None:
+    """Our own --kafka-config or environment does not help it. Where setup is to be run, that names the broker."""
+    look = SetupLook(place="/p", state=setup, command="logagent setup --execute") if setup is not None else None
+    there = replace(SERVICE, properties=properties, setup=look)
+    facts = replace(FACTS, config=replace(CONFIG, named_in_file=False), service=there)
+    assert ("daemon-unnamed" in codes(facts)) is not starts
+    assert codes(replace(facts, config=CONFIG)) == (["setup-outdated"] if setup == "differs" else [])
+    if not starts:
+        change = of(facts, "daemon-unnamed").change
+        assert change is not None and change.line == 'config = "/s.p"'
+        assert change.then is not None and "restart" in change.then
+
+
+def test_commands_that_act_need_a_named_broker() -> None:
+    found = replace(FACTS, config=replace(CONFIG, named=False))
+    change = of(found, "broker-unnamed").change
+    assert change is not None and change.line == 'config = "/s.p"' and codes(found) == []
 
 
 def test_a_daemon_that_sees_a_log_dir_read_only() -> None:

@@ -22,7 +22,7 @@ def opened(*paths: str, mounts: tuple[str, ...] = ("/",)) -> list[str]:
 
 
 def test_log_dirs_on_the_root_file_system_are_opened_themselves() -> None:
-    assert lines("/srv/kafka/a", "/srv/kafka/b")[2:] == [
+    assert lines("/srv/kafka/a", "/srv/kafka/b")[3:] == [
         "[Unit]",
         "",
         "[Service]",
@@ -31,6 +31,19 @@ def test_log_dirs_on_the_root_file_system_are_opened_themselves() -> None:
         'ReadWritePaths="-/srv/kafka/a"',
         'ReadWritePaths="-/srv/kafka/b"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ("/etc/kafka/server.properties", 'Environment="LOGAGENT_KAFKA__CONFIG=/etc/kafka/server.properties"'),
+        ('/srv/a b/100% "q" \\x', 'Environment="LOGAGENT_KAFKA__CONFIG=/srv/a b/100%% \\"q\\" \\\\x"'),
+    ],
+)
+def test_a_broker_that_no_file_of_ours_names_is_named_to_the_service(config: str, line: str) -> None:
+    facts = SetupFacts(command="x", config=config, user="kafka", group="7", paths=("/d",), mounts=(), unnamed=True)
+    assert line in drop_in(facts).splitlines()
+    assert "Environment" not in "".join(lines("/d", config=config))
 
 
 def test_two_log_dirs_on_one_disk_open_it_once() -> None:
@@ -77,7 +90,7 @@ def test_no_name_of_a_directory_escapes_from_its_line(name: str) -> None:
     assert word.startswith('"-/data/') and word.endswith('"')
     inner = word[1:-1].replace("\\\\", "").replace('\\"', "").replace("%%", "")
     assert '"' not in inner and "%" not in inner and "\\" not in inner
-    assert len(lines(path)) == 8, "one line for each setting"
+    assert len(lines(path)) == 9, "one line for each setting"
 
 
 @pytest.mark.parametrize(
