@@ -89,6 +89,7 @@ class Host:
         self.disk, self.version = root / "host", ""
         self.expected: dict[str, Any] = {}
         self.commands = 0
+        self._apart: set[Path] = set()
         self._lines: list[str] = []
         (root / "cwd").mkdir()
 
@@ -116,11 +117,24 @@ class Host:
         self.apart()
 
     def apart(self) -> None:
-        """Give every directory a ctime of its own, in the order of their names: what was marked or set aside within
-        one millisecond has no order otherwise, and what took two has one."""
-        for path in sorted(p for d in self.log_dirs() for p in d.iterdir() if p.is_dir()):
-            os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-            time.sleep(0.002)
+        """Give every directory that has a new name since the last time a ctime of its own, in order: what was marked
+        or set aside within one millisecond has no order otherwise, and what took two has one."""
+        for path in self.directories():
+            if path not in self._apart:
+                os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+                time.sleep(0.002)
+                self._apart.add(path)
+
+    def directories(self) -> list[Path]:
+        """The directories in the log dirs, by name; where a random uuid would decide, by topic id."""
+
+        def key(path: Path) -> tuple[str, str, str]:
+            metadata = path / "partition.metadata"
+            topic = metadata.read_text() if metadata.is_file() else ""
+            return str(path.parent), re.sub(r"\.[0-9a-f]{32}-", ".-", path.name), topic
+
+        found = [p for d in self.log_dirs() if d.is_dir() for p in d.iterdir() if p.is_dir() and not p.is_symlink()]
+        return sorted(sorted(found), key=key)
 
     def configure(self, *settings: Mapping[str, object]) -> None:
         wanted: dict[str, object] = {
@@ -210,6 +224,8 @@ class Host:
         for name, text in (("stdout", ran.out), ("stderr", ran.err)):
             if text:
                 self._lines.append(f"--- {name}\n{text.rstrip(chr(10))}")
+        if "--execute" in arguments or arguments[0] in ("prestart", "run"):
+            self.apart()
         return ran
 
     def both(self, *arguments: str) -> Ran:
@@ -243,20 +259,18 @@ class Host:
         return [self.disk / "d1", self.disk / "d2"]
 
     def find(self, prefix: str, suffix: str = "") -> list[str]:
-        names = [entry.name for d in self.log_dirs() for entry in d.iterdir() if entry.is_dir()]
-        return sorted(name for name in names if name.startswith(prefix) and name.endswith(suffix))
+        names = [path.name for path in self.directories()]
+        return [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
 
     def show_disk(self) -> None:
         """Every directory of the log dirs with the names and sizes of its files, and the checkpoints' content."""
         lines = []
-        for log_dir in self.log_dirs():
-            for entry in sorted(log_dir.iterdir()):
-                inside = ""
-                if entry.is_dir():
-                    inside = ", ".join(f"{f.name} {f.lstat().st_size}" for f in sorted(entry.iterdir()))
-                elif entry.name.endswith("-checkpoint"):
-                    inside = " | ".join(entry.read_text().splitlines())
-                lines.append(f"{entry.relative_to(self.disk)} {entry.lstat().st_mode:o}: {inside}")
+        for path in self.directories():
+            inside = ", ".join(f"{f.name} {f.lstat().st_size}" for f in sorted(path.iterdir()))
+            lines.append(f"{path.relative_to(self.disk)} {path.stat().st_mode:o}: {inside}")
+        for path in sorted(p for d in self.log_dirs() for p in d.iterdir() if p not in self.directories()):
+            inside = " | ".join(path.read_text().splitlines()) if path.name.endswith("-checkpoint") else ""
+            lines.append(f"{path.relative_to(self.disk)} {path.lstat().st_mode:o}: {inside}")
         self.say("the log dirs", "\n".join(lines))
 
     def show_journal(self) -> None:
