@@ -23,7 +23,8 @@ ALL_DUE = {
 }
 NO_LIMITS = {"cleanup.max_fraction": 1.0, "cleanup.max_dirs": 1000}
 # However slow the machine.
-PATIENTLY = ("--budget", "1m")
+PATIENTLY: tuple[str, ...] = ("--budget", "1m")
+PRESTART: tuple[str, ...] = ("prestart", "--dry-run", *PATIENTLY)
 CUT = 200
 FREELY = ("--allow-assigned", "--even-last-copy")
 
@@ -120,7 +121,7 @@ def _look(host: Host) -> None:
     """Commands that change nothing, with the assignments that the host itself has: for these disks, old ones."""
     for command in (("scan",), ("scan", "--all"), ("queue",), ("cleanup",), ("rescue",), ("check",), ("status",)):
         host.both(*command)
-    for command in (("prestart", "--dry-run", *PATIENTLY), ("history",), ("doctor",), ("assignments", "show")):
+    for command in (PRESTART, ("history",), ("doctor",), ("assignments", "show")):
         host.both(*command)
     host.run("assignments", "export", "-")
     host.run("scan", "--jsonl")
@@ -141,7 +142,7 @@ def _judged(host: Host) -> None:
         ("scan", "--all"),
         ("cleanup",),
         ("rescue",),
-        ("prestart", "--dry-run", *PATIENTLY),
+        PRESTART,
         ("assignments", "show"),
     ):
         host.both(*command)
@@ -156,7 +157,7 @@ def _judged(host: Host) -> None:
 def _due(host: Host) -> None:
     """Nothing waits: two cleanups that act, and what they leave behind."""
     host.with_assignments(NO_LIMITS, ALL_DUE)
-    for command in (("cleanup",), ("prestart", "--dry-run", *PATIENTLY), ("rescue",)):
+    for command in (("cleanup",), PRESTART, ("rescue",)):
         host.both(*command)
     host.run("cleanup", "--execute", "--json")
     host.show_disk()
@@ -344,7 +345,7 @@ def _sick(host: Host) -> None:
         ("check",),
         ("cleanup",),
         ("rescue",),
-        ("prestart", "--dry-run", *PATIENTLY),
+        PRESTART,
         ("doctor",),
     ):
         host.both(*command)
@@ -402,7 +403,7 @@ def _odd_things_in_a_log_dir(host: Host) -> None:
 @on(MAIN)
 def _other_settings(host: Host) -> None:
     """Settings that change what is planned: by mode, by limits, by who may be deleted."""
-    asks = (("cleanup",), ("prestart", "--dry-run", *PATIENTLY), ("rescue",))
+    asks = (("cleanup",), PRESTART, ("rescue",))
     for settings in (
         {"cleanup.mode": "enforce"},
         {"kafka.version": "3.5.2"},
