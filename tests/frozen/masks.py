@@ -88,7 +88,7 @@ MASKS = (
     _m("time", r"\bmade (?P<value>\d+ \w+ \d{4}, \d\d:\d\d UTC)", always=True),
     _m("date", r"/(?P<value>20\d\d-\d\d-\d\d)/", always=True, shown=_today),
     # Ages of fixtures, and how long something took: they go on between two runs, and between two days.
-    _m("age", r"\b(?P<value>\d+(?:\.\d+)?(?: s|[smhd](?: \d+[smhd])?)) old\b", always=True),
+    _m("age", r"\b(?P<value>\d+(?:\.\d+)?(?:\s+s|[smhd](?: \d+[smhd])?))\s+old\b", always=True),
     _m("age", r'"(?:age_seconds|assignments_age_seconds)": ?(?P<value>\d+(?:\.\d+)?)', always=True),
     _m("duration", r"(?<![\d.])(?P<value>\d+(?:\.\d+)? ms)\b", always=True),
     _m("duration", r'"(?:probe_ms|spent_ms|seconds)": ?(?P<value>\d+(?:\.\d+)?)', always=True),
