@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import fcntl
 import fnmatch
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -109,9 +112,17 @@ def _run_twice(tree: Path, names: list[str]) -> dict[str, tuple[Raw, Raw]]:
 
 
 def run_alone(tree: Path, names: list[str], wait: float = 0, planted: Path | None = None) -> dict[str, Raw]:
-    """Each case once, in namespaces where no process of this machine is seen and what is mounted ends with them."""
+    """Each case once, in namespaces where no process and no port of this machine is seen, and what is mounted ends."""
     time.sleep(wait)
-    command = ["unshare", *(["--map-root-user"] if os.geteuid() else []), "--mount", "--pid", "--fork", "--kill-child"]
+    command = [
+        "unshare",
+        *(["--map-root-user"] if os.geteuid() else []),
+        "--mount",
+        "--pid",
+        "--net",
+        "--fork",
+        "--kill-child",
+    ]
     command += ["--mount-proc", sys.executable, "-m", "tests.frozen", "side", "--tree", str(tree.resolve()), *names]
     command += ["--planted", str(planted)] if planted is not None else []
     done = subprocess.run(command, cwd=HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
@@ -121,6 +132,7 @@ def run_alone(tree: Path, names: list[str], wait: float = 0, planted: Path | Non
 def _side(tree: Path, names: list[str], planted: Path | None) -> int:
     if planted is not None:
         CASES[fleet.NAME] = partial(fleet.report, planted=planted)
+    _loopback_up()
     with Checkout(tree) as checkout:
         json.dump({name: asdict(run_case(checkout, name)) for name in names}, sys.stdout)
     return 0
@@ -129,6 +141,12 @@ def _side(tree: Path, names: list[str], planted: Path | None) -> int:
 def _mount(where: Path) -> None:
     where.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64g,nr_inodes=1000000,mode=755", "frozen", where], check=True)
+
+
+def _loopback_up() -> None:
+    """In a new network namespace it is down; connections are to be refused there, not unreachable."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP, IFF_RUNNING
 
 
 def run_case(checkout: Checkout, name: str) -> Raw:

@@ -68,6 +68,7 @@ class Checkout:
             "LANG": "C.UTF-8",
             "TZ": "UTC",
             "COLUMNS": "1000",
+            "SPARK_LOCAL_IP": "127.0.0.1",
             **more,
         }
 
