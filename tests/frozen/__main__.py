@@ -19,7 +19,6 @@ import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from tests.frozen import fleet
@@ -39,29 +38,27 @@ def main() -> int:
     save.add_argument("folder", type=Path, help="a new or empty folder, outside of any checkout")
     save.add_argument("--tree", type=Path, default=HERE, help="the checkout whose code is run (default: this one)")
     save.add_argument("--with-spark", action="store_true", help="also the reports of a planted fleet (minutes)")
-    save.add_argument("--planted", type=Path, help="take the planted fleet from this folder, saved before")
     compare = commands.add_parser("compare", help="print the differences of two saved folders; exit 1 if there are any")
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)
     side = commands.add_parser("side")
     side.add_argument("names", nargs="*")
-    side.add_argument("--planted", type=Path)
     side.add_argument("--tree", type=Path, required=True)
     for command in (save, compare):
         command.add_argument("--only", default="*", help="only the cases whose name has this in it, or matches it")
     asked = parser.parse_args()
     if asked.command == "side":
-        return _side(asked.tree, asked.names, asked.planted)
+        return _side(asked.tree, asked.names)
     if asked.command == "compare":
         return show_differences(asked.before, asked.after, asked.only)
-    return save_all(asked.folder, asked.tree, asked.only, with_spark=asked.with_spark, planted=asked.planted)
+    return save_all(asked.folder, asked.tree, asked.only, with_spark=asked.with_spark)
 
 
 def chosen(names: list[str], only: str) -> list[str]:
     return [name for name in names if only in name or fnmatch.fnmatch(name, only)]
 
 
-def save_all(folder: Path, tree: Path, only: str, *, with_spark: bool = False, planted: Path | None = None) -> int:
+def save_all(folder: Path, tree: Path, only: str, *, with_spark: bool = False) -> int:
     """Write every case; 1 if two runs of the same checkout differ in anything that is not masked."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()) and only == "*":
@@ -72,8 +69,7 @@ def save_all(folder: Path, tree: Path, only: str, *, with_spark: bool = False, p
     sides = _run_twice(tree, names)
     if with_spark:
         # One after the other: each Spark takes all cores.
-        archive = fleet.planted(folder, planted)
-        runs = [run_alone(tree, [fleet.NAME], planted=archive)[fleet.NAME] for _ in range(2)]
+        runs = [run_alone(tree, [fleet.NAME])[fleet.NAME] for _ in range(2)]
         sides[fleet.NAME] = (runs[0], runs[1])
     hidden: Counter[str] = Counter()
     unequal: list[str] = []
@@ -111,7 +107,7 @@ def _run_twice(tree: Path, names: list[str]) -> dict[str, tuple[Raw, Raw]]:
     return {name: (one[name], two[name]) for name in names}
 
 
-def run_alone(tree: Path, names: list[str], wait: float = 0, planted: Path | None = None) -> dict[str, Raw]:
+def run_alone(tree: Path, names: list[str], wait: float = 0) -> dict[str, Raw]:
     """Each case once, in namespaces where no process and no port of this machine is seen, and what is mounted ends."""
     time.sleep(wait)
     command = [
@@ -124,14 +120,11 @@ def run_alone(tree: Path, names: list[str], wait: float = 0, planted: Path | Non
         "--kill-child",
     ]
     command += ["--mount-proc", sys.executable, "-m", "tests.frozen", "side", "--tree", str(tree.resolve()), *names]
-    command += ["--planted", str(planted)] if planted is not None else []
     done = subprocess.run(command, cwd=HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
     return {name: Raw(**raw) for name, raw in json.loads(done.stdout).items()}
 
 
-def _side(tree: Path, names: list[str], planted: Path | None) -> int:
-    if planted is not None:
-        CASES[fleet.NAME] = partial(fleet.report, planted=planted)
+def _side(tree: Path, names: list[str]) -> int:
     _loopback_up()
     with Checkout(tree) as checkout:
         json.dump({name: asdict(run_case(checkout, name)) for name in names}, sys.stdout)
@@ -159,7 +152,7 @@ def run_case(checkout: Checkout, name: str) -> Raw:
         try:
             host = Host(root, checkout)
             try:
-                CASES[name](host)
+                (fleet.report if name == fleet.NAME else CASES[name])(host)
             except Exception as error:
                 # What was printed until then tells more than the error; `save` fails for it.
                 host.say(f"{BROKE_OFF}: {type(error).__name__}: {error}", traceback.format_exc())
