@@ -117,11 +117,12 @@ def _ask_leaders(
 def _ask_settings(
     session: Session, chosen: Sequence[PartitionDir], marks: Mapping[Key, Mark], options: RestoreOptions
 ) -> dict[str, TopicConfigs]:
-    """What a broker of this cluster says now of the topics' settings; empty if none may answer for it."""
-    known = session.assignments.answering is None and session.assignments.topic_configs.complete
-    reader = None if known else session.leaders()
-    names = {full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen}
-    answers = reader.topic_settings(name for name in names if name is not None) if reader is not None else {}
+    """What a broker of this cluster says now of the topics' settings; empty if none may answer for it. Asked however
+    fresh the metadata log here is: it ends when its broker stopped."""
+    topics = (full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen)
+    names = {topic for topic in topics if topic is not None}
+    reader = session.leaders() if names else None
+    answers = reader.topic_settings(names) if reader is not None else {}
     defaults = session.assignments.broker_defaults
     return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}
 
