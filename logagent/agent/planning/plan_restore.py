@@ -180,7 +180,13 @@ def _look_at(log_dir: OpenLogDir, d: PartitionDir, topic: str | None, retention:
             sizes = [segment.log_bytes for segment in segments.segments]
             goes = retention.deletes(topic, rebuilt_segment_times(fd), sizes) if topic is not None else None
             return CopyLook(
-                look_at_log(fd), some.bytes, every.bytes, segments.without_log, segments.deleted, first_check=goes
+                look_at_log(fd),
+                some.bytes,
+                every.bytes,
+                segments.without_log,
+                segments.deleted,
+                first_check=goes,
+                segments=tuple((int(segment.base), segment.log_bytes) for segment in segments.segments),
             )
         finally:
             os.close(fd)
