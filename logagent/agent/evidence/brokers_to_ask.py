@@ -119,10 +119,10 @@ class BrokersToAsk:
             return "its node id is unknown"
         problems: list[str] = []
         try:
-            for servers, client in self._own_addresses(problems):
+            for servers, client, is_its_own in self._own_addresses(problems):
                 reader = self.connect(servers, client)
                 try:
-                    why = self._not_this_broker(reader, self.host.node_id)
+                    why = self._not_this_broker(reader, self.host.node_id, is_its_own)
                 except LogAgentError as e:
                     why = str(e)
                 except BaseException:
@@ -137,7 +137,8 @@ class BrokersToAsk:
             problems.append(str(e))
         return "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
 
-    def _own_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    def _own_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None, bool]]:
+        """With whether it is known that our broker listens there."""
         if self.target.config is None:
             problems.append("its server.properties was not read: name it with --kafka-config")
         listeners = broker_listeners(self.target.server.props) if self.target.config is not None else ()
@@ -155,15 +156,15 @@ class BrokersToAsk:
                 break
             # Whoever else listens there answers for somebody else, or lies.
             if any(process_listens(pid, endpoint.port) for pid in self.held_by):
-                yield _address(endpoint), config
+                yield _address(endpoint), config, True
             else:
                 problems.append(f"it does not listen on port {endpoint.port} yet, or not in this network namespace")
         if self.settings.kafka.bootstrap_servers is not None:
-            yield self.settings.kafka.bootstrap_servers, client
+            yield self.settings.kafka.bootstrap_servers, client, False
         else:
             problems.append(SET_BOOTSTRAP)
 
-    def _not_this_broker(self, reader: AdminReader, node_id: int) -> str | None:
+    def _not_this_broker(self, reader: AdminReader, node_id: int, is_its_own: bool) -> str | None:
         began = self.clock()
         try:
             cluster_id = reader.cluster_id()
@@ -173,7 +174,7 @@ class BrokersToAsk:
         if cluster_id != self.host.cluster_id:
             return f"it is of cluster {cluster_id}"
         described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
-        return why_not_ours(described, self.on_disk)
+        return why_not_ours(described, self.on_disk, is_its_own=is_its_own)
 
     # The others, while ours is stopped
 

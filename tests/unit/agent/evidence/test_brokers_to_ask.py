@@ -155,6 +155,18 @@ def test_a_broker_that_is_silent_at_one_listener_is_not_waited_for_at_each(secon
         assert len(connections(brokers)) == asked
 
 
+def test_a_broker_that_has_nothing_but_strays_is_known_by_where_it_listens() -> None:
+    """Its disks show no partition, and could be anyone's."""
+    drained: dict[str, Any] = {"on_disk": {"/d1": frozenset[tuple[str, int]]()}, "pid": getpid()}
+    with listening() as port:
+        assert to_ask(Reader(shown=frozenset()), f"listeners=PLAINTEXT://:{port}", **drained).serves("/d1")
+        assert not to_ask(Reader(cluster="another"), f"listeners=PLAINTEXT://:{port}", **drained).serves("/d1")
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers="b:9092"))
+    assert not to_ask(Reader(shown=frozenset()), "listeners=SASL_SSL://:9093", settings=settings, **drained).serves(
+        "/d1"
+    )
+
+
 def test_a_broker_that_listens_with_tls_only_needs_a_client_file() -> None:
     brokers = to_ask(Reader(), "listeners=SASL_SSL://:9093", pid=getpid())
     assert not brokers.serves("/d1") and "set kafka.client" in str(brokers.broker_problem)
