@@ -202,8 +202,8 @@ class BrokersToAsk:
                 return None
             reader.close()
             problems.append(f"{servers}: {why}")
-        nobody = f"the metadata log on this host names no other broker: {SET_BOOTSTRAP}"
-        return "; ".join(dict.fromkeys(problems)) or nobody
+        nobody = "; ".join(dict.fromkeys(problems)) or "the metadata log on this host names no other broker"
+        return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"
 
     def _others_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
         own_log = self.assignments.own_log

@@ -202,6 +202,7 @@ def test_a_cluster_that_may_not_be_ours_is_not_believed(reader: Reader, why: str
         plain = Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")
         brokers = to_ask(reader, assignments=named_by_own_log(plain))
         assert brokers.leaders() is None and why in str(brokers.leader_problem) and reader.closed
+        assert str(brokers.leader_problem).count("set kafka.bootstrap_servers") == 1
 
 
 def test_no_password_goes_to_an_address_that_nobody_configured_without_verified_tls() -> None:
