@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 5.0
 CONNECT_SECONDS = 2.0
+SILENT_SECONDS = TIMEOUT_SECONDS / 2
+"""Whoever accepts a connection and says nothing for so long says nothing at its other listeners either."""
 MOST_OTHERS = 5
 """How many other brokers are tried: they are asked only who leads what, and any one that is up knows."""
 
@@ -61,11 +64,13 @@ class BrokersToAsk:
     held_by: frozenset[int]
     stopped: bool
     connect: Connect = connect_to
+    clock: Callable[[], float] = time.monotonic
     broker_problem: str | None = None
     leader_problem: str | None = None
     _broker: AdminReader | None = None
     _others: AdminReader | None = None
     _client: dict[str, Any] | None = field(default=None)
+    _silent: bool = False
 
     def serves(self, path: str) -> bool:
         """Whether our broker says, now, that it serves the log dir `path`: then it has loaded everything in it. Brokers
@@ -114,10 +119,10 @@ class BrokersToAsk:
             return "its node id is unknown"
         problems: list[str] = []
         try:
-            for servers, client in self._own_addresses(problems):
+            for servers, client, is_its_own in self._own_addresses(problems):
                 reader = self.connect(servers, client)
                 try:
-                    why = self._not_this_broker(reader, self.host.node_id)
+                    why = self._not_this_broker(reader, self.host.node_id, is_its_own)
                 except LogAgentError as e:
                     why = str(e)
                 except BaseException:
@@ -132,7 +137,8 @@ class BrokersToAsk:
             problems.append(str(e))
         return "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
 
-    def _own_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    def _own_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None, bool]]:
+        """With whether it is known that our broker listens there."""
         if self.target.config is None:
             problems.append("its server.properties was not read: name it with --kafka-config")
         listeners = broker_listeners(self.target.server.props) if self.target.config is not None else ()
@@ -145,21 +151,30 @@ class BrokersToAsk:
             protocols = ", ".join(dict.fromkeys(e.protocol for e in listeners))
             problems.append(f"it listens with {protocols} only: set kafka.client to a client properties file for that")
         for endpoint, config in usable:
+            # It may recover for hours, with its ports open, and every look would wait for each of them.
+            if self._silent:
+                break
             # Whoever else listens there answers for somebody else, or lies.
             if any(process_listens(pid, endpoint.port) for pid in self.held_by):
-                yield _address(endpoint), config
+                yield _address(endpoint), config, True
             else:
                 problems.append(f"it does not listen on port {endpoint.port} yet, or not in this network namespace")
         if self.settings.kafka.bootstrap_servers is not None:
-            yield self.settings.kafka.bootstrap_servers, client
+            yield self.settings.kafka.bootstrap_servers, client, False
         else:
             problems.append(SET_BOOTSTRAP)
 
-    def _not_this_broker(self, reader: AdminReader, node_id: int) -> str | None:
-        if (cluster_id := reader.cluster_id()) != self.host.cluster_id:
+    def _not_this_broker(self, reader: AdminReader, node_id: int, is_its_own: bool) -> str | None:
+        began = self.clock()
+        try:
+            cluster_id = reader.cluster_id()
+        except LogAgentError:
+            self._silent = self.clock() - began >= SILENT_SECONDS
+            raise
+        if cluster_id != self.host.cluster_id:
             return f"it is of cluster {cluster_id}"
         described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
-        return why_not_ours(described, self.on_disk)
+        return why_not_ours(described, self.on_disk, is_its_own=is_its_own)
 
     # The others, while ours is stopped
 
@@ -187,8 +202,8 @@ class BrokersToAsk:
                 return None
             reader.close()
             problems.append(f"{servers}: {why}")
-        nobody = f"the metadata log on this host names no other broker: {SET_BOOTSTRAP}"
-        return "; ".join(dict.fromkeys(problems)) or nobody
+        nobody = "; ".join(dict.fromkeys(problems)) or "the metadata log on this host names no other broker"
+        return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"
 
     def _others_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
         own_log = self.assignments.own_log

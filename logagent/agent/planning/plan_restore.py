@@ -117,11 +117,12 @@ def _ask_leaders(
 def _ask_settings(
     session: Session, chosen: Sequence[PartitionDir], marks: Mapping[Key, Mark], options: RestoreOptions
 ) -> dict[str, TopicConfigs]:
-    """What a broker of this cluster says now of the topics' settings; empty if none may answer for it."""
-    known = session.assignments.answering is None and session.assignments.topic_configs.complete
-    reader = None if known else session.leaders()
-    names = {full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen}
-    answers = reader.topic_settings(name for name in names if name is not None) if reader is not None else {}
+    """What a broker of this cluster says now of the topics' settings; empty if none may answer for it. Asked however
+    fresh the metadata log here is: it ends when its broker stopped."""
+    topics = (full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen)
+    names = {topic for topic in topics if topic is not None}
+    reader = session.leaders() if names else None
+    answers = reader.topic_settings(names) if reader is not None else {}
     defaults = session.assignments.broker_defaults
     return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}
 
@@ -179,7 +180,13 @@ def _look_at(log_dir: OpenLogDir, d: PartitionDir, topic: str | None, retention:
             sizes = [segment.log_bytes for segment in segments.segments]
             goes = retention.deletes(topic, rebuilt_segment_times(fd), sizes) if topic is not None else None
             return CopyLook(
-                look_at_log(fd), some.bytes, every.bytes, segments.without_log, segments.deleted, first_check=goes
+                look_at_log(fd),
+                some.bytes,
+                every.bytes,
+                segments.without_log,
+                segments.deleted,
+                first_check=goes,
+                segments=tuple((int(segment.base), segment.log_bytes) for segment in segments.segments),
             )
         finally:
             os.close(fd)

@@ -183,9 +183,13 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
     """An orphan is removed right after it is set aside, so the checks on a stray's removal are made now."""
     rulings = session.rule_on_strays([o.proposal.dir for o in offers if o.step is Step.ORPHAN], facts.now_ms)
     kept_back = [o for o in offers if o.key in rulings and not rulings[o.key].may_go]
-    hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
+
+    def hint(asked: str | None) -> str:
+        hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
+        return hint if asked is None else f"{hint}; its leader could not be asked: {asked}"
+
     return [o for o in offers if o not in kept_back], [
-        Refusal(*o.key, "assigned", (found := rulings[o.key]).detail, found.hint or hint, o.proposal.dir.bytes)
+        Refusal(*o.key, "assigned", (found := rulings[o.key]).detail, hint(found.hint), o.proposal.dir.bytes)
         for o in kept_back
     ]
 

@@ -38,8 +38,9 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str
                 entry.intent.approved,
                 entry.id,
                 original_dir=next((e.intent.log_dir for e in chain if e.intent.new_dir is not None), None),
-                # What was proven about its topic id then says nothing about another id.
-                reason=i.reason if d.topic_id == i.topic_id else None,
+                # What was proven about its topic id then says nothing about another id. Releases that did not note
+                # `files` proved too much: from a metadata log that was rolled back, or left over from a migration.
+                reason=i.reason if d.topic_id == i.topic_id and i.files is not None else None,
                 files_with_bit=i.files if i.removal_started and _is_taken_name(i.name) else None,
                 ordered=entry.intent.actor.startswith(_BY_ORDER),
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),

@@ -48,13 +48,16 @@ def partitions_on_disk(
 
 
 def why_not_ours(
-    described: Mapping[str, AbstractSet[Partition] | None], on_disk: Mapping[str, AbstractSet[Partition]]
+    described: Mapping[str, AbstractSet[Partition] | None],
+    on_disk: Mapping[str, AbstractSet[Partition]],
+    *,
+    is_its_own: bool = False,
 ) -> str | None:
     """Why the broker that answered `described` is not the one that uses our disks; None if it is.
 
     `described` are its partitions by log dir, None for a log dir that it reports as offline. It must contain each of
     our log dirs with every partition that we see there, and at least one partition in all: an empty disk could be
-    anyone's.
+    anyone's. (Not if it was asked at an address where the process listens that has our disks locked: `is_its_own`.)
     """
     in_common = 0
     for path, partitions in on_disk.items():
@@ -68,4 +71,8 @@ def why_not_ours(
             topic, number = min(missing)
             return f"it does not show {topic}-{number} in {path} (and {len(missing) - 1} more of {len(partitions)})"
         in_common += len(partitions)
-    return None if in_common else "it shows none of the partitions on this disk"
+    return (
+        None
+        if in_common or (is_its_own and not any(on_disk.values()))
+        else "it shows none of the partitions on this disk"
+    )

@@ -38,6 +38,7 @@ class CopyLook:
     `without_log`: index files whose `.log` is missing. `deleted`: files below the first segment that a broker was about
     to unlink. `log_start_back`: the log start offset that is restored with it (0: none); then `standing` is the log of
     the current directory of its name. `first_check`: what retention deletes of it as soon as a broker has loaded it.
+    `segments`: base offset and bytes of each, in order.
     """
 
     log: LogLook
@@ -48,6 +49,7 @@ class CopyLook:
     log_start_back: int = 0
     standing: LogLook | None = None
     first_check: FirstCheck | None = None
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Owner:
             or self._would_be_deleted(d, topic, options)
             or self._would_be_truncated(d, topic, copy.log, options, undone=undone)
             or self._would_expire(d, topic, copy, options)
+            or self._gone_at_leader(d, topic, copy, options)
         )
 
     def says(self, d: PartitionDir, topic: str) -> str:
@@ -164,6 +167,23 @@ class Owner:
         if check is None or options.retention_will_delete:
             return None
         return Refusal(d.log_dir, d.name, "policy", check.fact, check.hint, d.bytes, check.command)
+
+    def _gone_at_leader(self, d: PartitionDir, topic: str, copy: CopyLook, options: RestoreOptions) -> Refusal | None:
+        """A follower deletes the segments below its leader's log start, and begins anew if it ends below it."""
+        answer = self.leaders.get((d.log_dir, d.name))
+        if answer is None or answer.log_start is None or options.retention_will_delete:
+            return None
+        ends = [*(base for base, _ in copy.segments[1:]), copy.log.log_end]
+        sizes = [size for _, size in copy.segments]
+        goes = sum(n for n, end in zip(sizes, ends, strict=False) if end is not None and end <= answer.log_start)
+        if not goes or self._assigned(d, topic) is None:
+            return None
+        what = f"all its {goes} bytes" if goes == sum(sizes) else f"{goes} of its {sum(sizes)} bytes"
+        fact = f"the log of {answer.where} begins at offset {answer.log_start}, and a follower deletes what is older:"
+        hint = (
+            "copy the directory elsewhere, or stop the other replicas first; if it may go, add --retention-will-delete"
+        )
+        return Refusal(d.log_dir, d.name, "policy", f"{fact} {what}", hint, d.bytes)
 
     def _would_be_loaded(self, d: PartitionDir, topic: str) -> bool:
         """Whether the broker may keep it under its name. In KRaft mode not what is known not to be assigned to it: that

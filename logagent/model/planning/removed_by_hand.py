@@ -4,7 +4,8 @@ A broker never unlinks a segment that it serves: it renames it to `.deleted` fir
 its whole directory to `-delete` (`LogManager.asyncDelete`). What is unlinked under another name was removed by somebody
 else while the broker goes on serving it from its descriptor; a restart is what loses it. So only what has one of those
 names, is below a `-stray`, in the cache of remote indexes, or in no directory at all is room, or belongs to a directory
-that is proven to be an orphan; everything else is data at risk. Nobody knows whose a directory was that is gone with
+of a topic that is proven to be gone; everything else is data at risk: of a topic that lives on other nodes, these may
+lack what is here. Nobody knows whose a directory was that is gone with
 its `partition.metadata`, so its files are at risk too. Decides; no I/O.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from logagent.model.assignments.strays import needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.plan import GuardName, Refusal
@@ -39,7 +41,7 @@ def _is_room(log_dir: str, file: RemovedFile, facts: Facts) -> bool:
     if classify(name).kind in _ROOM:
         return True
     ruling = facts.rulings.get((log_dir, name))
-    return ruling is not None and ruling.verdict is Verdict.ORPHAN
+    return ruling is not None and ruling.verdict is Verdict.ORPHAN and not needs_cover(ruling)
 
 
 def without_a_stop(refusal: Refusal) -> Refusal:

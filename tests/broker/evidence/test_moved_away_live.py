@@ -81,6 +81,26 @@ def test_the_only_records_stay_after_an_unclean_election_and_a_reassignment(
     assert [len(cluster.read_all(topic)) for topic in ("moved", "kept")] == [RECORDS, RECORDS]
 
 
+def test_strays_go_beside_a_broker_that_has_nothing_else(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    """Drained while it was down: every directory is a stray. No partition shows that the broker that answers has these
+    disks, but it listens where it was asked."""
+    cluster = kafka_cluster("4.3.1", nodes=2, log_dirs=1).start()
+    cluster.create_topic("moved", assignments={0: [1, 2]})
+    cluster.produce("moved", 0, n=RECORDS)
+    cluster.wait_in_sync("moved")
+    two = cluster.node(2)
+    two.stop()
+    cluster.reassign("moved", {0: [1]})
+    cluster.wait_reassigned()
+    two.start()
+    cluster.wait_ready()
+    (here,) = two.log_dirs
+    (stray,) = (d for d in here.iterdir() if d.name.endswith("-stray"))
+    done = logagent(two, "cleanup", "--execute", allow=(0, 3))
+    assert [(a["name"], a["outcome"]) for a in done["actions"]] == [(stray.name, "done")], done["refusals"]
+    assert not stray.exists() and two.offline_dirs() == []
+
+
 def leader(cluster: KafkaCluster, topic: str) -> int:
     (described,) = cluster.ask(lambda admin: admin.describe_topics([topic]))
     return int(described["partitions"][0]["leader_id"])

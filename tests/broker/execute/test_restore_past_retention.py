@@ -83,9 +83,10 @@ def test_another_broker_says_what_the_topic_keeps_now(kafka_cluster: Callable[..
     (unknown,) = logagent(node, *back, allow=(3,), settings=stale)["refusals"]
     other.resume()
     assert "may delete" in unknown["fact"] and "no living broker could be asked" in unknown["fact"]
-    # Its address is in that metadata log: nothing is configured.
-    (known,) = logagent(node, *back, allow=(3,), settings=stale)["refusals"]
-    assert f"retention.ms={DAY_MS} (of the topic)" in known["fact"]
+    # Its address is in that metadata log: nothing is configured. And that log, fresh as it is, does not decide.
+    for settings in (stale, {}):
+        (known,) = logagent(node, *back, allow=(3,), settings=settings)["refusals"]
+        assert f"retention.ms={DAY_MS} (of the topic)" in known["fact"]
 
     pasted(other, known["command"])
     act(node, *back[:2], **stale)
@@ -93,3 +94,27 @@ def test_another_broker_says_what_the_topic_keeps_now(kafka_cluster: Callable[..
     cluster.wait_ready()
     retention_checks(cluster, 2)
     assert [r.value for r in cluster.read_all("orders")] == values
+
+
+def test_what_the_leader_has_deleted_does_not_go_without_a_word(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    """A follower deletes what is below its leader's log start: it had 0 of 100 records a moment after the restore."""
+    from kafka import TopicPartition
+
+    cluster = kafka_cluster("4.3.1", nodes=2, log_dirs=1, props=PROPERTIES).start()
+    node = cluster.node(2)
+    config = {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
+    cluster.create_topic("orders", assignments={0: [1, 2]}, config=config)
+    write(cluster, "orders", 0, COUNT)
+    cluster.wait_in_sync("orders")
+    node.stop()
+    (aside,) = act(node, "delete", "--topic", "orders", "--allow-assigned", "--even-last-copy").values()
+    write(cluster, "orders", COUNT, 1)
+    cluster.ask(lambda admin: admin.delete_records({TopicPartition("orders", 0): COUNT + 1}))
+
+    (refused,) = logagent(node, "restore", aside, "--execute", allow=(3,), settings={})["refusals"]
+    assert f"begins at offset {COUNT + 1}, and a follower deletes what is older: all its " in refused["fact"]
+    act(node, "restore", aside, "--retention-will-delete")
+    node.start()
+    cluster.wait_in_sync("orders")
+    retained = sorted(int(log.stem) for log in (node.log_dirs[0] / "orders-0").glob("*.log"))
+    assert retained == [COUNT + 1]

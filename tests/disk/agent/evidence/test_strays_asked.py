@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,11 +105,17 @@ def test_strays_of_internal_topics_go_by_the_operators_word(tmp_path: Path, log_
 
 
 @pytest.mark.parametrize(
-    ("reason", "edited", "goes"),
-    [("topic-absent", False, True), ("topic-absent", True, False), ("not-a-replica", False, False)],
+    ("reason", "edited", "earlier", "goes"),
+    [
+        ("topic-absent", False, False, True),
+        ("topic-absent", True, False, False),
+        # An earlier release believed a metadata log that a reverted migration had left behind.
+        ("topic-absent", False, True, False),
+        ("not-a-replica", False, False, False),
+    ],
 )
 def test_what_the_journal_says_counts_while_nothing_is_known(
-    tmp_path: Path, log_dir: Path, reason: str, edited: bool, goes: bool
+    tmp_path: Path, log_dir: Path, reason: str, edited: bool, earlier: bool, goes: bool
 ) -> None:
     orders = partition(log_dir, "orders-0")
     metadata = orders / "partition.metadata"
@@ -127,6 +135,9 @@ def test_what_the_journal_says_counts_while_nothing_is_known(
         (log_dir / (entry.intent.new_name or "") / "partition.metadata").write_text(
             "version: 0\ntopic_id: LivesLivesLivesLivesLA\n"
         )
+    if earlier:
+        with closing(sqlite3.connect(tmp_path / "state" / "journal.db")) as journal, journal:
+            journal.execute("UPDATE actions SET files = NULL")
     with host.session() as session:
         session.assignments = Assignments(problems=["nobody answers"])
         session.take_inventory()

@@ -135,6 +135,38 @@ def test_whoever_does_not_show_our_disks_is_not_our_broker(reader: Reader, why: 
         assert reader.closed
 
 
+@pytest.mark.parametrize(("seconds", "asked"), [(5.0, 2), (0.1, 3)])
+def test_a_broker_that_is_silent_at_one_listener_is_not_waited_for_at_each(seconds: float, asked: int) -> None:
+    """One that recovers has its ports open, and `queue` took five seconds for each. A refusal comes at once."""
+    now = 0.0
+
+    class Silent(Reader):
+        def cluster_id(self) -> str:
+            nonlocal now
+            now += seconds
+            raise ServiceUnreachable("nobody answers")
+
+    with listening() as one, listening() as two:
+        settings = Settings(kafka=KafkaSettings(bootstrap_servers="b:9092"))
+        listeners = f"listeners=PLAINTEXT://:{one},CLIENTS://:{two}\nlistener.security.protocol.map=CLIENTS:PLAINTEXT"
+        brokers = to_ask(Silent(), listeners, pid=getpid(), settings=settings, clock=lambda: now)
+        assert not brokers.serves("/d1")
+        assert [servers for servers, _ in connections(brokers)][-1] == "b:9092"
+        assert len(connections(brokers)) == asked
+
+
+def test_a_broker_that_has_nothing_but_strays_is_known_by_where_it_listens() -> None:
+    """Its disks show no partition, and could be anyone's."""
+    drained: dict[str, Any] = {"on_disk": {"/d1": frozenset[tuple[str, int]]()}, "pid": getpid()}
+    with listening() as port:
+        assert to_ask(Reader(shown=frozenset()), f"listeners=PLAINTEXT://:{port}", **drained).serves("/d1")
+        assert not to_ask(Reader(cluster="another"), f"listeners=PLAINTEXT://:{port}", **drained).serves("/d1")
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers="b:9092"))
+    assert not to_ask(Reader(shown=frozenset()), "listeners=SASL_SSL://:9093", settings=settings, **drained).serves(
+        "/d1"
+    )
+
+
 def test_a_broker_that_listens_with_tls_only_needs_a_client_file() -> None:
     brokers = to_ask(Reader(), "listeners=SASL_SSL://:9093", pid=getpid())
     assert not brokers.serves("/d1") and "set kafka.client" in str(brokers.broker_problem)
@@ -170,6 +202,7 @@ def test_a_cluster_that_may_not_be_ours_is_not_believed(reader: Reader, why: str
         plain = Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")
         brokers = to_ask(reader, assignments=named_by_own_log(plain))
         assert brokers.leaders() is None and why in str(brokers.leader_problem) and reader.closed
+        assert str(brokers.leader_problem).count("set kafka.bootstrap_servers") == 1
 
 
 def test_no_password_goes_to_an_address_that_nobody_configured_without_verified_tls() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.strays import GONE_FOR_GOOD
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.planning.guards import GUARDS
@@ -14,10 +16,10 @@ from tests.hosts import HEX, LOG_DIR, directory, facts, log_dir, proposal
 SEGMENT = "00000000000000000000.log"
 
 
-def lost(path: str, verdict: Verdict | None = None) -> list[str]:
+def lost(path: str, verdict: Verdict | None = None, reason: str | None = None) -> list[str]:
     """What is at risk where only `path` is removed and open; `verdict`: on the directory that has its name now."""
     file = RemovedFile(path, 42, 7, Identity(1, 2), 100, 4096)
-    rulings = {} if verdict is None else {(LOG_DIR, path.partition("/")[0]): Ruling(verdict)}
+    rulings = {} if verdict is None else {(LOG_DIR, path.partition("/")[0]): Ruling(verdict, reason)}
     return [f.path for _, f in at_risk(facts(log_dir(open_removed=(file,)), rulings=rulings))]
 
 
@@ -51,6 +53,13 @@ def test_what_no_broker_removes_under_that_name_is_at_risk(path: str, verdict: V
 )
 def test_leaks_are_room(path: str, verdict: Verdict | None) -> None:
     assert lost(path, verdict) == []
+
+
+def test_only_of_a_topic_that_is_gone_nothing_is_at_risk() -> None:
+    """What lives on other nodes may lack these records, after an unclean election and a reassignment."""
+    path = f"orders-0/{SEGMENT}"
+    found = {reason: lost(path, Verdict.ORPHAN, reason) for reason in (*GONE_FOR_GOOD, Reason.NOT_A_REPLICA)}
+    assert found == {**{reason: [] for reason in GONE_FOR_GOOD}, Reason.NOT_A_REPLICA: [path]}
 
 
 @pytest.mark.parametrize("state", [HolderState.HELD, HolderState.HIDDEN])

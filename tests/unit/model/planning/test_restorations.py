@@ -400,6 +400,21 @@ def test_a_copy_that_its_leader_would_truncate(answer: EpochEnd | None, isr: tup
     assert refusals == []
 
 
+@pytest.mark.parametrize(
+    ("log_start", "goes"),
+    [(None, None), (59, None), (60, "7 of its 10 bytes"), (100, "all its 10"), (500, "all its 10")],
+)
+def test_a_copy_of_what_its_leader_has_deleted(log_start: int | None, goes: str | None) -> None:
+    copy = replace(COPY, segments=((0, 7), (60, 3)))
+    answer = replace(END_OF_LEADER, end_offset=100, log_start=log_start)
+    owner = replace(living(replicas=(1, 2)), leaders={(LOG_DIR, STRAY): answer})
+    _, refusals = restored([directory(STRAY)], owner=owner, copy=copy)
+    assert [goes in r.fact and "--retention-will-delete" in r.hint for r in refusals if goes] == [True] * bool(goes)
+    assert bool(refusals) is bool(goes)
+    word = RestoreOptions(retention_will_delete=True)
+    assert restored([directory(STRAY)], owner=owner, copy=copy, options=word)[1] == []
+
+
 def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -> None:
     marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
     (proposals, _) = restored([directory(STRAY)], marks=marks, owner=living(replicas=(1, 2)))
