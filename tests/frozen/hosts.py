@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,7 @@ class Host:
         self.expected: dict[str, Any] = {}
         self.commands = 0
         self._apart: set[Path] = set()
+        self._touched_ms = 0
         self._lines: list[str] = []
         (root / "cwd").mkdir()
 
@@ -118,24 +120,18 @@ class Host:
         self.apart()
 
     def apart(self) -> None:
-        """Give every directory that has a new name since the last time a ctime of its own, in order: what was marked
-        or set aside within one millisecond has no order otherwise, and what took two has one."""
-        for path in self.directories():
-            if path not in self._apart:
-                os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-                time.sleep(0.002)
-                self._apart.add(path)
+        """Give every directory that has a new name since the last time a ctime of its own: what was marked or set aside
+        within one millisecond has no order otherwise, and what took two has one. The order is always the same, and not
+        that of the names: what goes by age is told from what goes by name."""
+        new = [path for path in self.directories() if path not in self._apart]
+        for path in sorted(new, key=lambda path: zlib.crc32(repr(_fixed(path)[1:]).encode())):
+            self._touched_ms = _touch_after(path, self._touched_ms)
+        self._apart.update(new)
 
     def directories(self) -> list[Path]:
         """The directories in the log dirs, by name; where a random uuid would decide, by topic id."""
-
-        def key(path: Path) -> tuple[str, str, str]:
-            metadata = path / "partition.metadata"
-            topic = metadata.read_text() if metadata.is_file() else ""
-            return str(path.parent), re.sub(r"\.[0-9a-f]{32}-", ".-", path.name), topic
-
         found = [p for d in self.log_dirs() if d.is_dir() for p in d.iterdir() if p.is_dir() and not p.is_symlink()]
-        return sorted(sorted(found), key=key)
+        return sorted(sorted(found), key=_fixed)
 
     def configure(self, *settings: Mapping[str, object]) -> None:
         wanted: dict[str, object] = {
@@ -288,6 +284,23 @@ class Host:
             data = path.read_bytes()
             text = gzip.decompress(data).decode() if path.suffix == ".gz" else data.decode(errors="backslashreplace")
             self.say(f"store: {path.relative_to(self.store)} {path.stat().st_mode:o}", text)
+
+
+def _touch_after(path: Path, before_ms: int) -> int:
+    """Give the directory a ctime in a later millisecond, by the clock of the file system, which ticks some ms apart."""
+    while True:
+        seen = path.stat()
+        os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        if (at_ms := path.stat().st_ctime_ns // 1_000_000) > before_ms:
+            return at_ms
+        time.sleep(0.001)
+
+
+def _fixed(path: Path) -> tuple[str, str, str]:
+    """Log dir, name without what is random in it, and topic."""
+    metadata = path / "partition.metadata"
+    topic = metadata.read_text() if metadata.is_file() else ""
+    return str(path.parent), re.sub(r"\.[0-9a-f]{32}-", ".-", path.name), topic
 
 
 _LOCKER = """
