@@ -152,6 +152,10 @@ class LiveHost(DoctorHost):
                 time.sleep(0.05)
             yield pid
 
+    def name(self, layout: Layout) -> None:
+        """To the daemon, which looks for no broker."""
+        self.write(OVERRIDE, f'[Service]\nEnvironment="LOGAGENT_KAFKA__CONFIG={layout.config}"\n')
+
     def agent(self) -> None:
         """The agent's unit and state dir, and nothing in /etc/logagent."""
         self.write("/usr/lib/systemd/system/logagent.service", AGENT_UNIT)
@@ -193,6 +197,8 @@ def scanned(host: LiveHost, *words: str) -> Any:
 def test_a_distributions_package(host: LiveHost, tmp_path: Path) -> None:
     host.install(DISTRIBUTION)
     host.format(DISTRIBUTION)
+    assert host.diagnose().codes("fails") == {"daemon-unnamed"}
+    host.name(DISTRIBUTION)
     is_found(host.diagnose(), DISTRIBUTION, None, DISTRIBUTION.version)
     assert scanned(host)["kafka_version"] == DISTRIBUTION.version
     with host.broker(DISTRIBUTION, tmp_path / "broker.log", "--override", "delete.topic.enable=false") as pid:
@@ -216,6 +222,7 @@ def test_an_archive_in_opt_and_confluents_packages_beside_it(host: LiveHost, tmp
     with ExitStack() as stack:
         host.install(TARBALL)
         host.format(TARBALL)
+        host.name(TARBALL)
         is_found(host.diagnose(), TARBALL, None, TARBALL.version)
         first = stack.enter_context(host.broker(TARBALL, tmp_path / "tarball.log"))
         is_found(host.diagnose(), TARBALL, first, TARBALL.version)
@@ -231,6 +238,7 @@ def test_an_archive_in_opt_and_confluents_packages_beside_it(host: LiveHost, tmp
         is_another_brokers(host, second)
 
     # With the archive gone, what is left is Confluent's.
+    host.name(CONFLUENT_PACKAGES)
     host.run("rm", "-rf", "/opt/kafka", TARBALL.data, f"/usr/lib/systemd/system/{TARBALL.unit}")
     is_found(host.diagnose(), CONFLUENT_PACKAGES, None, CONFLUENT_PACKAGES.version)
 
