@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NotRequired
 
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
@@ -83,7 +83,7 @@ class StatusCycle(TypedDict):
     planned: int
     results: list[StatusResult]
     refusals: dict[str, int]
-    refused_because: list[StatusRefusal]
+    refused_because: NotRequired[list[StatusRefusal]]
     waiting: int
     freed_bytes: Size
     needs_approval: str | None
@@ -130,7 +130,7 @@ class StatusDoc(TypedDict):
     assignments: StatusAssignments | None
     open_exchanges: list[str]
     cycles: list[StatusCycle]
-    failed: list[StatusFailed]
+    failed: NotRequired[list[StatusFailed]]
     running: Literal["cleanup", "queue", "inventory"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
     publish: StatusPublish | None

@@ -103,7 +103,7 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
             f"restore --replace was cut short: {path} is the directory it displaced (logagent check says more)"
         )
     for c in s["cycles"]:
-        for r in c["refused_because"]:
+        for r in c.get("refused_because", ()):
             count = c["refusals"][r["guard"]]
             lines.append(f"{c['job']}: {count} refused by guard {r['guard']}: {r['fact']}; hint: {r['hint']}")
     approval = next((c["needs_approval"] for c in s["cycles"] if c["job"] == "cleanup" and c["needs_approval"]), None)

@@ -27,6 +27,10 @@ STATUS: dict[str, Any] = {
     "kafka_config": None, "log_dirs": [LOG_DIR], "brokers": [], "queue": None, "assignments": None, "cycles": [],
     "open_exchanges": [], "running": None, "next": {}, "publish": None,
 }  # fmt: skip
+CYCLE: dict[str, Any] = {
+    "job": "cleanup", "started_at": STATUS["at"], "seconds": 1.0, "plan_id": None, "planned": 0, "results": [],
+    "refusals": {"window": 1}, "waiting": 0, "freed_bytes": 0, "needs_approval": None, "error": None,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -70,6 +74,8 @@ def sends(document: object) -> Callable[[socket.socket], object]:
     [
         {"agent_version": EVIL},
         {"log_dirs": [{**LOG_DIR, "path": EVIL, "reason": EVIL}]},
+        {"failed": [{"job": EVIL, "at": STATUS["at"], "error": EVIL}]},
+        {"cycles": [{**CYCLE, "refused_because": [{"guard": "window", "fact": EVIL, "hint": EVIL}]}]},
         {"assignments": {"source": None, "at": None, "usable": False, "problem": EVIL}},
         {"publish": {"at": STATUS["at"], "last_sent_at": None, "waiting": 1, "waiting_bytes": 0, "dropped": 0,
                      "error": EVIL}},

@@ -54,7 +54,8 @@ def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> No
     lines = plain(on_a_terminal(host.arguments("cleanup"), columns=columns))
     assert max(map(len, lines)) <= columns
     rows = section(lines, "Plan ")
-    strays = host.find("", "-stray")
+    # Those of partitions that live on other nodes are refused: nobody can be asked whether they have all of them.
+    strays = [name for name in host.find("", "-stray") if not name.startswith(("invoices-", "orders-"))]
     shown = [row for row in rows if row.startswith(" remove") and "-stray" in row]
     assert len(shown) == len(strays) and len({row.split()[1] for row in shown}) == len(strays)
     assert all(re.search(r"\d [KM]?i?B", row) for row in shown), "its size is on the line"

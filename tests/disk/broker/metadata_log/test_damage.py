@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import GRACE_MS
+from logagent.model.assignments.image import BrokerRegistration
 from tests.kafka_disks import KRAFT, extract, metadata_dir
 
 PLACES = 200
@@ -44,10 +45,15 @@ def read(folder: Path) -> MetadataImage:
     return read_metadata_log(str(folder), node_id=1, cluster_id="c", now_ms=NOW_MS)
 
 
+def _brokers(brokers: Mapping[int, BrokerRegistration]) -> dict[int, BrokerRegistration]:
+    """Without the time of the registration, which a snapshot does not have."""
+    return {node_id: b._replace(registered_ms=None) for node_id, b in brokers.items()}
+
+
 def summary(image: MetadataImage) -> tuple[Any, ...]:
     assignments = image.assignments
     topics = {i: (t.name, dict(t.partitions)) for i, t in assignments.by_id.items()}
-    return topics, dict(assignments.brokers), assignments.metadata_version, image.delete_delays
+    return topics, _brokers(assignments.brokers), assignments.metadata_version, image.delete_delays
 
 
 def prefixes(folder: Path) -> dict[int, list[tuple[tuple[Any, ...], int]]]:
@@ -97,7 +103,7 @@ def _replayed(folder: Path, start: int, replay: Replay) -> Iterator[tuple[int, i
 
 def _summary_of(replay: Replay) -> tuple[Any, ...]:
     topics = {i: (t.name, dict(t.partitions)) for i, t in replay.topics.items()}
-    return topics, dict(replay.brokers), replay.metadata_version, dict(replay.delete_delays)
+    return topics, _brokers(replay.brokers), replay.metadata_version, dict(replay.delete_delays)
 
 
 @cache

@@ -42,7 +42,7 @@ def test_what_had_the_bit_before_it_was_taken_comes_back(host: CliHost, kind: st
     before = logs(host)
     chmod_everywhere(host)
     _, name = taken(host, kind)
-    back = host.run("restore", "--json", name, "--execute")
+    back = host.run("restore", "--json", name, "--retention-will-delete", "--execute")
     assert back.status == 0 and set(back.outcomes().values()) == {"done"}, back.out
     assert logs(host) == before
 
@@ -57,7 +57,7 @@ def test_what_got_the_bit_later_is_refused_with_the_way_back(host: CliHost, kind
     (refusal,) = refused.json["refusals"]
     assert "replica" not in refusal["hint"] and f"chmod u-s {where}/{name}" in refusal["hint"]
     subprocess.run(["chmod", "u-s", str(where / name)], check=True)
-    assert host.run("restore", name, "--execute").status == 0
+    assert host.run("restore", name, "--retention-will-delete", "--execute").status == 0
     assert logs(host) == before
 
 
