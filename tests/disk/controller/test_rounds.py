@@ -29,7 +29,7 @@ def fleet(tmp_path: Path) -> SmallFleet:
 
 
 def closings(fleet: SmallFleet, request_id: str) -> list[str]:
-    return fleet.control.names(f"{REQUESTS}/{request_id}")
+    return sorted(fleet.control.names(f"{REQUESTS}/{request_id}"))
 
 
 def test_a_topic_goes_from_every_host_and_the_request_is_closed(fleet: SmallFleet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.process.lock import Interlock
+from logagent.broker.process.lock import LOOK_VALID_SECONDS, Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, RemovalStopped
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.remove import remove_dir
@@ -108,6 +109,10 @@ def test_a_broker_stops_all_of_them(
 ) -> None:
     log_dir = open_log_dir(log_dir_path)
     done = 0
+    # Each look has expired by the next call, whatever the machine does meanwhile.
+    first, *others = (
+        Interlock(log_dir.fd, log_dir.path, itertools.count(step=0.75 * LOOK_VALID_SECONDS).__next__) for _ in range(4)
+    )
 
     def progress(files: int, _: int) -> None:
         nonlocal done
@@ -124,8 +129,8 @@ def test_a_broker_stops_all_of_them(
             log_dir,
             MARKED,
             identity_of(partition),
-            interlocks(log_dir, 1)[0],
-            more_interlocks=interlocks(log_dir, 3),
+            first,
+            more_interlocks=tuple(others),
             control=WorkControl(on_progress=progress),
         )
     # The callback holds the others up while the lock is taken: at most one file each is under way.
