@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logagent.controller.only_copies import Copies, without_other_copy
-from logagent.model.naming.topic_names import NEVER_DELETED, is_internal
+from logagent.model.naming.dir_names import NEVER_DELETED, is_internal
 from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
 from logagent.store.orders import instant
 

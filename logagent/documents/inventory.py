@@ -8,7 +8,7 @@ from pydantic import ConfigDict, with_config
 
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
-from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import Reason
 from logagent.model.records import Health, HolderState, Kind, Verdict
 
 

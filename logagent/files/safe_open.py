@@ -6,19 +6,68 @@ it opened for reading. The second open must reach the same file, and no more is 
 here waits for the other end of a FIFO. Hung disks are handled elsewhere: see `logagent.host.log_dir.calls`.
 
 Messages name the file and what is wrong with it, never its content.
+
+How large a file of each kind may be. A larger one was not written by Kafka or by us, and is not read.
+
+Each limit is well above what a host with a million partitions needs. The limits guard against sparse files and disks
+that return garbage; they do not judge a cluster.
+
+Walks directories below a root that others can write to: one component at a time by descriptor, no symlinks followed.
+
+Every call that takes a path resolves it again, so anyone who can write to a directory on the way can redirect it. A
+descriptor keeps referring to the same directory.
+
+The one way to parse JSON that this process did not just write: for any input, the only error is ValueError.
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
+from typing import Any, Final, NoReturn
 
 from logagent.errors import UnreadableError
-from logagent.files.limits import FileLimit
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimit:
+    """What a file is called in messages, and the most bytes that are read from it."""
+
+    what: str
+    max_bytes: int
+
+
+CONFIG: Final = FileLimit("a configuration file", MIB)
+PROPERTIES: Final = FileLimit("a properties file", MIB)
+META_PROPERTIES: Final = FileLimit("a meta.properties", 64 * KIB)
+PARTITION_METADATA: Final = FileLimit("a partition.metadata", 64 * KIB)
+QUORUM_STATE: Final = FileLimit("a quorum-state", 256 * KIB)
+# About 250,000 entries with the longest topic names, a million with usual ones.
+CHECKPOINT: Final = FileLimit("an offset checkpoint", 64 * MIB)
+LEADER_EPOCHS: Final = FileLimit("a leader-epoch-checkpoint", 16 * MIB)
+# `metadata.log.segment.bytes` and `segment.bytes` are ints; the index of a segment is far smaller than the segment.
+SEGMENT: Final = FileLimit("a segment", 2 * GIB)
+INDEX: Final = FileLimit("an index file", 2 * GIB)
+SNAPSHOT: Final = FileLimit("a metadata snapshot", 2 * GIB)
+EXPORTED_ASSIGNMENTS: Final = FileLimit("exported assignments", 256 * MIB)
+PEM: Final = FileLimit("a PEM file", MIB)
+SCRIPT: Final = FileLimit("a start script", MIB)
+UNIT: Final = FileLimit("a systemd unit", MIB)
+MARKER: Final = FileLimit("a file of logagent's", MIB)
+DATABASE: Final = FileLimit("a journal", GIB)
+REPORT_TABLE: Final = FileLimit("a table of a fleet report", 4 * GIB)
+STORE_FILE: Final = FileLimit("a file of the fleet job's", 256 * MIB)
 
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -49,7 +98,7 @@ def open_regular(
 
     `follow`: follow a symlink in the last component; only for files that an operator named (`server.properties` may
     well be a symlink) and for those where the broker itself follows one. Symlinks in parent directories are always
-    followed: open untrusted parents with `logagent.files.dir_walk` and pass the descriptor as `dir_fd`.
+    followed: open untrusted parents with `logagent.files.safe_open` and pass the descriptor as `dir_fd`.
 
     Raises UnreadableError if the file is not regular or too large, and OSError from the file system
     (FileNotFoundError, PermissionError, EIO, …).
@@ -115,3 +164,124 @@ def read_open(fd: int, name: Name, limit: FileLimit) -> bytes:
 
 def _too_large(name: Name, what: str, limit: FileLimit) -> UnreadableError:
     return UnreadableError(f"{os.fspath(name)} {what}; {limit.what} has at most {limit.max_bytes}")
+
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def open_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None, follow: bool = False) -> int:
+    """Open the directory `name`, which must not be a symlink unless `follow`. The caller closes the descriptor.
+
+    `follow` is for a root that an operator named. Raises OSError; a symlink gives ENOTDIR or ELOOP.
+    """
+    return os.open(name, _FLAGS & ~os.O_NOFOLLOW if follow else _FLAGS, dir_fd=dir_fd)
+
+
+@contextmanager
+def opened_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None, follow: bool = False) -> Iterator[int]:
+    """`open_directory` as a context manager."""
+    fd = open_directory(name, dir_fd=dir_fd, follow=follow)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def opened_below(root_fd: int, relative: str) -> Iterator[int]:
+    """Open the directory `relative` (`a/b/c`) below an open root; no component may be a symlink or `..`.
+
+    Raises ValueError for a path that is not plain (see `plain_parts`), OSError if a component cannot be opened.
+    """
+    fd = os.open(".", _FLAGS, dir_fd=root_fd)
+    try:
+        for name in plain_parts(relative):
+            below = open_directory(name, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def plain_parts(relative: str) -> list[str]:
+    """The components of `relative`; ValueError for an absolute path, an empty component, `.` or `..`."""
+    parts = relative.split("/")
+    if any(name in ("", ".", "..") or "\0" in name for name in parts):
+        raise ValueError(f"{relative!r} is not a plain relative path")
+    return parts
+
+
+def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
+    """Names and `lstat` results of an open directory, sorted by name; entries that vanish meanwhile are left out.
+
+    Raises UnreadableError if there are more than `most`.
+    """
+    found: list[tuple[str, os.stat_result]] = []
+    with opened_directory(".", dir_fd=dir_fd) as fd, os.scandir(fd) as listing:
+        for entry in listing:
+            try:
+                found.append((entry.name, os.stat(entry.name, dir_fd=fd, follow_symlinks=False)))
+            except FileNotFoundError:
+                continue
+            if len(found) > most:
+                raise UnreadableError(f"there are more than {most} entries in {_path_of(fd)}")
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def files_and_directories(dir_fd: int, most: int) -> tuple[list[str], list[str], list[str]]:
+    """The names in an open directory: regular files, directories, and everything else (links, FIFOs, devices)."""
+    files: list[str] = []
+    directories: list[str] = []
+    others: list[str] = []
+    for name, found in entries(dir_fd, most):
+        if stat.S_ISREG(found.st_mode):
+            files.append(name)
+        elif stat.S_ISDIR(found.st_mode):
+            directories.append(name)
+        else:
+            others.append(name)
+    return files, directories, others
+
+
+def _path_of(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+# Larger integers are never real counts, and overflow when they are divided, shown or stored.
+_MOST_DIGITS = 19
+
+
+def parse_json(
+    text: bytes | str,
+    *,
+    object_hook: Callable[[dict[str, Any]], Any] | None = None,
+    integers: Callable[[str], Any] | None = None,
+) -> Any:
+    """Parse a document; its strings may contain lone surrogates. Raises ValueError for anything but JSON, for documents
+    that are nested too deeply, and for NaN, Infinity and fractions too large for a float.
+
+    `integers`: parses an integer (use `bounded` for short documents; it is too slow for long ones).
+    """
+    try:
+        return json.loads(
+            text, object_hook=object_hook, parse_int=integers, parse_float=_finite, parse_constant=_refused
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def bounded(digits: str) -> int:
+    """Parse an integer of at most 19 digits. Raises ValueError for a longer one."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number in it is too long")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refused(text[:20])
+
+
+def _refused(word: str) -> NoReturn:
+    raise ValueError(f"a number in it is {word}")

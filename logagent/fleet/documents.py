@@ -9,7 +9,7 @@ from pydantic import Field
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed, LogDirDoc
 from logagent.fleet.answer_documents import DateText, ReportAnswers
-from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import Reason
 from logagent.model.records import Kind, Verdict
 
 Millis = int

@@ -15,9 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from logagent.errors import UnreadableError
-from logagent.files.foreign_json import parse_json
-from logagent.files.limits import STORE_FILE
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import STORE_FILE, parse_json, read_regular
 
 SMALL_LANDING = 24 << 20
 """Compressed bytes of landing (about 500,000 directories) up to which the quick compiler is enough to ingest them. At

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from logagent.files.limits import MIB
+from logagent.files.safe_open import MIB
 from logagent.store.control import CONTROL_FILE, UNREADABLE, Control
 from logagent.store.deletion import ANSWER_SCHEMA, Answer
 from logagent.store.orders import decode, encode

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.files.limits import MIB, FileLimit
+from logagent.files.safe_open import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
-from logagent.files.limits import KIB, FileLimit
+from logagent.files.safe_open import KIB, FileLimit
 from logagent.store.control import Control
 from logagent.store.deletion import EPOCH_SCHEMA, ControllerEpoch
 from logagent.store.orders import Ignored, encode, instant, verified

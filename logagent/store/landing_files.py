@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from logagent.errors import UnreadableError
-from logagent.files.foreign_json import parse_json
-from logagent.files.limits import KIB, FileLimit
+from logagent.files.safe_open import KIB, FileLimit, parse_json
 from logagent.store.contract import MANIFEST_SCHEMA
 from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST, PART
 from logagent.store.shared import SharedStore

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import IO, Any, Self
 
 from logagent.errors import ConfigError, UnreadableError
-from logagent.files.limits import FileLimit
+from logagent.files.safe_open import FileLimit
 from logagent.store.tree import MARKER, MARKER_CONTENT, MAX_LISTED, Stamp, StoredFile
 
 TIMEOUT = timedelta(seconds=30)

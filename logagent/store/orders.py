@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
-from logagent.files.limits import KIB, MIB
+from logagent.files.safe_open import KIB, MIB
 from logagent.store.control import UNREADABLE, Control, FolderUnreadable
 from logagent.store.deletion import (
     CLOSED_SCHEMA,

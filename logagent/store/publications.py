@@ -19,8 +19,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.files.foreign_json import parse_json
-from logagent.files.limits import KIB, MIB, FileLimit
+from logagent.files.safe_open import KIB, MIB, FileLimit, parse_json
 from logagent.store.names import DATA, MANIFEST, as_node, stem_and_suffix
 from logagent.store.shared import SharedStore, open_store
 from logagent.store.snapshot_times import CLOCKS_APART, LONG_AGO, When, is_newer, taken_at_of

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import IO, Protocol, Self
 
 from logagent.errors import ConfigError, ServiceUnreachable
-from logagent.files.limits import FileLimit
+from logagent.files.safe_open import FileLimit
 from logagent.store.tree import MARKER, MAX_LISTED, Stamp, StoredFile, StoreTree
 
 SCHEMES = ("s3", "gs", "az")

@@ -18,9 +18,7 @@ from pathlib import Path
 from shlex import quote
 
 from logagent.errors import ConfigError, LogAgentError
-from logagent.files.foreign_json import parse_json
-from logagent.files.limits import FileLimit
-from logagent.files.safe_open import open_regular, read_open
+from logagent.files.safe_open import FileLimit, open_regular, parse_json, read_open
 
 KEY_FILE = FileLimit("a private key", 4096)
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import IO, NamedTuple, Self
 
 from logagent.errors import UnreadableError
-from logagent.files import dir_walk
-from logagent.files.limits import FileLimit
-from logagent.files.safe_open import read_regular
+from logagent.files import safe_open as dir_walk
+from logagent.files.safe_open import FileLimit, read_regular
 from logagent.store.names import PART
 
 MARKER = ".logagent-store"

@@ -19,7 +19,7 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
-from logagent.model.assignments import known_until
+from logagent.model.assignments import commitment as known_until
 from logagent.settings import AssignmentsSettings, CleanupSettings, KafkaSettings, Settings
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, verdicts
 from tests.broker.rig.cluster import KafkaCluster

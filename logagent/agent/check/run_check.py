@@ -13,14 +13,14 @@ from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
 from logagent.host.log_dir.start_looks import room_of
-from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.start_facts import MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.kafka_version import Version
-from logagent.model.health.probe_result import ProbeResult
+from logagent.model.health.states import ProbeResult
 from logagent.model.records import Health, TopicPartition, Verdict
 
 

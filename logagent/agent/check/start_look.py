@@ -26,8 +26,7 @@ from logagent.host.log_dir.start_looks import (
 )
 from logagent.model.check.start_facts import Denied, PathProblem, StartLogDirLook
 from logagent.model.facts import Facts, LogDirFacts
-from logagent.model.health.given_up import given_up, lock_facts
-from logagent.model.health.probe_result import ProbeOutcome, ProbeResult
+from logagent.model.health.states import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.model.records import Health, Holder, HolderState, Kind
 
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)

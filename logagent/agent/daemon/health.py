@@ -17,9 +17,7 @@ from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, Visit
 from logagent.host.log_dir.task import Task
 from logagent.model.daemon_summary import HealthSummary, LogDirSummary
-from logagent.model.health.given_up import LockFacts, given_up
-from logagent.model.health.probe_result import ProbeOutcome
-from logagent.model.health.states import LogDirState, Seen, next_state
+from logagent.model.health.states import LockFacts, LogDirState, ProbeOutcome, Seen, given_up, next_state
 from logagent.model.records import Health, Identity
 from logagent.settings import Settings
 

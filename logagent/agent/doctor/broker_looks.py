@@ -16,7 +16,7 @@ from logagent.broker.process.version import version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_version_seen
-from logagent.model.assignments.cluster import ClusterFacts
+from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
 from logagent.model.health.kafka_version import KafkaVersion, which_version
 from logagent.model.records import HolderState

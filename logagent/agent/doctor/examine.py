@@ -39,7 +39,7 @@ from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only
 from logagent.host.linux.child import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.failures import LogDirFailures
-from logagent.model.assignments.cluster import ClusterFacts
+from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AccessLook, ConfigLook, DoctorFacts, LogDirLook, ServiceLook
 from logagent.model.facts import LogDirFacts
 from logagent.model.records import Health, HolderState

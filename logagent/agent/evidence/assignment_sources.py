@@ -16,8 +16,8 @@ from logagent.agent.evidence.own_log import mode_unknown, read_own_log, why_no_s
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
+from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.known_until import why_not_our_log
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
 from logagent.model.times import rfc3339

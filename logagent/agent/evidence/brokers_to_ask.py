@@ -19,9 +19,9 @@ from logagent.agent.target import Target
 from logagent.broker.files.listeners import broker_listeners, inter_broker_listener
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.linux.listening import process_listens
+from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import Endpoint
-from logagent.model.assignments.known_until import why_not_our_log
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import LogDirFacts
 from logagent.model.records import Health, HolderState, PartitionDir

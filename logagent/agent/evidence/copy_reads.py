@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from logagent.broker.files.log_reading import LogReading, SegmentReadings, read_log_between
 from logagent.errors import LogAgentError
-from logagent.files.limits import GIB, MIB
+from logagent.files.safe_open import GIB, MIB
 from logagent.host.log_dir.calls import DiskCalls, Stop
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import InCommon

@@ -18,9 +18,9 @@ from logagent.agent.evidence.answering import Absent, Answering
 from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.broker.admin.responses import IdAnswer
 from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.model.assignments.commitment import quorum_known_until_ms, why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.known_until import known_until_ms, why_not_our_log
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import LogDirFacts
 from logagent.model.records import Health, HolderState, PartitionDir
@@ -123,7 +123,7 @@ def _another_broker(
         own_end = own_log.offset if own_log is not None else None
         if quorum is not None and (why := why_not_our_log(quorum.high_watermark, own_end, "its quorum")) is not None:
             return f"node {other} is not of this host's cluster: {why}"
-        until = known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
+        until = quorum_known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
         if not isinstance(until, str):
             images, known_until = [replace(one, known_until_ms=min(one.known_until_ms, until))], until
             break

@@ -8,8 +8,7 @@ from logagent.agent.evidence.answering import Absent
 from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.evidence.identify import absent_ids
 from logagent.model.assignments.image import AssignmentImage
-from logagent.model.assignments.reasons import Reason
-from logagent.model.assignments.verdict import Host, combine, contradict, decide
+from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
 from logagent.model.records import Kind, PartitionDir, Verdict
 

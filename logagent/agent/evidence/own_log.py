@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.errors import UnreadableError
-from logagent.files.dir_walk import opened_directory
+from logagent.files.safe_open import opened_directory
 from logagent.model.assignments.verdict import Host
 
 if TYPE_CHECKING:

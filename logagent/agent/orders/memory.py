@@ -18,9 +18,7 @@ from typing import Any
 from logagent import __version__
 from logagent.agent.orders.results import FINAL_GUARDS, as_words, key_of
 from logagent.errors import JournalError, LogAgentError
-from logagent.files.foreign_json import parse_json
-from logagent.files.limits import MIB, FileLimit
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import MIB, FileLimit, parse_json, read_regular
 from logagent.store.deletion import SUCCESSES, Answer, Order, Result
 from logagent.store.orders import encode, instant, moment
 

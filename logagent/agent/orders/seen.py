@@ -16,8 +16,7 @@ from pathlib import Path
 from logagent.agent.orders.inbox import Inbox
 from logagent.agent.orders.memory import LIMIT, replace_file
 from logagent.errors import LogAgentError
-from logagent.files.foreign_json import parse_json
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import parse_json, read_regular
 from logagent.store.deletion import SEEN_ORDERS_LAST, Order
 
 NAME = "orders-seen.json"

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan
-from logagent.model.planning.proposals import rename_away
-from logagent.model.planning.selection import find_partitions
+from logagent.model.planning.proposals import find_partitions, rename_away
 from logagent.model.records import TopicPartition
 
 NO_FLAGS = Flags()

@@ -20,7 +20,6 @@ from logagent.agent.rescue.rescue_looks import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan, Proposal, Waiting
-from logagent.model.planning.prestart_removals import to_make_room
 from logagent.model.planning.proposals import (
     WAITS_OVER_MS,
     Ages,
@@ -30,7 +29,7 @@ from logagent.model.planning.proposals import (
     rename_away,
     strays,
 )
-from logagent.model.planning.room import Key, StartRoom, room_to_start
+from logagent.model.planning.room import Key, StartRoom, room_to_start, to_make_room
 from logagent.model.records import ActionKind, Kind
 from logagent.model.space import Space
 

@@ -19,12 +19,10 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.facts import Facts
 from logagent.model.health.kafka_version import Version, deletes_strays
-from logagent.model.planning.first_check import FirstCheck, first_check
-from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
+from logagent.model.planning.first_check import FirstCheck, as_answered, first_check
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
-from logagent.model.planning.restorations import restorations
-from logagent.model.planning.topic_answers import as_answered
+from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, restorations
 from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
 from logagent.model.records import Kind, PartitionDir, TopicPartition
 from logagent.model.times import rfc3339

@@ -20,18 +20,19 @@ from logagent.model.assignments.doubles import Doubles, doubles, pairs
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting, plan_id
 from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
-from logagent.model.planning.removed_by_hand import at_risk, without_a_stop
 from logagent.model.planning.rescue_steps import (
     Kept,
     Key,
     Offer,
     Step,
     approved,
+    at_risk,
     in_order,
     kept,
     offer_double,
     up_to,
     with_approval,
+    without_a_stop,
 )
 from logagent.model.records import Holder, HolderState, Kind, PartitionDir, RemovedFile
 from logagent.model.space import NOTHING, Space

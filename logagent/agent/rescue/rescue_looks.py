@@ -19,8 +19,7 @@ from logagent.host.log_dir.changed import BROKER_FILES
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.gives_back import gives_back
 from logagent.model.facts import Facts
-from logagent.model.naming.dir_names import classify
-from logagent.model.naming.topic_names import REMOTE_LOG_METADATA
+from logagent.model.naming.dir_names import REMOTE_LOG_METADATA, classify
 from logagent.model.planning.topic_retention import (
     LARGEST_TOPICS,
     LOCAL_RETENTION,

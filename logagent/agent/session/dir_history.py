@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from logagent.host.state.journal import Entry, Journal
-from logagent.model.assignments.reasons import Reason
 from logagent.model.assignments.sightings import Sighting
+from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import RecentAction
 from logagent.model.naming.dir_names import classify
-from logagent.model.planning.queue import Mark
-from logagent.model.planning.started import NO_REMOVALS, RemovalIntent, RemovalIntents
+from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, Kind, PartitionDir
 from logagent.settings import CleanupSettings
 

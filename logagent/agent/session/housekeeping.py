@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logagent.agent.session.session import Session
-from logagent.model.planning.retention import DAY_MS, forgettable
+from logagent.model.planning.queue import DAY_MS, forgettable
 from logagent.model.records import Kind
 
 

@@ -22,7 +22,7 @@ from logagent.host.state.journal import Journal
 from logagent.host.state.log_dir_locks import hold_log_dirs
 from logagent.host.state.reserve import keep_reserve
 from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
-from logagent.model.health.journal_host import JournalHost, foreign_journal
+from logagent.model.assignments.identity import JournalHost, foreign_journal
 from logagent.settings import Settings
 
 # How long a command waits for another one (or the daemon's cycle) to finish acting.

@@ -20,9 +20,9 @@ from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.brokers.watched_log_dir import Watched
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.model.assignments.cluster import ClusterFacts, MetaLook, agree
+from logagent.model.assignments.identity import ClusterFacts, MetaLook, agree
 from logagent.model.facts import Facts, LogDirFacts
-from logagent.model.health.given_up import given_up, lock_facts
+from logagent.model.health.states import given_up, lock_facts
 from logagent.model.records import Health, Holder, HolderState
 
 # How long a look at a directory outside the log dirs may take, and a look at all processes.

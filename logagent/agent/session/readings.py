@@ -20,8 +20,7 @@ from logagent.host.log_dir.changed import changed_ms
 from logagent.host.state.journal import Journal
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.facts import Facts
-from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
-from logagent.model.planning.started import RemovalIntents
+from logagent.model.planning.queue import Attempts, Mark, QueueEntry, RemovalIntents, build_queue
 from logagent.model.records import Kind, PartitionDir
 from logagent.settings import Settings
 

@@ -27,15 +27,13 @@ from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.brokers_seen import read_brokers_seen, write_brokers_seen
 from logagent.host.state.journal import CheckpointEntry
 from logagent.host.state.version_seen import read_version_seen, write_version_seen
-from logagent.model.assignments.directory_ids import directory_ids
-from logagent.model.assignments.identity import BrokerPlace
+from logagent.model.assignments.identity import BrokerPlace, directory_ids
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
 from logagent.model.health.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
-from logagent.model.naming.rename_uuids import RANDOM_BYTES, rename_uuid
-from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import BlastRadius, RecentDirs, dirs_of_a_day, on_disk
+from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
+from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling

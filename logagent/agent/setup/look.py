@@ -18,7 +18,7 @@ from typing import Literal
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
 from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
-from logagent.files.limits import CONFIG, PROPERTIES, UNIT
+from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
 from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
 from logagent.host.brokers.usual_places import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.linux.planned_mounts import mount_points

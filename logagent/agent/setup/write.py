@@ -11,7 +11,7 @@ from pathlib import Path
 
 from logagent.agent.setup.look import ROOT, Setup, existing_drop_in
 from logagent.errors import LogAgentError
-from logagent.files.limits import UNIT
+from logagent.files.safe_open import UNIT
 from logagent.host.brokers.systemd_units import UNIT_DIRS, read_unit
 from logagent.host.linux.trusted import Untrusted, read_trusted, trusted_path
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from logagent.errors import ServiceUnreachable
-from logagent.files.foreign_json import bounded, parse_json
+from logagent.files.safe_open import bounded, parse_json
 
 SOCKET_NAME = "status.sock"
 # A client that does not read keeps others waiting no longer than this.

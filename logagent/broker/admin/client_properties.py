@@ -15,8 +15,7 @@ from logagent.broker.admin.client_security import TLS_VERSIONS, ClientSecurity, 
 from logagent.broker.admin.jaas import parse_jaas
 from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import ConfigError, UnreadableError
-from logagent.files.limits import PROPERTIES
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import PROPERTIES, read_regular
 from logagent.model.secrets import known_part, plain
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logagent.errors import ConfigError, UnreadableError
-from logagent.files.limits import PEM
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import PEM, opened_regular
 
 TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -38,6 +38,7 @@ from logagent.broker.admin.responses import (
 )
 from logagent.broker.admin.topic_answers import ask_topic_settings
 from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.model.assignments.commitment import QuorumLook
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import (
@@ -48,9 +49,8 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
-from logagent.model.assignments.known_until import QuorumLook
 from logagent.model.naming.topic_ids import ZERO_ID, from_text
-from logagent.model.planning.topic_answers import TopicAnswer
+from logagent.model.planning.first_check import TopicAnswer
 from logagent.model.records import TopicPartition
 
 __all__ = ["AdminReader", "IdAnswer", "LogDirDescription"]

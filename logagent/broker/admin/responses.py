@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from logagent.errors import UnreadableError
+from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
 from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
-from logagent.model.assignments.known_until import QuorumLook, QuorumReplica
 from logagent.model.naming.topic_ids import to_text
 
 # Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from logagent.broker.admin.client import AdminClient, DescribeConfigsRequest
 from logagent.broker.admin.responses import NONE
-from logagent.model.planning.topic_answers import ASKED, TopicAnswer
+from logagent.model.planning.first_check import ASKED, TopicAnswer
 
 _TOPIC = 2  # `ConfigResource.Type`
 # `ConfigSource`: of the topic; the dynamic default of all brokers.

@@ -16,8 +16,7 @@ from typing import Any
 
 from logagent.broker.exported.parse import parse_document
 from logagent.errors import UnreadableError
-from logagent.files.limits import EXPORTED_ASSIGNMENTS
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import EXPORTED_ASSIGNMENTS, read_regular
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source
 from logagent.model.times import rfc3339
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from logagent.errors import UnreadableError
-from logagent.files.foreign_json import parse_json
+from logagent.files.safe_open import parse_json
 from logagent.model.assignments.image import (
     AssignmentImage,
     BrokerRegistration,

@@ -14,9 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from logagent.errors import UnreadableError
-from logagent.files.limits import CHECKPOINT
-from logagent.files.safe_open import opened_regular, read_open
-from logagent.model.naming.java_numbers import parse_int, parse_long
+from logagent.files.safe_open import CHECKPOINT, opened_regular, read_open
+from logagent.model.naming.dir_names import parse_int, parse_long
 from logagent.model.records import TopicPartition
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"

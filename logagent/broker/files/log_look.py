@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from logagent.broker.files.segment_files import ENTRY_BYTES, LOG, OFFSET_INDEX, is_segment_file
 from logagent.broker.metadata_log.record_batch import RecordBatch
 from logagent.errors import UnreadableError
-from logagent.files.limits import INDEX, LEADER_EPOCHS, SEGMENT
-from logagent.files.safe_open import opened_regular, read_regular
+from logagent.files.safe_open import INDEX, LEADER_EPOCHS, SEGMENT, opened_regular, read_regular
 from logagent.model.assignments.covered import LogLook
-from logagent.model.naming.java_numbers import parse_int
+from logagent.model.naming.dir_names import parse_int
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 SWAP = ".log.swap"

@@ -17,8 +17,7 @@ from logagent.broker.files.log_look import segment_bases
 from logagent.broker.files.segment_files import LOG
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
 from logagent.errors import UnreadableError
-from logagent.files.limits import SEGMENT
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import SEGMENT, opened_regular
 from logagent.model.assignments.covered import EpochRun, InCommon
 
 

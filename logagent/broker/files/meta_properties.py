@@ -9,10 +9,10 @@ from typing import Final
 
 from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import UnreadableError
-from logagent.files import limits
+from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
-from logagent.model.assignments.cluster import MetaLook
-from logagent.model.naming.java_numbers import parse_int
+from logagent.model.assignments.identity import MetaLook
+from logagent.model.naming.dir_names import parse_int
 from logagent.model.naming.topic_ids import canonical
 
 META_PROPERTIES: Final = "meta.properties"

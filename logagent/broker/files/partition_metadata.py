@@ -6,9 +6,9 @@ import re
 from typing import Final
 
 from logagent.errors import NotAsPlanned, UnreadableError
-from logagent.files import limits
+from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
-from logagent.model.naming.java_numbers import parse_int
+from logagent.model.naming.dir_names import parse_int
 from logagent.model.naming.topic_ids import ZERO_ID, canonical
 from logagent.model.records import PartitionDir
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logagent.errors import UnreadableError
-from logagent.files.limits import INDEX
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import INDEX, opened_regular
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 from logagent.broker.files.segment_files import ENTRY_BYTES, LOG, TIME_INDEX, is_segment_file
 from logagent.errors import UnreadableError
-from logagent.files.limits import INDEX, SEGMENT
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import INDEX, SEGMENT, opened_regular
 from logagent.model.planning.topic_retention import SegmentAge
 
 _TIME_INDEX_ENTRY = struct.Struct(">qi")

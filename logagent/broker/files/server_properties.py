@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 from logagent.broker.files.java_properties import Property, iter_properties
 from logagent.errors import ConfigError, UnreadableError
-from logagent.files.limits import PROPERTIES
-from logagent.files.safe_open import read_regular
-from logagent.model.naming.java_numbers import INT_MAX, parse_int, parse_long
+from logagent.files.safe_open import PROPERTIES, read_regular
+from logagent.model.naming.dir_names import INT_MAX, parse_int, parse_long
 from logagent.model.planning.topic_retention import may_be_true
 from logagent.model.secrets import without_secret
 

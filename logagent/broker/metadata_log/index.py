@@ -10,8 +10,7 @@ import os
 import struct
 
 from logagent.errors import UnreadableError
-from logagent.files.limits import INDEX
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import INDEX, opened_regular
 
 _ENTRY = struct.Struct(">ii")
 

@@ -19,8 +19,7 @@ from logagent.broker.metadata_log.batches import BatchDefect, FileShrank
 from logagent.broker.metadata_log.quorum import QuorumState, parse_quorum_state
 from logagent.broker.metadata_log.read import LogState, read_segments, read_snapshot
 from logagent.errors import UnreadableError
-from logagent.files.limits import LEADER_EPOCHS, QUORUM_STATE
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import LEADER_EPOCHS, QUORUM_STATE, read_regular
 from logagent.model.assignments.commitment import clock_ahead_ms, committed_offset, known_until_ms, settled_ms
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from logagent.broker.metadata_log.metadata_records import Reader
 from logagent.errors import UnreadableError
-from logagent.files.foreign_json import parse_json
+from logagent.files.safe_open import parse_json
 
 
 class ControlType(IntEnum):

@@ -11,8 +11,7 @@ from logagent.broker.metadata_log.index import position_before
 from logagent.broker.metadata_log.quorum import ControlType, VoterCount, control_type, snapshot_time_ms
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
-from logagent.files.limits import SEGMENT
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import SEGMENT, opened_regular
 from logagent.model.assignments.commitment import BatchTimes
 
 

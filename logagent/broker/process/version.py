@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from logagent.broker.process.launch import launch_of_java
 from logagent.errors import UnreadableError
-from logagent.files.limits import SCRIPT
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import SCRIPT, read_regular
 from logagent.model.health.kafka_version import apache_version
 
 _JAR = re.compile(

@@ -17,7 +17,7 @@ from logagent.host.linux.child import work_in_child
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import Flags, Plan
-from logagent.model.planning.selection import compile_topics, matching
+from logagent.model.planning.proposals import compile_topics, matching
 from logagent.model.records import Kind, TopicPartition
 
 MATCHING_SECONDS = 5.0

@@ -13,10 +13,9 @@ from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
-from logagent.model.naming.dir_names import classify
-from logagent.model.naming.topic_names import validate_topic
-from logagent.model.planning.owner import RestoreOptions
+from logagent.model.naming.dir_names import classify, validate_topic
 from logagent.model.planning.plan import Plan
+from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import Kind, PartitionDir
 
 

@@ -14,7 +14,7 @@ from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.cli.host_session import note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump_line, human_bytes, table
-from logagent.model.planning.removed_by_hand import at_risk
+from logagent.model.planning.rescue_steps import at_risk
 
 # Enough for a person; --all, --json and --jsonl show every row.
 SHOWN = 40

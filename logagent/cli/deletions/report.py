@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from logagent.errors import LogAgentError, UnreadableError, UsageError
-from logagent.files.limits import MARKER, REPORT_TABLE
-from logagent.files.safe_open import open_regular, read_regular
+from logagent.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
 from logagent.model.naming.dir_names import classify
 from logagent.store.deletion import RequestedDirectory
 from logagent.store.orders import checked

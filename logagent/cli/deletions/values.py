@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from logagent.errors import UsageError
-from logagent.model.planning.selection import compile_topics
+from logagent.model.planning.proposals import compile_topics
 from logagent.settings import parse_duration, parse_size
 
 

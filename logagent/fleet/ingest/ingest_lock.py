@@ -31,7 +31,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 
 from logagent.errors import LogAgentError, UnreadableError
-from logagent.files.foreign_json import parse_json
+from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from logagent.files.foreign_json import parse_json
+from logagent.files.safe_open import parse_json
 from logagent.fleet.ingest.landing import Landed
 from logagent.fleet.ingest.unpack import LARGEST_PACKED
 from logagent.model.times import FIRST_MS, LAST_MS

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from logagent.files.foreign_json import parse_json
+from logagent.files.safe_open import parse_json
 from logagent.store.contract import LEDGER
 
 LARGEST_PACKED = 256 << 20

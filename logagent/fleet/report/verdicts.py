@@ -22,7 +22,7 @@ from logagent.fleet.tables.columns import at_least
 from logagent.fleet.tables.frames import Scratch, local_frame
 from logagent.fleet.tables.plausible import is_removal
 from logagent.fleet.tables.spark_schemas import whose
-from logagent.model.naming.topic_names import INTERNAL_TOPICS
+from logagent.model.naming.dir_names import INTERNAL_TOPICS
 
 BROADCAST_KEYS = 1_000_000
 """Up to this many anomalous partitions are broadcast to every executor instead of shuffling everything else."""

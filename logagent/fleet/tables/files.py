@@ -12,8 +12,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from logagent.files.limits import STORE_FILE
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import STORE_FILE, read_regular
 
 LOCAL = "file:"
 _CONDITIONAL = "fs.option.create.conditional.overwrite"

@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from logagent.errors import LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.files.foreign_json import parse_json
+from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame
 from logagent.fleet.tables.spark_schemas import STORE, shaped

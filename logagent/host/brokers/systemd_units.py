@@ -13,8 +13,7 @@ from functools import partial
 
 from logagent.broker.process.launch import Launch, launch_of_script
 from logagent.errors import LogAgentError, UnreadableError
-from logagent.files.limits import UNIT
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import UNIT, read_regular
 
 # In the order in which a unit's own file is looked for; drop-ins of all of them apply, by name.
 UNIT_DIRS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from logagent.broker.files.partition_metadata import parse_partition_metadata
 from logagent.errors import UnreadableError
-from logagent.files import limits
+from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
 from logagent.host.inventory.nested import Usage, nested_usage
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OpenLogDir

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Collection
 
 from logagent.errors import LogAgentError
-from logagent.files.limits import FileLimit
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import FileLimit, read_regular
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40

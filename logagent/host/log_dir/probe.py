@@ -22,12 +22,12 @@ from functools import partial
 from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
 from logagent.broker.process.lock import LockLook, look
 from logagent.errors import UnreadableError
-from logagent.files import limits
+from logagent.files import safe_open as limits
 from logagent.files.safe_open import opened_regular
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.host.log_dir.task import Task
-from logagent.model.assignments.cluster import MetaLook
-from logagent.model.health.probe_result import ProbeOutcome, ProbeResult
+from logagent.model.assignments.identity import MetaLook
+from logagent.model.health.states import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity
 
 PROBE_BYTES = 4096

@@ -15,7 +15,7 @@ from logagent.errors import UnreadableError
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
-from logagent.model.naming.java_numbers import parse_long
+from logagent.model.naming.dir_names import parse_long
 
 METADATA_LOG = "__cluster_metadata-0"
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.

@@ -12,9 +12,7 @@ import os
 from contextlib import suppress
 
 from logagent.errors import UnreadableError
-from logagent.files.foreign_json import parse_json
-from logagent.files.limits import FileLimit
-from logagent.files.safe_open import read_regular
+from logagent.files.safe_open import FileLimit, parse_json, read_regular
 from logagent.model.assignments.identity import BrokerPlace
 
 FILE_NAME = "brokers-seen.json"

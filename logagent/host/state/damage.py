@@ -13,8 +13,7 @@ from contextlib import closing, suppress
 from functools import cache
 
 from logagent.errors import JournalError
-from logagent.files.limits import DATABASE
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import DATABASE, opened_regular
 from logagent.host.state.journal_schema import bring_up_to_date, connect
 from logagent.model.records import ActionKind, Outcome
 

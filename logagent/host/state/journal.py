@@ -29,8 +29,7 @@ from logagent.host.state.journal_rows import (
 from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION, as_journal_error
 from logagent.host.state.journal_store import JournalStore
 from logagent.model.facts import RecentAction
-from logagent.model.planning.retention import SettledAction
-from logagent.model.planning.started import RemovalIntent
+from logagent.model.planning.queue import RemovalIntent, SettledAction
 from logagent.model.records import ActionKind, Identity, Outcome, in_64_bits
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "CheckpointEntry", "Entry", "Failure", "Intent", "Journal"]

@@ -26,9 +26,9 @@ from logagent.host.state.journal_schema import (
     version_of,
 )
 from logagent.host.state.reserve import is_short_of_room, keep_free_pages, lend_reserve, use_reserve
+from logagent.model.assignments.identity import JournalHost
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
-from logagent.model.health.journal_host import JournalHost
 from logagent.model.health.serving import SeenHolder
 
 # Enough to know the ones before a broker's start; each start adds one.

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from logagent.errors import UnreadableError
-from logagent.files.limits import DATABASE
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import DATABASE, opened_regular
 from logagent.host.state.damage import check_files
 from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION
 

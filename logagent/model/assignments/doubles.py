@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
-from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.naming.dir_names import current_name
 from logagent.model.records import Kind, PartitionDir, Verdict

@@ -2,15 +2,110 @@
 
 Cluster id and node id prove nothing: a cluster cloned with its disks has both. Our own broker's answer to
 DescribeLogDirs must match our disks. While it is down, only brokers count that a cluster proven this way has named.
+
+Whether all log dirs of a host belong to the configured node (Kafka's `MetaPropertiesEnsemble.verify`).
+
+Which log dirs the cluster has for a node, by their `directory.id` (brokers from 3.7 on). Decides without I/O.
+
+Whether a journal belongs to this host: state dirs can be swapped, copied or restored from another's backup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS, AssignmentImage
 from logagent.model.records import Kind, PartitionDir
+
+
+@dataclass(frozen=True, slots=True)
+class MetaLook:
+    """`meta.properties` of one log dir. `missing`: there is none. `error`: why it cannot be read."""
+
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_id: str | None = None
+    missing: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The ids that all log dirs agree on, and by log dir why nothing may be done there. `copied`: log dirs with the
+    same directory.id as another one, so that one is a copy, and nobody can tell which."""
+
+    cluster_id: str | None
+    node_id: int | None
+    problems: Mapping[str, str] = field(default_factory=dict)
+    copied: Collection[str] = ()
+
+
+def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> ClusterFacts:
+    """Compare the `meta.properties` of the online log dirs.
+
+    An unformatted log dir is a problem only of that log dir. Ids that differ, or that are not the configured node's,
+    are a problem of every log dir, because any of them may be the wrong one.
+    """
+    problems = {path: "it is unformatted (no meta.properties)" for path, m in metas.items() if m.missing}
+    problems |= {path: f"its meta.properties cannot be read: {m.error}" for path, m in metas.items() if m.error}
+    readable = {path: m for path, m in metas.items() if not m.missing and not m.error}
+    clusters = {m.cluster_id for m in readable.values() if m.cluster_id is not None}
+    nodes = {m.node_id for m in readable.values() if m.node_id is not None and m.node_id >= 0}
+    doubt: str | None = None
+    if len(clusters) > 1:
+        doubt = f"the log dirs belong to different clusters: {_each(readable, 'cluster_id')}"
+    elif len(nodes) > 1:
+        doubt = f"the log dirs belong to different nodes: {_each(readable, 'node_id')}"
+    elif configured_node_id is not None and nodes and nodes != {configured_node_id}:
+        doubt = f"meta.properties says node {next(iter(nodes))}, the broker's configuration {configured_node_id}"
+    elif any(m.error for m in metas.values()) and readable:
+        doubt = "another log dir's meta.properties cannot be read"
+    if doubt is not None:
+        problems |= dict.fromkeys(readable, doubt)
+    problems |= {p: "its meta.properties has no cluster.id" for p, m in readable.items() if m.cluster_id is None}
+    return ClusterFacts(
+        next(iter(clusters)) if len(clusters) == 1 else None,
+        next(iter(nodes)) if len(nodes) == 1 else configured_node_id,
+        problems,
+        _copied(readable),
+    )
+
+
+def _copied(readable: Mapping[str, MetaLook]) -> frozenset[str]:
+    by_id: dict[str, list[str]] = {}
+    for path, m in readable.items():
+        if m.directory_id is not None:
+            by_id.setdefault(m.directory_id, []).append(path)
+    return frozenset(path for paths in by_id.values() if len(paths) > 1 for path in paths)
+
+
+def _each(readable: Mapping[str, MetaLook], attribute: str) -> str:
+    return ", ".join(f"{path} {getattr(m, attribute)}" for path, m in sorted(readable.items()))
+
+
+def directory_ids(images: Iterable[AssignmentImage], cluster_id: str | None, node_id: int | None) -> frozenset[str]:
+    """What the newest of `images` that is of this cluster and has any for the node says, however old it is; empty if
+    none does.
+
+    Those that the node registered, and those that its replicas are assigned to: when a running broker loses a log dir,
+    the controller takes it out of the registration, and the replicas in it keep its id.
+    """
+    if cluster_id is None or node_id is None:
+        return frozenset()
+    ours = sorted((i for i in images if i.cluster_id == cluster_id), key=lambda i: i.at_ms, reverse=True)
+    return next(filter(None, (_of_node(image, node_id) for image in ours)), frozenset())
+
+
+def _of_node(image: AssignmentImage, node_id: int) -> frozenset[str]:
+    registration = image.brokers.get(node_id)
+    registered = () if registration is None else registration.directory_ids
+    partitions = (p for topic in image.by_id.values() for p in topic.partitions.values() if p.directories)
+    assigned = (directory for p in partitions if (directory := p.directory_of(node_id)) is not None)
+    return frozenset(registered).union(assigned) - RESERVED_DIRECTORY_IDS
+
 
 Partition = tuple[str, int]
 
@@ -76,3 +171,33 @@ def why_not_ours(
         if in_common or (is_its_own and not any(on_disk.values()))
         else "it shows none of the partitions on this disk"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHost:
+    """The broker that a journal is about. directory_ids: those of its log dirs (`directory.id`, from 3.7 on)."""
+
+    cluster_id: str
+    node_id: int
+    directory_ids: frozenset[str] = frozenset()
+
+    def with_dirs_of(self, other: JournalHost) -> JournalHost:
+        return JournalHost(self.cluster_id, self.node_id, self.directory_ids | other.directory_ids)
+
+
+def foreign_journal(known: JournalHost | None, here: JournalHost) -> str | None:
+    """Why the journal is of another host; None if it is of this one, or does not say yet.
+
+    Disks may be replaced one by one; but if not a single directory id is known, all disks are different (a clone has
+    the same cluster and node id).
+    """
+    if known is None:
+        return None
+    if (known.cluster_id, known.node_id) != (here.cluster_id, here.node_id):
+        return (
+            f"it is of node {known.node_id} of cluster {known.cluster_id}, and this host is node {here.node_id} of"
+            f" cluster {here.cluster_id}"
+        )
+    if known.directory_ids and here.directory_ids and not known.directory_ids & here.directory_ids:
+        return f"it is of node {known.node_id} with other log dirs: it knows none of their directory ids"
+    return None

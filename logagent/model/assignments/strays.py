@@ -12,7 +12,7 @@ from typing import Literal
 
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
-from logagent.model.assignments.reasons import Reason
+from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.records import Kind, PartitionDir, Verdict
 

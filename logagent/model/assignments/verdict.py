@@ -1,18 +1,41 @@
-"""Whether a directory is assigned to this broker, an orphan, or unknown. Decides without I/O."""
+"""Whether a directory is assigned to this broker, an orphan, or unknown. Decides without I/O.
+
+The reasons for verdicts, as they appear in `logagent.scan/1`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import StrEnum
 
 from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Source, Topic
-from logagent.model.assignments.reasons import Reason
 from logagent.model.facts import Ruling
+from logagent.model.naming.dir_names import INTERNAL_TOPICS
 from logagent.model.naming.topic_ids import ZERO_ID
-from logagent.model.naming.topic_names import INTERNAL_TOPICS
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
+
+
+class Reason(StrEnum):
+    """The first three are reasons for `orphan`, all others for `unknown`."""
+
+    TOPIC_ABSENT = "topic-absent"
+    TOPIC_RECREATED = "topic-recreated"
+    NOT_A_REPLICA = "not-a-replica"
+    WRONG_DIRECTORY = "wrong-directory"
+    NO_TOPIC_ID = "no-topic-id"
+    NO_ASSIGNMENTS = "no-assignments"
+    STALE_ASSIGNMENTS = "stale-assignments"
+    FOREIGN_CLUSTER = "foreign-cluster"
+    REASSIGNING = "reassigning"
+    INTERNAL = "internal"
+    UNCOMMITTED = "uncommitted"
+    SOURCES_DISAGREE = "sources-disagree"
+
+
+ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA})
 
 CLOCK_TOLERANCE_MS = 60_000
 """How far in the future an image's time may be (the controller has another clock) before the image is refused."""

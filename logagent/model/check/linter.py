@@ -68,9 +68,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logagent.model.check.log_dirs import check_log_dirs
-from logagent.model.check.meta import check_meta
 from logagent.model.check.partition_dirs import check_names
-from logagent.model.check.paths import check_paths
+from logagent.model.check.paths import check_meta, check_paths
 from logagent.model.check.start_facts import StartFacts
 from logagent.model.finding import Finding, Severity, concerning, warning
 from logagent.model.health.kafka_version import Version

@@ -1,10 +1,14 @@
-"""Start-up problems of the configured paths: the text of `log.dirs`, missing, duplicate and nested directories."""
+"""Start-up problems of the configured paths: the text of `log.dirs`, missing, duplicate and nested directories.
+
+`meta.properties`: whether the log dirs are formatted and belong to one node (`MetaPropertiesEnsemble`).
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from logagent.model.check.start_facts import Mode, PathProblem, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirLook
 from logagent.model.finding import Finding, Releases, Severity, fatal, warning
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.
@@ -122,3 +126,132 @@ def _path_problem(s: StartLogDirLook, facts: StartFacts) -> Finding | None:
             )
         case _:
             return None
+
+
+_FILE = "meta.properties"
+# KIP-858.
+DIRECTORY_IDS: tuple[int, ...] = (3, 7, 0)
+
+
+def check_meta(facts: StartFacts) -> Iterator[Finding]:
+    """Findings about formatting, cluster id, node id and directory ids across the log dirs and the metadata log dir."""
+    present = [s for s in facts.log_dirs if s.answers]
+    for s in present:
+        yield from _state(s, facts, present)
+    read = [s for s in present if s.meta.state is MetaState.READ]
+    yield from _differing(read)
+    yield from _configured(read, facts)
+    yield from _same_directory_id(read, facts)
+
+
+def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Iterator[Finding]:
+    path = f"{s.path}/{_FILE}"
+    match s.meta.state:
+        case MetaState.MISSING:
+            yield _unformatted(s, facts, present)
+        case MetaState.MALFORMED:
+            yield fatal(
+                "meta-properties-malformed",
+                path,
+                f"{s.meta.error}: the broker does not start, or takes the log dir offline",
+                "restore it from another log dir of this broker, with a directory.id of its own",
+            )
+        case MetaState.UNREADABLE:
+            yield warning(
+                "not-verified",
+                path,
+                f"could not be read from here: {s.meta.error}",
+                "run check as root or as the broker's user",
+            )
+        case MetaState.READ if facts.server.mode is Mode.KRAFT and (
+            s.meta.cluster_id is None or s.meta.node_id is None
+        ):
+            what = "cluster.id" if s.meta.cluster_id is None else "node.id"
+            yield fatal(
+                "meta-properties-malformed",
+                path,
+                f"it has no {what}: a KRaft broker does not start",
+                "restore it from another log dir of this broker, with a directory.id of its own",
+            )
+        case _:
+            return
+
+
+def _unformatted(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Finding:
+    others = any(o.meta.state is MetaState.READ for o in present)
+    unmounted = " Is its disk mounted?" if others else ""
+    if facts.server.mode is Mode.ZOOKEEPER:
+        return Finding(
+            Severity.WARNING if others else Severity.INFO,
+            "unformatted",
+            s.path,
+            f"no {_FILE}: the broker treats it as a new, empty log dir.{unmounted}",
+            "make sure the right disk is mounted there",
+        )
+    return Finding(
+        Severity.FATAL if facts.server.mode is Mode.KRAFT else Severity.WARNING,
+        "unformatted",
+        s.path,
+        f"no {_FILE}: a KRaft broker does not start with an unformatted log dir.{unmounted}",
+        "mount its disk; format a new log dir with kafka-storage.sh format --ignore-formatted",
+    )
+
+
+def _differing(read: list[StartLogDirLook]) -> Iterator[Finding]:
+    """Log dirs of different clusters or nodes."""
+    for attribute, code, key in (
+        ("cluster_id", "foreign-cluster", "cluster.id"),
+        ("node_id", "foreign-node", "node.id or broker.id"),
+    ):
+        values: dict[object, list[str]] = defaultdict(list)
+        for s in read:
+            value = getattr(s.meta, attribute)
+            if value is not None:
+                values[value].append(s.path)
+        if len(values) < 2:
+            continue
+        # The value of most log dirs is taken to be right; in a tie, the first one.
+        usual = max(values, key=lambda v: len(values[v]))
+        for value, paths in values.items():
+            if value == usual:
+                continue
+            for path in paths:
+                yield fatal(
+                    code,
+                    f"{path}/{_FILE}",
+                    f"its {key} is {value}, but {values[usual][0]} has {usual}: the broker does not start",
+                    "find out which broker this disk belongs to; never edit the id to make it fit",
+                )
+
+
+def _configured(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Finding]:
+    node_id = facts.server.node_id
+    if node_id is None:
+        return
+    others = [s for s in read if s.meta.node_id is not None and s.meta.node_id != node_id]
+    if others and len({s.meta.node_id for s in others}) == 1 and len(others) == len(read):
+        s = others[0]
+        yield fatal(
+            "foreign-node",
+            f"{s.path}/{_FILE}",
+            f"it belongs to node {s.meta.node_id}, the configuration to node {node_id}: the broker does not start",
+            "use the configuration of the broker that owns these disks",
+        )
+
+
+def _same_directory_id(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Finding]:
+    if facts.server.mode is Mode.ZOOKEEPER:
+        return
+    first: dict[str, StartLogDirLook] = {}
+    for s in read:
+        if s.meta.directory_id is None:
+            continue
+        other = first.setdefault(s.meta.directory_id, s)
+        if other is not s and other.canonical != s.canonical:
+            yield fatal(
+                "duplicate-directory-id",
+                f"{s.path}/{_FILE}",
+                f"{other.path} has the same directory.id, {s.meta.directory_id}: the broker does not start",
+                "if the log dir was copied, remove the directory.id line from the copy; the broker generates a new one",
+                releases=Releases(since=DIRECTORY_IDS),
+            )

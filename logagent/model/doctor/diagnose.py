@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from logagent.model.doctor.daemon_findings import daemon, metrics, siblings, state_dir
 from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
-from logagent.model.doctor.fixes import toml_change
-from logagent.model.doctor.rights import rights
-from logagent.model.doctor.service import service
-from logagent.model.doctor.storage import files, log_dirs
+from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
+from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
 from logagent.model.health.kafka_version import version_text
 from logagent.model.records import HolderState

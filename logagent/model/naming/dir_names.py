@@ -13,23 +13,27 @@ Names are not canonical: `zzz-1`, `zzz-01`, `zzz-+1` and `zzz-١` are all partit
 two of them in one log dir for the same partition. So never rebuild a name from its parts: keep the name that was
 read. Names are `str` as `os.fsdecode` returns them. A byte that is not UTF-8 is a surrogate escape here and U+FFFD in
 Kafka; neither is whitespace, a digit or a separator, so both parse into the same structure.
+
+Decimal numbers as Java parses them: exactly what the broker accepts in names and files.
+
+Python's `int()` also accepts whitespace, underscores and digits outside the Basic Multilingual Plane, and rejects very
+long strings that Java accepts (leading zeros), so the broker and we would disagree about the same bytes.
+
+Which topic names are legal, internal, or collide (Kafka's `org.apache.kafka.common.internals.Topic`).
+
+The UUID in the names of directories that we mark or set aside: it shows that we did it, and when.
+
+Kafka's own names contain a random UUID (version 4). Ours are version 7 (RFC 9562) and begin with the time; to a broker
+both are 32 hex digits. The directory's own times cannot show this: each load by a broker updates ctime and mtime of a
+stray (seen on 3.9.1 and 4.3.1), and the first load those of a `-delete` dir (3.5.2, 3.9.1, 4.3.1).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from logagent.model.naming.java_numbers import parse_int
-from logagent.model.naming.topic_names import (
-    INTERNAL_TOPICS,
-    MAX_TOPIC,
-    collides,
-    has_collision_chars,
-    is_internal,
-    is_valid_topic,
-    validate_topic,
-)
 from logagent.model.records import Kind
 
 __all__ = [
@@ -55,6 +59,112 @@ __all__ = [
     "stray_name",
     "validate_topic",
 ]
+
+INT_MIN: Final = -(2**31)
+INT_MAX: Final = 2**31 - 1
+LONG_MIN: Final = -(2**63)
+LONG_MAX: Final = 2**63 - 1
+
+# The last 19 digits hold any number below 10^19; a longer one fits only if all digits before them are zero.
+_SIGNIFICANT = 19
+
+
+def parse_int(text: str) -> int:
+    """`java.lang.Integer.parseInt(text)`; raises ValueError where Java throws NumberFormatException."""
+    return _parse(text, INT_MIN, INT_MAX)
+
+
+def parse_long(text: str) -> int:
+    """`java.lang.Long.parseLong(text)`; raises ValueError where Java throws NumberFormatException."""
+    return _parse(text, LONG_MIN, LONG_MAX)
+
+
+def _parse(text: str, low: int, high: int) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # Java looks at UTF-16 units: a digit above U+FFFF is two surrogates to it, not a digit.
+    if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
+        raise ValueError(f'For input string: "{text}"')
+    if len(digits) > _SIGNIFICANT and any(int(digit) for digit in digits[:-_SIGNIFICANT]):
+        raise ValueError(f'For input string: "{text}"')
+    value = int(digits[-_SIGNIFICANT:])
+    if text[0] == "-":
+        value = -value
+    if not low <= value <= high:
+        raise ValueError(f'For input string: "{text}"')
+    return value
+
+
+MAX_TOPIC: Final = 249
+"""The longest legal topic name, in characters."""
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that Kafka itself creates. `__cluster_metadata` is not one of them: it is the metadata log, never touched."""
+
+REMOTE_LOG_METADATA: Final = "__remote_log_metadata"
+"""Says where the remote segments of all tiered topics are (`REMOTE_LOG_METADATA_TOPIC_NAME`)."""
+
+NEVER_DELETED: Final = frozenset({REMOTE_LOG_METADATA, "__cluster_metadata"})
+"""Topics of which nothing is ever deleted on request."""
+
+_LEGAL_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def validate_topic(topic: str) -> None:
+    """Raise ValueError with Kafka's own message if `topic` is not a legal name (`Topic.validate`)."""
+    problem = _problem(topic)
+    if problem is not None:
+        raise ValueError(f"Topic name is invalid: {problem}")
+
+
+def is_valid_topic(topic: str) -> bool:
+    """`Topic.isValid`."""
+    return _problem(topic) is None
+
+
+def is_internal(topic: str) -> bool:
+    """`Topic.isInternal`: one of `INTERNAL_TOPICS`, by the exact name."""
+    return topic in INTERNAL_TOPICS
+
+
+def has_collision_chars(topic: str) -> bool:
+    """`Topic.hasCollisionChars`: metric names turn `.` into `_`, so topics with either may look the same."""
+    return "." in topic or "_" in topic
+
+
+def collides(topic: str, other: str) -> bool:
+    """`Topic.hasCollision`: the two topics have the same name in metrics."""
+    return topic.replace(".", "_") == other.replace(".", "_")
+
+
+def _problem(topic: str) -> str | None:
+    if not topic:
+        return "the empty string is not allowed"
+    if topic in (".", ".."):
+        return f"'{topic}' is not allowed"
+    # Java counts UTF-16 units; this decides which of the next two messages applies.
+    if len(topic) + sum(character > "\uffff" for character in topic) > MAX_TOPIC:
+        return f"the length of '{topic}' is longer than the max allowed length {MAX_TOPIC}"
+    if _LEGAL_CHARS.fullmatch(topic) is None:
+        return f"'{topic}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+RANDOM_BYTES = 10
+_TIME_BITS = 48
+_VERSION_7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}", re.ASCII)
+
+
+def rename_uuid(now_ms: int, random: bytes) -> str:
+    """32 hex digits: `now_ms` and 74 of the 80 bits of `random`."""
+    value = (now_ms % (1 << _TIME_BITS)) << 80 | int.from_bytes(random[:RANDOM_BYTES], "big")
+    value = value & ~(0xF << 76) | 7 << 76
+    return f"{value & ~(0b11 << 62) | 0b10 << 62:032x}"
+
+
+def renamed_at_ms(uuid: str | None) -> int | None:
+    """When a logagent gave the name with this UUID, by its clock; None if a broker (or somebody else) did."""
+    return int(uuid[:12], 16) if uuid is not None and _VERSION_7.fullmatch(uuid) else None
+
 
 MAX_NAME: Final = 255
 """The longest file name on Linux, in bytes, and Kafka's cap for `-delete` and `-stray` names, in UTF-16 units."""

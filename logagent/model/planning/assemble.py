@@ -1,14 +1,189 @@
-"""Makes a plan from proposals: every guard checks every proposal, then the blast radius the whole plan."""
+"""Makes a plan from proposals: every guard checks every proposal, then the blast radius the whole plan.
+
+Guard "blast-radius": how much of the host a plan takes away, together with what was taken in the last 24 hours.
+
+It checks a whole plan, so it is separate from the guards of single directories.
+
+What was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
+must not start from zero. On disk, a directory counts if a logagent gave it its name within the 24 hours
+(`naming.rename_uuids`). The ctime is not used: every broker start renews it for every stray, which would stop every
+cleanup for a day. What a broker marked or set aside itself was not our doing, so it counts only when we remove it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from logagent.model.facts import Facts
-from logagent.model.planning.blast_radius import BlastRadius, blast_radius
+from logagent.model.facts import Facts, RecentAction
+from logagent.model.naming.dir_names import renamed_at_ms
 from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
-from logagent.model.records import ActionKind
+from logagent.model.records import ActionKind, Identity, Kind, PartitionDir
+
+Key = tuple[Identity, str | None, int | None]
+_PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+
+
+class RecentDirs:
+    """The directories of `recent`, by a key that identifies them across renames and moves.
+
+    A directory keeps its inode when renamed; topic id and partition distinguish it from a later one with the same
+    inode. An interrupted removal may have removed the topic id: then inode and partition must suffice. sizes: the
+    largest size seen of each. approved: those that an operator allowed and that were not restored since (a restore ends
+    the approval).
+    """
+
+    def __init__(self, recent: Iterable[RecentAction]) -> None:
+        rows = tuple(recent)
+        self._with_id = {(r.identity, r.partition): r.topic_id for r in rows if r.topic_id is not None}
+        self.sizes: dict[Key, int] = {}
+        self.approved: set[Key] = set()
+        for r in rows:
+            key = self._key(r.identity, r.topic_id, r.partition)
+            if r.restored:
+                self.approved.discard(key)
+                continue
+            self.sizes[key] = max(r.bytes, self.sizes.get(key, 0))
+            if r.approved:
+                self.approved.add(key)
+
+    def key(self, directory: PartitionDir) -> Key:
+        """The key of a directory that is still on disk."""
+        return self._key(directory.identity, directory.topic_id, directory.partition)
+
+    def _key(self, identity: Identity, topic_id: str | None, partition: int | None) -> Key:
+        if topic_id is None:
+            topic_id = self._with_id.get((identity, partition))
+        return (identity, topic_id, partition)
+
+
+def on_disk(dirs: Iterable[PartitionDir], taken: RecentDirs, since_ms: int) -> tuple[RecentAction, ...]:
+    """Directories that a logagent renamed since `since_ms` and that `taken` does not know: those of another state
+    dir."""
+    return tuple(
+        RecentAction(d.identity, d.topic_id, d.partition, d.bytes, approved=False)
+        for d in dirs
+        if d.kind in (Kind.STRAY, Kind.DELETE)
+        and (at_ms := renamed_at_ms(d.uuid)) is not None
+        and at_ms >= since_ms
+        and taken.key(d) not in taken.sizes
+    )
+
+
+def dirs_of_a_day(dirs: Iterable[PartitionDir], taken: RecentDirs) -> tuple[int, int]:
+    """Partition dirs and bytes that the host had within the 24 hours: those among `dirs`, and those taken since.
+
+    A partly removed directory counts with its full size, as it does in the blast radius.
+    """
+    gone = dict(taken.sizes)
+    count = size = 0
+    for d in dirs:
+        if d.kind in _PARTITION_KINDS:
+            count += 1
+            size += max(d.bytes, gone.pop(taken.key(d), 0)) if gone else d.bytes
+    return count + len(gone), size + sum(gone.values())
+
+
+@dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or bytes."""
+
+    max_dirs: int
+    max_fraction: float
+
+
+def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
+    """Why the whole plan is refused; None if it is within `limits`.
+
+    A directory counts once, whatever was done to it (`RecentDirs`). If an operator approved an earlier step, its later
+    steps do not count; but a current or future directory always counts, even if it was approved before and came back.
+    One directory is always allowed.
+    """
+    counted = _counted(permitted)
+    if not counted:
+        return None
+    fact = _over_limit(*_Day(counted, facts).totals, facts, limits) or _leaves_nothing(counted, facts)
+    if fact is None:
+        return None
+    hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan_id(permitted)}"
+    return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
+
+
+def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Callable[[Proposal], bool]:
+    """Which removals may join a plan of `permitted`, which can do without them: a function that is asked about one
+    after the other, and counts those that may. None may if the plan is stopped anyway."""
+    stopped = blast_radius(permitted, facts, limits) is not None
+    day = _Day(_counted(permitted), facts)
+
+    def may_join(p: Proposal) -> bool:
+        if stopped:
+            return False
+        if not _counted([p]):
+            return True
+        if _over_limit(*day.totals_with(p), facts, limits) is not None:
+            return False
+        day.count(p)
+        return True
+
+    return may_join
+
+
+def _counted(permitted: Sequence[Proposal]) -> list[Proposal]:
+    return [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
+
+
+class _Day:
+    """What counts for the limits: the directories of the last 24 hours and those of a plan, with their sizes.
+
+    `totals`: how many there are, and their bytes."""
+
+    def __init__(self, counted: Sequence[Proposal], facts: Facts) -> None:
+        self._taken = RecentDirs(facts.recent)
+        present = {self._taken.key(p.dir) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+        self._approved = self._taken.approved - present
+        self._sizes = {key: size for key, size in self._taken.sizes.items() if key not in self._approved}
+        self.totals = len(self._sizes), sum(self._sizes.values())
+        for p in counted:
+            self.count(p)
+
+    def totals_with(self, p: Proposal) -> tuple[int, int]:
+        key, (dirs, size) = self._taken.key(p.dir), self.totals
+        if key in self._approved:
+            return dirs, size
+        known = self._sizes.get(key)
+        return dirs + (known is None), size + max(0, p.dir.bytes - (known or 0))
+
+    def count(self, p: Proposal) -> None:
+        self.totals = self.totals_with(p)
+        key = self._taken.key(p.dir)
+        if key not in self._approved:
+            self._sizes[key] = max(p.dir.bytes, self._sizes.get(key, 0))
+
+
+def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:
+    if dirs <= 1:
+        return None
+    if dirs > limits.max_dirs:
+        return f"{dirs} directories within 24 hours exceed cleanup.max_dirs = {limits.max_dirs}"
+    most_dirs = limits.max_fraction * facts.partition_dirs
+    if dirs > most_dirs:
+        return (
+            f"{dirs} of the host's {facts.partition_dirs} partition dirs within 24 hours are more than"
+            f" cleanup.max_fraction = {limits.max_fraction:g}"
+        )
+    if size > limits.max_fraction * facts.partition_bytes:
+        return (
+            f"{size} of the host's {facts.partition_bytes} bytes within 24 hours are more than"
+            f" cleanup.max_fraction = {limits.max_fraction:g}"
+        )
+    return None
+
+
+def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
+    taken = {(p.dir.log_dir, p.dir.name) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+    if taken and all(key in taken for key in facts.assigned_dirs):
+        return "it would leave this host without any assigned partition dir"
+    return None
 
 
 def assemble(

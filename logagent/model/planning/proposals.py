@@ -1,29 +1,36 @@
-"""Possible actions, before any guard has checked them: on what was selected (delete) or is due (cleanup)."""
+"""Possible actions, before any guard has checked them: on what was selected (delete) or is due (cleanup).
+
+What an operator selects for `delete`: topic patterns as Kafka's tools read them, partitions, their directories.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from logagent.errors import KafkaStorageError
 from logagent.model.assignments.sightings import Sighting, of_directory
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
-from logagent.model.planning.blast_radius import RecentDirs
+from logagent.model.planning.assemble import RecentDirs
 from logagent.model.planning.plan import Flags, Proposal, Waiting
 from logagent.model.planning.queue import (
     Attempts,
     Corrected,
     Mark,
     QueueEntry,
+    RemovalIntents,
     as_written,
     backoff_ms,
     full_topic,
     marked_at_ms,
+    removal_begun,
 )
-from logagent.model.planning.started import RemovalIntents, removal_begun
-from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
@@ -235,3 +242,73 @@ def _waits(d: PartitionDir, action: ActionKind, why: str, until_ms: int | None, 
 def _broker_there(facts: Facts, log_dir: str) -> bool:
     where = facts.log_dirs.get(log_dir)
     return where is not None and where.holder.state in (HolderState.HELD, HolderState.STARTING)
+
+
+def compile_topics(expression: str) -> re.Pattern[str]:
+    """Compile a topic pattern as Kafka's own tools do (`TopicFilter.IncludeList`): `,` means `|`, spaces are ignored,
+    and the result is one regular expression that matches whole names. Nothing is split: `prod(,-test)-logs` means
+    `prod(|-test)-logs`. Raises `re.error`."""
+    pattern = _BLANK.sub("", expression.replace(",", "|")).strip("\"'")
+    if not pattern.strip("|"):
+        raise re.error("it is empty, and no topic is called that", pattern)
+    if _COUNTED.search(pattern):
+        raise re.error("`,` means `|` in a topic pattern, so it cannot stand inside {}", pattern)
+    if any(_SET_ALGEBRA.search(found[0], 1) for found in _CLASS.finditer(pattern)):
+        raise re.error(
+            "Java, unlike Python, combines sets where `[` or `&&` stands inside []: write `\\[` or `&`", pattern
+        )
+    try:
+        return re.compile(pattern)
+    except (RecursionError, OverflowError) as error:
+        raise re.error(f"it is nested too deeply or has too large a repeat count ({error})", pattern) from None
+
+
+# An escaped space is part of the pattern.
+_BLANK = re.compile(r"(?<!\\) ")
+# What `{1,3}` becomes: Java refuses it, Python would match it literally.
+_COUNTED = re.compile(r"(?<!\\)\{\d*\|\d*\}")
+# A character class as Python reads it (an escaped bracket opens none), and what makes it another set in Java.
+_CLASS = re.compile(r"(?<!\\)(?:\\\\)*\[\^?\]?(?:\\.|[^\]\\])*\]?")
+_SET_ALGEBRA = re.compile(r"(?<!\\)(?:\\\\)*(?:\[|&&)")
+
+
+def matching(dirs: Iterable[PartitionDir], topics: AbstractSet[str], *, is_future: bool) -> set[TopicPartition]:
+    """The partitions of `topics` whose current (or future) logs are among `dirs`.
+
+    Internal topics are included: the guard "policy" refuses each of their directories, so that the operator sees it.
+    """
+    wanted = Kind.FUTURE if is_future else Kind.CURRENT
+    return {
+        TopicPartition(d.topic, d.partition)
+        for d in dirs
+        if d.kind is wanted and d.topic and d.partition is not None and d.topic in topics
+    }
+
+
+def find_partitions(
+    partitions: Collection[TopicPartition], dirs: Iterable[PartitionDir], facts: Facts, *, is_future: bool
+) -> tuple[list[PartitionDir], list[TopicPartition]]:
+    """The directories of the current (or future) logs of `partitions`, and those of `partitions` that have none.
+
+    Raises KafkaStorageError, with Kafka's message, if a missing one may be in an offline log dir.
+    """
+    kind = Kind.FUTURE if is_future else Kind.CURRENT
+    found: list[PartitionDir] = []
+    absent = set(partitions)
+    for d in dirs:
+        if d.kind is kind and d.topic is not None and d.partition is not None:
+            partition = TopicPartition(d.topic, d.partition)
+            if partition in partitions:
+                found.append(d)
+                absent.discard(partition)
+    offline = [f.path for f in facts.log_dirs.values() if f.health is Health.OFFLINE]
+    missing = sorted(absent, key=str)
+    if missing and offline:
+        what = "future log" if is_future else "log"
+        raise KafkaStorageError(
+            f"Failed to delete {what} for {missing[0]} because it may be in one of the offline directories"
+            f" {', '.join(offline)}",
+            log_dir=offline[0],
+            hint="repair the disk; logagent scan shows why the log dir is offline",
+        )
+    return found, missing

@@ -4,16 +4,85 @@ Mirrors the `logsToBeDeleted` queue of Kafka's LogManager, with the directory na
 deviations: the delay does not restart with every start (the time of marking comes from the journal, else from the
 directory's ctime); a failed removal stays queued and is retried with backoff; what the broker marked is left to the
 broker for `cleanup.leftover_grace` beyond its own delay.
+
+Whether part of a directory is gone: what the mark on disk, the journal and the number of files say together.
+
+The mark alone says nothing: it is a mode bit, and `chmod -R ug+s` sets it everywhere. An intent in the journal alone
+says nothing either, it may have come to nothing. So a removal has started if both are there and files are missing since
+the intent; only then does it go on unasked. Restoring asks more: everything must still be there.
+
+What the journal may forget: old settled actions on directories that no longer exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
-from logagent.model.planning.started import RemovalIntents, removal_begun
 from logagent.model.records import PartitionDir
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalIntent:
+    """One removal that was meant, and what the directory had then. files: None in journals of earlier releases."""
+
+    files: int | None
+    bytes: int
+
+    def has_taken(self, d: PartitionDir) -> bool:
+        """Whether files are missing since. (Sizes alone prove it only where no number is known: a broker that stops
+        shortens the indexes of what it has loaded.)"""
+        return d.files < self.files if self.files is not None else d.bytes < self.bytes
+
+    def left_all(self, d: PartitionDir) -> bool:
+        """Whether nothing at all has changed since: a removal shortens large files before it unlinks them."""
+        return self.files == d.files and self.bytes == d.bytes
+
+
+RemovalIntents = Mapping[tuple[str, str], Sequence[RemovalIntent]]
+NO_REMOVALS: RemovalIntents = MappingProxyType({})
+
+
+class NotWhole(NamedTuple):
+    """Why a directory may not be whole, and what can be done about it."""
+
+    fact: str
+    hint: str
+
+
+def removal_begun(d: PartitionDir, intents: RemovalIntents) -> bool:
+    """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
+    journal (`intents`, by log dir and name), and fewer files than then."""
+    return d.removal_started and any(intent.has_taken(d) for intent in intents.get((d.log_dir, d.name), ()))
+
+
+def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: int | None) -> NotWhole | None:
+    """Why `d`, if it has the mark, may not be restored; None if it may. files_with_bit: how many files it had when we
+    took its current name, if it had that mode bit already (else None): then no removal has set it."""
+    if not d.removal_started:
+        return None
+    meant = intents.get((d.log_dir, d.name), ())
+    if meant and all(intent.left_all(d) for intent in meant):
+        return None
+    if meant:
+        most = max(intent.files or 0 for intent in meant)
+        left = f"{d.files} of {most} files are left" if d.files < most else "some of its records may be gone"
+        hint = "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on"
+        return NotWhole(f"its removal has started: {left}", f"{hint}, if that may be the only copy")
+    if files_with_bit is not None and d.files >= files_with_bit:
+        return None
+    path = shlex.quote(f"{d.log_dir}/{d.name}")
+    return NotWhole(
+        "it has the mark that its removal has started (the set-user-ID bit), and this journal knows of no removal: some"
+        " of its files may be gone",
+        "copy it elsewhere before anything removes it; if you know that it is whole (chmod -R ug+s sets that bit, too):"
+        f" chmod u-s {path}, then restore it",
+    )
+
 
 BACKOFF_FIRST_MS = 1_000
 BACKOFF_MOST_MS = 3_600_000
@@ -141,3 +210,57 @@ def build_queue(
 def due(queue: Iterable[QueueEntry], now_ms: int) -> list[QueueEntry]:
     """The entries that are due. One that was marked in the future (the clock was set back) is not."""
     return [e for e in queue if max(e.due_at_ms, e.marked_at_ms) <= now_ms]
+
+
+DAY_MS = 86_400_000
+KEEP_MS = 90 * DAY_MS
+# At most this many unneeded rows are kept, however recent (some 40 MB).
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SettledAction:
+    """One settled row of the journal. `places`: the log or quarantine dirs concerned (two, for some quarantines).
+
+    attempt: the name of the directory, if this was a removal that failed or was left for later.
+    """
+
+    id: int
+    at_ms: int
+    places: tuple[str, ...]
+    inode: int
+    attempt: str | None = None
+
+
+def forgettable(
+    rows: Iterable[SettledAction],
+    there: AbstractSet[int],
+    scanned: AbstractSet[str],
+    now_ms: int,
+    *,
+    keep_ms: int = KEEP_MS,
+    most_rows: int = MOST_ROWS,
+) -> list[int]:
+    """The ids of the rows that may be forgotten.
+
+    there: inodes of the -stray and -delete directories in a complete inventory; every row on one of them is needed (its
+    full name, its time of marking, its checkpoint entries, that its removal has started), under all names it had.
+    scanned: the log dirs of that inventory; rows on others are kept, as those may come back. The last 24 hours (and
+    times in the future, from a wrong clock) are kept for the blast radius.
+
+    Of the attempts to remove a directory, of which there can be one an hour forever, only the last is kept, on any log
+    dir.
+    """
+    old = [r for r in rows if r.at_ms < now_ms - DAY_MS]
+    last: dict[tuple[object, ...], int] = {}
+    for r in old:
+        if r.attempt is not None:
+            key = (r.places, r.attempt, r.inode)
+            last[key] = max(r.id, last.get(key, r.id))
+    repeated = {r.id for r in old if r.attempt is not None and r.id < last[r.places, r.attempt, r.inode]}
+    free = [
+        r for r in old if r.id not in repeated and r.inode not in there and all(place in scanned for place in r.places)
+    ]
+    free.sort(key=lambda r: (r.at_ms, r.id))
+    surplus = max(len(free) - most_rows, 0)
+    return sorted(repeated) + [r.id for n, r in enumerate(free) if n < surplus or r.at_ms < now_ms - keep_ms]

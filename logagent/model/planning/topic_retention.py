@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logagent.model.facts import Facts
-from logagent.model.naming.topic_names import NEVER_DELETED, is_internal, is_valid_topic
+from logagent.model.naming.dir_names import NEVER_DELETED, is_internal, is_valid_topic
 from logagent.model.records import Health, Kind, PartitionDir, Verdict
 
 HOUR_MS = 3_600_000

@@ -11,8 +11,8 @@ import pytest
 from logagent.broker.admin.reader import AdminReader
 from logagent.broker.files.log_look import look_at_log
 from logagent.broker.files.partition_metadata import read_topic_id
+from logagent.model.assignments.commitment import quorum_known_until_ms
 from logagent.model.assignments.covered import covers
-from logagent.model.assignments.known_until import known_until_ms
 from logagent.model.records import TopicPartition
 from tests.broker.rig.kafka import KafkaNode
 
@@ -43,5 +43,5 @@ def test_a_leader_says_where_an_epoch_ends(kafka: Callable[..., KafkaNode], vers
         assert reader.epoch_ends({"x": (TopicPartition("orders", 7), 0)}, {"orders": topic_id}) == {}
         assert reader.has_quorum(1)
         now_ms = time.time_ns() // 1_000_000
-        until = known_until_ms(reader.quorum(), 1, now_ms)
+        until = quorum_known_until_ms(reader.quorum(), 1, now_ms)
         assert isinstance(until, int) and now_ms - 62_000 < until <= now_ms - 58_000

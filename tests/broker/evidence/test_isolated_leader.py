@@ -14,7 +14,7 @@ import pytest
 
 from logagent.broker.admin.reader import AdminReader
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
-from logagent.model.assignments.known_until import APPLY_MS, known_until_ms
+from logagent.model.assignments.commitment import APPLY_MS, quorum_known_until_ms
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, verdicts
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.ports import Ports
@@ -56,7 +56,7 @@ def vouches_for_nothing_since(quorum: Quorum, lost_ms: int) -> None:
     """
     with AdminReader(quorum.broker.bootstrap) as reader:
         look, now_ms = reader.quorum(), time.time_ns() // 1_000_000
-    until = known_until_ms(look, OBSERVER, now_ms)
+    until = quorum_known_until_ms(look, OBSERVER, now_ms)
     assert isinstance(until, str) or until <= lost_ms - APPLY_MS + 1_000
 
 

@@ -12,7 +12,7 @@ import pytest
 from logagent.cli.deletions.progress import progress_document
 from logagent.controller.deletion_plan import ExistingTopic, plan_topics
 from logagent.controller.rounds import DeletionRounds
-from logagent.model.planning.selection import compile_topics
+from logagent.model.planning.proposals import compile_topics
 from logagent.store.deletion import Closed, RequestedTopic
 from logagent.store.deletion_progress import deletion_progress
 from logagent.store.orders import instant, write_closed

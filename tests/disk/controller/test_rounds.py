@@ -13,7 +13,7 @@ import pytest
 
 from logagent.controller.controller_context import ReplicaState
 from logagent.errors import LogAgentError, ServiceUnreachable
-from logagent.files.limits import FileLimit
+from logagent.files.safe_open import FileLimit
 from logagent.store.answers import answers_folder, write_answer
 from logagent.store.deletion import Answer, Closed, Kind, RequestedPartition
 from logagent.store.epochs import EpochLost

@@ -13,9 +13,18 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import UnreadableError
-from logagent.files.dir_walk import entries, files_and_directories, opened_below, opened_directory
-from logagent.files.limits import KIB, FileLimit
-from logagent.files.safe_open import open_regular, opened_regular, read_open, read_regular
+from logagent.files.safe_open import (
+    KIB,
+    FileLimit,
+    entries,
+    files_and_directories,
+    open_regular,
+    opened_below,
+    opened_directory,
+    opened_regular,
+    read_open,
+    read_regular,
+)
 
 SMALL = FileLimit("a test file", 4 * KIB)
 

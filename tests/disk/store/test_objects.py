@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
-from logagent.files.limits import FileLimit
+from logagent.files.safe_open import FileLimit
 from logagent.store import shared
 from logagent.store.control import Control
 from logagent.store.objects import profile

@@ -19,7 +19,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from logagent.files.limits import FileLimit
+from logagent.files.safe_open import FileLimit
 from logagent.fleet.demo import Fleet
 from logagent.store.shared import init_store, open_store
 from tests import object_servers

@@ -23,7 +23,7 @@ from logagent.cli.commands.run import answering
 from logagent.host.state.executor_lock import WAITING_NAME
 from logagent.host.state.journal import CheckpointEntry, Intent
 from logagent.model.naming.dir_names import delete_name, stray_name
-from logagent.model.planning.retention import DAY_MS, KEEP_MS
+from logagent.model.planning.queue import DAY_MS, KEEP_MS
 from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.settings import HealthSettings
 from tests.disk.conftest import Child

@@ -13,9 +13,9 @@ import pytest
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_restore import plan_restore
 from logagent.model.naming.dir_names import stray_name
-from logagent.model.planning.owner import RestoreOptions
 from logagent.model.planning.plan import Flags
 from logagent.model.planning.proposals import rename_away
+from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import ActionKind, Kind, Outcome
 from tests.disk.failing import GONE_ID, format_log_dir, partition
 from tests.disk.sessions import Host

@@ -14,7 +14,7 @@ import pytest
 
 from logagent.agent.publish.publish import Publisher, Stopped
 from logagent.errors import LogAgentError
-from logagent.model.assignments.cluster import ClusterFacts
+from logagent.model.assignments.identity import ClusterFacts
 from logagent.store import landing_files as landing
 from logagent.store.shared import init_store
 from tests.disk.conftest import LoopFs, run, unmount

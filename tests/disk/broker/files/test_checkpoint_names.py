@@ -17,9 +17,9 @@ from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, parse_check
 from logagent.config import load
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.model.planning.owner import RestoreOptions
 from logagent.model.planning.plan import action_id
 from logagent.model.planning.proposals import rename_away
+from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import ActionKind, Outcome, TopicPartition
 from tests.cli_host import FREELY, CliHost
 

@@ -15,7 +15,7 @@ import pytest
 
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
-from logagent.model.health.probe_result import ProbeOutcome
+from logagent.model.health.states import ProbeOutcome
 from tests.disk.conftest import LoopFs, run
 from tests.needs import need_command, need_root
 

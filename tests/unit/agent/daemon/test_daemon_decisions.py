@@ -17,7 +17,7 @@ from logagent.agent.daemon.run_config import RunConfig
 from logagent.config import load
 from logagent.errors import ConfigError
 from logagent.model.planning.plan import Plan, Proposal
-from logagent.model.planning.retention import KEEP_MS, SettledAction, forgettable
+from logagent.model.planning.queue import KEEP_MS, SettledAction, forgettable
 from logagent.model.records import ActionKind
 from logagent.settings import CleanupSettings
 from tests.fake_time import DAY_MS, HOUR_MS

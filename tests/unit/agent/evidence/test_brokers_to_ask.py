@@ -18,8 +18,8 @@ from logagent.agent.target import Target
 from logagent.broker.admin.responses import LogDirDescription, LogDirReplica
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ServiceUnreachable
+from logagent.model.assignments.commitment import QuorumLook
 from logagent.model.assignments.image import BrokerRegistration, Endpoint, Source, make_image
-from logagent.model.assignments.known_until import QuorumLook
 from logagent.model.assignments.verdict import Host
 from logagent.settings import KafkaSettings, Settings
 

@@ -12,9 +12,9 @@ from logagent.agent.evidence.identify import identify
 from logagent.agent.evidence.judge import judge
 from logagent.broker.admin.responses import IdAnswer, LogDirDescription, LogDirReplica
 from logagent.errors import ServiceUnreachable, UnreadableError
+from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.model.assignments.known_until import QuorumLook, QuorumReplica
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import LogDirFacts, Ruling
 from logagent.model.records import Health, Holder, HolderState, Identity, Kind, PartitionDir

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.cluster import MetaLook, agree
+from logagent.model.assignments.identity import MetaLook, agree
 
 A = MetaLook("cluster-a", 1, "dir-a")
 B = MetaLook("cluster-a", 1, "dir-b")

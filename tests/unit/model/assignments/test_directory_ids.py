@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logagent.model.assignments.directory_ids import directory_ids
+from logagent.model.assignments.identity import directory_ids
 from logagent.model.assignments.image import (
     RESERVED_DIRECTORY_IDS,
     AssignmentImage,

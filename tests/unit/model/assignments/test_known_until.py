@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.assignments.known_until import APPLY_MS, QuorumLook, QuorumReplica, known_until_ms
+from logagent.model.assignments.commitment import APPLY_MS, QuorumLook, QuorumReplica, quorum_known_until_ms
 from tests.hosts import NOW
 
 LEADER, OURS = 11, 2
@@ -28,7 +28,7 @@ def quorum(*fetched: int, ours: int = NOW) -> QuorumLook:
     ],
 )
 def test_it_is_what_our_broker_and_a_majority_have(fetched: tuple[int, ...], ours: int, known: int) -> None:
-    assert known_until_ms(quorum(*fetched, ours=ours), OURS, NOW) == known - APPLY_MS
+    assert quorum_known_until_ms(quorum(*fetched, ours=ours), OURS, NOW) == known - APPLY_MS
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_it_is_what_our_broker_and_a_majority_have(fetched: tuple[int, ...], our
     ],
 )
 def test_what_the_leader_does_not_know_is_said(look: QuorumLook, why: str) -> None:
-    assert why in str(known_until_ms(look, OURS, NOW))
+    assert why in str(quorum_known_until_ms(look, OURS, NOW))

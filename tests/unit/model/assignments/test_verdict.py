@@ -17,8 +17,7 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
-from logagent.model.assignments.reasons import Reason
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, combine, contradict, decide
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, contradict, decide
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.metadata_writer import id_of

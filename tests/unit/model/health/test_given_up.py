@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.health.given_up import SETTLED_MS, GivenUp, LockFacts, given_up, lock_facts
+from logagent.model.health.states import SETTLED_MS, GivenUp, LockFacts, given_up, lock_facts
 from logagent.model.records import Holder, HolderState
 
 HELD = LockFacts(True, 5, 1_000)

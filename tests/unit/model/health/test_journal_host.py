@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.health.journal_host import JournalHost, foreign_journal
+from logagent.model.assignments.identity import JournalHost, foreign_journal
 
 KNOWN = JournalHost("c", 1, frozenset({"a", "b"}))
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.cluster import MetaLook
-from logagent.model.health.probe_result import ProbeOutcome, ProbeResult
-from logagent.model.health.states import LogDirState, Seen, next_state
+from logagent.model.assignments.identity import MetaLook
+from logagent.model.health.states import LogDirState, ProbeOutcome, ProbeResult, Seen, next_state
 from logagent.model.records import Health, Identity
 
 PATH = "/data/d1"

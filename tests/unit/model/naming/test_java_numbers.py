@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.naming.java_numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, parse_int, parse_long
+from logagent.model.naming.dir_names import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, parse_int, parse_long
 
 
 @given(st.integers(LONG_MIN, LONG_MAX), st.integers(0, 30), st.sampled_from(["", "+"]))

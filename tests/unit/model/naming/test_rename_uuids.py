@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.naming.dir_names import classify, delete_name, stray_name
-from logagent.model.naming.rename_uuids import RANDOM_BYTES, rename_uuid, renamed_at_ms
+from logagent.model.naming.dir_names import RANDOM_BYTES, classify, delete_name, rename_uuid, renamed_at_ms, stray_name
 from logagent.model.records import Kind
 
 RANDOM = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)

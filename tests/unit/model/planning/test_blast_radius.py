@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Facts, RecentAction
-from logagent.model.naming.rename_uuids import RANDOM_BYTES, rename_uuid
-from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import (
+from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
+from logagent.model.planning.assemble import (
     BlastRadius,
     RecentDirs,
+    assemble,
     blast_radius,
     dirs_of_a_day,
     on_disk,

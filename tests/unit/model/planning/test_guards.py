@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
-from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import BlastRadius
+from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Guard, Proposal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, PartitionDir, Verdict

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Facts
-from logagent.model.planning.assemble import assemble, keep_pairs
-from logagent.model.planning.blast_radius import BlastRadius
+from logagent.model.planning.assemble import BlastRadius, assemble, keep_pairs
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, action_id, first_of_plan, plan_id
 from logagent.model.records import ActionKind

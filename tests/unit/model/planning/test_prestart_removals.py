@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import delete_name, stray_name
-from logagent.model.planning.blast_radius import BlastRadius, blast_radius
+from logagent.model.planning.assemble import BlastRadius, blast_radius
 from logagent.model.planning.plan import Proposal
-from logagent.model.planning.prestart_removals import Removals, to_make_room
-from logagent.model.planning.room import still_lacking
+from logagent.model.planning.room import Removals, still_lacking, to_make_room
 from logagent.model.records import ActionKind
 from logagent.model.space import NOTHING, Space
 from tests.hosts import DEVICE, HEX, directory, facts

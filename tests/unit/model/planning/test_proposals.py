@@ -17,7 +17,10 @@ from logagent.model.naming.dir_names import classify
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.proposals import (
     Ages,
+    compile_topics,
+    find_partitions,
     kept_while_offline,
+    matching,
     orphan_because,
     orphans,
     removals,
@@ -25,9 +28,7 @@ from logagent.model.planning.proposals import (
     strays,
     uncounted,
 )
-from logagent.model.planning.queue import Attempts, Mark, QueueEntry, build_queue
-from logagent.model.planning.selection import compile_topics, find_partitions, matching
-from logagent.model.planning.started import NO_REMOVALS, RemovalIntent
+from logagent.model.planning.queue import NO_REMOVALS, Attempts, Mark, QueueEntry, RemovalIntent, build_queue
 from logagent.model.records import (
     ActionKind,
     Health,

@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 
 from logagent.model.planning.queue import (
     BACKOFF_MOST_MS,
+    NO_REMOVALS,
     Attempts,
     Mark,
     QueueEntry,
+    RemovalIntent,
+    RemovalIntents,
     backoff_ms,
     build_queue,
     due,
     full_topic,
     marked_at_ms,
 )
-from logagent.model.planning.started import NO_REMOVALS, RemovalIntent, RemovalIntents
 from logagent.model.records import PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logagent.model.planning.proposals import strays
-from logagent.model.planning.queue import Mark, build_queue, marked_at_ms
-from logagent.model.planning.started import NO_REMOVALS
+from logagent.model.planning.queue import NO_REMOVALS, Mark, build_queue, marked_at_ms
 from logagent.model.records import Kind, PartitionDir
 
 DAY_MS = 86_400_000

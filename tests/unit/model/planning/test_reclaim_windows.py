@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from logagent.model.facts import Facts, StrayRuling
-from logagent.model.planning.assemble import assemble
-from logagent.model.planning.blast_radius import BlastRadius
+from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Proposal, Waiting
 from logagent.model.planning.reclaim_windows import Reclaim, reclaims

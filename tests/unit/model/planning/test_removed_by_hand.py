@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.assignments.reasons import Reason
 from logagent.model.assignments.strays import GONE_FOR_GOOD
+from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.removed_by_hand import at_risk, without_a_stop
+from logagent.model.planning.rescue_steps import at_risk, without_a_stop
 from logagent.model.records import ActionKind, Holder, HolderState, Identity, RemovedFile, Verdict
 from tests.hosts import HEX, LOG_DIR, directory, facts, log_dir, proposal
 

@@ -9,13 +9,11 @@ import pytest
 from logagent.model.assignments.covered import EpochEnd, LogLook
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
-from logagent.model.naming.rename_uuids import rename_uuid
+from logagent.model.naming.dir_names import rename_uuid
 from logagent.model.planning.first_check import FirstCheck
-from logagent.model.planning.owner import CopyLook, Owner, RestoreOptions
 from logagent.model.planning.plan import Proposal, Refusal
-from logagent.model.planning.queue import Mark
-from logagent.model.planning.restorations import restorations
-from logagent.model.planning.started import NO_REMOVALS, RemovalIntent, RemovalIntents
+from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
+from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, restorations
 from logagent.model.records import ActionKind, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 

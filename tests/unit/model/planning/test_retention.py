@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.planning.retention import DAY_MS, KEEP_MS, SettledAction, forgettable
+from logagent.model.planning.queue import DAY_MS, KEEP_MS, SettledAction, forgettable
 
 NOW = 2_000 * DAY_MS
 DIRS = ("/d1", "/d2", "/q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.planning.topic_answers import TopicAnswer, as_answered
+from logagent.model.planning.first_check import TopicAnswer, as_answered
 from logagent.model.planning.topic_retention import LOCAL_RETENTION, RETENTION, RETENTION_BYTES, TopicConfigs
 
 STATIC = TopicConfigs(policy="delete", retention_ms=1000, retention_bytes=-1)
