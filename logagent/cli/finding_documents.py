@@ -13,8 +13,7 @@ from logagent.model.times import rfc3339_or_none
 if TYPE_CHECKING:
     # Only their types are needed here: pydantic, which they bring, is slow to import.
     from logagent.agent.check.run_check import CheckReport
-    from logagent.documents.check import CheckDoc, FindingDoc
-    from logagent.documents.doctor import DoctorDoc, DoctorFindingDoc, DoctorLogDir
+    from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, FindingDoc
     from logagent.model.doctor.doctor_facts import DoctorFacts, LogDirLook
 
 

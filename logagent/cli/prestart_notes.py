@@ -17,7 +17,7 @@ from logagent.model.records import ActionKind, Outcome
 from logagent.model.space import NOTHING, Space
 
 if TYPE_CHECKING:
-    from logagent.documents.check import FindingDoc
+    from logagent.documents.doctor import FindingDoc
 
 
 def room_after(rooms: Mapping[int, StartRoom], prestart: Prestart, done: Done) -> dict[int, StartRoom]:

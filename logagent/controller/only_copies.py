@@ -16,7 +16,7 @@ from typing import Any
 from logagent.controller.controller_context import Reason, Replica
 from logagent.model.naming.dir_names import current_name
 from logagent.store.deletion import SEEN_ORDERS_LAST, Request
-from logagent.store.snapshot_times import CLOCKS_APART, When
+from logagent.store.publications import CLOCKS_APART, When
 
 ONLY_COPY_GUARD = "only-copy"
 MAY_STILL_SHOW = 2 * CLOCKS_APART + SEEN_ORDERS_LAST

@@ -26,7 +26,7 @@ from logagent.store import epochs as epoch_store
 from logagent.store.deletion import LONGEST_WORDS, Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.orders import Requests, instant, moment, write_closed
-from logagent.store.snapshot_times import CLOCKS_APART, When
+from logagent.store.publications import CLOCKS_APART, When
 
 COLLECTED_EVERY = timedelta(days=1)
 

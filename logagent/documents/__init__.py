@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.documents.check import CheckDoc, PrestartDoc
-from logagent.documents.doctor import DoctorDoc
+from logagent.documents.doctor import CheckDoc, DoctorDoc, PrestartDoc
 from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, Scan
 from logagent.documents.plans import HistoryDoc, PlanDoc, QueueDoc
 from logagent.documents.status import StatusDoc

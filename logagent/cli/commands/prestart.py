@@ -35,7 +35,7 @@ from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
 if TYPE_CHECKING:
-    from logagent.documents.check import FindingDoc
+    from logagent.documents.doctor import FindingDoc
 
 # How long to wait for another logagent to finish acting: a broker is waiting for us.
 EXECUTOR_WAIT_SECONDS = 1.0

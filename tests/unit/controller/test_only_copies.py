@@ -8,7 +8,7 @@ import pytest
 
 from logagent.controller.only_copies import copies_in, in_sync_only, not_deleted_since, taken_by, without_other_copy
 from logagent.store.deletion import Request, RequestedDirectory, RequestedPartition, RequestedTopic
-from logagent.store.snapshot_times import When
+from logagent.store.publications import When
 
 CLOSED = datetime(2026, 11, 24, 23, 50, tzinfo=UTC)
 TOPIC_ID = "A" * 22
