@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.files.partition_metadata import parse_partition_metadata
+from logagent.broker.files.meta_properties import parse_partition_metadata
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind, PartitionDir
 

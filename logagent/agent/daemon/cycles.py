@@ -19,7 +19,7 @@ from logagent.agent.session.housekeeping import forget_failures_of_removed, forg
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.files.log_reading import SegmentReadings
+from logagent.broker.files.log_look import SegmentReadings
 from logagent.errors import Busy, LogAgentError
 from logagent.host.inventory.log_dir_inventory import LogDirInventory
 from logagent.host.linux.malloc import give_back

@@ -11,8 +11,7 @@ from logagent.agent.evidence.assignment_sources import Assignments, load_assignm
 from logagent.agent.evidence.version_looks import look_at_versions
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
-from logagent.broker.process.launch import launch_of_java
-from logagent.broker.process.version import version_of_process
+from logagent.broker.process.version import launch_of_java, version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_version_seen

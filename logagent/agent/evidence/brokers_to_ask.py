@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.target import Target
-from logagent.broker.files.listeners import broker_listeners, inter_broker_listener
+from logagent.broker.files.server_properties import broker_listeners, inter_broker_listener
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.linux.listening import process_listens
 from logagent.model.assignments.commitment import why_not_our_log

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from logagent.broker.files.log_reading import LogReading, SegmentReadings, read_log_between
+from logagent.broker.files.log_look import LogReading, SegmentReadings, read_log_between
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import GIB, MIB
 from logagent.host.log_dir.calls import DiskCalls, Stop

@@ -14,7 +14,7 @@ from logagent.agent.evidence.copy_reads import CopyReads, Overlap
 from logagent.agent.evidence.judge import rule
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
 from logagent.broker.files.log_look import look_at_log
-from logagent.broker.files.partition_metadata import same_topic_id
+from logagent.broker.files.meta_properties import same_topic_id
 from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, read_checkpoint
 from logagent.broker.files.log_look import look_at_log
-from logagent.broker.files.partition_metadata import read_topic_id
+from logagent.broker.files.meta_properties import read_topic_id
 from logagent.errors import ItemFailed, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Journal

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from logagent.broker.files.index_files import every_index, indexes_to_rebuild
-from logagent.broker.files.segment_files import SegmentsLook, look_at_segments
+from logagent.broker.files.segment_files import SegmentsLook, every_index, indexes_to_rebuild, look_at_segments
 from logagent.broker.process.lock import Interlock
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.planning.plan import Proposal

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.broker.files.partition_metadata import same_topic_id
+from logagent.broker.files.meta_properties import same_topic_id
 from logagent.broker.process.lock import Watch
 from logagent.errors import BrokerHoldsLogDir, LogAgentError, RemovalStopped
 from logagent.host.log_dir.calls import StoppableHolderWatch, StoppableInterlock

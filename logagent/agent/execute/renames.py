@@ -28,7 +28,7 @@ from logagent.agent.execute.entries_back import saved_entries, stale_entries
 from logagent.agent.execute.indexes import drop_every_index, drop_indexes
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
-from logagent.broker.files.partition_metadata import same_topic_id
+from logagent.broker.files.meta_properties import same_topic_id
 from logagent.broker.process.lock import Interlock, look
 from logagent.errors import (
     BrokerHoldsLogDir,

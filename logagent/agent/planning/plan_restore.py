@@ -10,10 +10,8 @@ from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.execute.entries_back import saved_entries
 from logagent.agent.session.session import Session, new_uuid
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
-from logagent.broker.files.index_files import indexes_to_rebuild
 from logagent.broker.files.log_look import look_at_log
-from logagent.broker.files.segment_files import look_at_segments
-from logagent.broker.files.segment_times import rebuilt_segment_times
+from logagent.broker.files.segment_files import indexes_to_rebuild, look_at_segments, rebuilt_segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd

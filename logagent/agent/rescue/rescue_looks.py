@@ -13,7 +13,7 @@ from logagent.agent.execute.removals import TRUNCATES_HELD_SINCE
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import TEMP_PREFIX
 from logagent.broker.files.meta_properties import META_PROPERTIES
-from logagent.broker.files.segment_times import segment_times
+from logagent.broker.files.segment_files import segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.changed import BROKER_FILES
 from logagent.host.log_dir.log_dir import OpenLogDir

@@ -12,7 +12,7 @@ from logagent.agent.evidence.copy_reads import CYCLE_BYTES, CopyReads
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.files.log_reading import SegmentReadings
+from logagent.broker.files.log_look import SegmentReadings
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls

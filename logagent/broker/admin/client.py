@@ -4,18 +4,152 @@ Only the modules of this folder use private parts of kafka-python (its event loo
 request classes), for which its version is pinned. Its public admin client swallows error codes that matter here, has no
 time limit of its own, and leaves a thread behind if the first connection fails. Import this only where the Admin API is
 needed; loading kafka-python takes a few hundred milliseconds.
+
+Captures kafka-python's log for our own error messages, instead of letting it go to stderr.
+
+The library's exceptions often say only "timed out"; the reason is in its log.
+
+kafka-python's connections, with limits on what the other side may send.
+
+`kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
+5 GB of memory. Until a connection is authenticated, answers are small; after that they may be as large as the metadata
+of the largest clusters. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that
+is limited too. This uses kafka-python's private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`, so its
+version is pinned.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import ssl
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from logagent.broker.admin.client_log import ClientLog
+import kafka.errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+
 from logagent.errors import ServiceUnreachable, UnreadableError
+
+__all__ = [
+    "AdminClient",
+    "DescribeConfigsRequest",
+    "DescribeLogDirsRequest",
+    "DescribeQuorumRequest",
+    "ListOffsetsRequest",
+    "ListPartitionReassignmentsRequest",
+    "MetadataRequest",
+    "OffsetForLeaderEpochRequest",
+    "cluster_request",
+]
+
+_LOGGER: Final = logging.getLogger("kafka")
+
+
+class ClientLog(logging.Handler):
+    """Captures from `listen` to `close`; what kafka-python logs meanwhile goes nowhere else.
+
+    `error` is the last logged exception that is not one of `ignored`; one of `refusals` is not replaced by later ones.
+    `wake` is set as soon as it logs one of `refusals`, or the `closed_left`-th connection closed by the other side
+    (None: those do not count). Callers may also set it to wake the waiting thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        refusals: tuple[type[BaseException], ...],
+        ignored: tuple[type[BaseException], ...],
+        closed_left: int | None,
+    ) -> None:
+        super().__init__(logging.WARNING)
+        self.error: BaseException | None = None
+        self.wake = threading.Event()
+        self._refusals = refusals
+        self._ignored = ignored
+        self._closed_left = closed_left
+        self._propagate = True
+
+    def listen(self) -> None:
+        self._propagate = _LOGGER.propagate
+        _LOGGER.addHandler(self)
+        _LOGGER.propagate = False
+
+    def close(self) -> None:
+        if self in _LOGGER.handlers:
+            _LOGGER.removeHandler(self)
+            _LOGGER.propagate = self._propagate
+        super().close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for argument in record.args if isinstance(record.args, tuple) else ():
+            if isinstance(argument, self._refusals):
+                self.wake.set()
+            if self._closed_left is not None and "Connection lost" in str(record.msg):
+                self._closed_left -= "socket disconnected" in str(argument)
+                if self._closed_left <= 0:
+                    self.wake.set()
+            if not isinstance(argument, BaseException) or isinstance(argument, self._ignored):
+                continue
+            if not isinstance(self.error, self._refusals):
+                self.error = argument
+
+    def reason(self, error: BaseException) -> str:
+        """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
+        telling = self.error if self.error is not None and isinstance(error, self._ignored) else error
+        said = str(telling)
+        while said.startswith(prefix := f"{type(telling).__name__}: "):
+            said = said.removeprefix(prefix)
+        return said or type(telling).__name__
+
+
+# ApiVersions and SASL handshakes take a few hundred bytes.
+BEFORE_AUTHENTICATION_BYTES = 64 << 10
+# 200,000 partitions with their replicas are 20 MB.
+MAX_RESPONSE_BYTES = 32 << 20
+_READ_BYTES = 64 << 10
+_MOST_AT_ONCE = 1 << 20
+
+
+class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
+    """Create it with `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`."""
+
+    def get_connection(self, node_id: Any, *args: Any, **kwargs: Any) -> Any:
+        known = node_id in self._conns
+        connection = super().get_connection(node_id, *args, **kwargs)
+        if not known:
+            connection.init_future.add_callback(lambda _: _allow_more(connection))
+        return connection
+
+    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
+        transport = await super()._build_transport(*args, **kwargs)
+        transport._sock_recv = lambda: receive(transport._sock)
+        return transport
+
+
+def _allow_more(connection: Any) -> None:
+    if connection.parser is not None:
+        connection.parser._max_frame_size = MAX_RESPONSE_BYTES
+
+
+def receive(sock: Any) -> tuple[bytes, Exception | None]:
+    """Read what a non-blocking socket has now, up to about `_MOST_AT_ONCE` bytes; returns it and the error, if any."""
+    data = bytearray()
+    # Selectors do not report data that TLS has already decrypted, so it must not be left behind.
+    while len(data) < _MOST_AT_ONCE or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+        try:
+            piece = sock.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            break
+        except Exception as error:
+            return bytes(data), kafka_errors.KafkaConnectionError(error)
+        if not piece:
+            return bytes(data), kafka_errors.KafkaConnectionError("socket disconnected")
+        data += piece
+    return bytes(data), None
+
 
 with warnings.catch_warnings():
     # kafka-python 3.0.12 reads its schemas with functions that are deprecated in Python 3.11 and 3.12.
@@ -31,19 +165,6 @@ with warnings.catch_warnings():
     from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
     from kafka.protocol.metadata import MetadataRequest
 
-    from logagent.broker.admin.limited import BEFORE_AUTHENTICATION_BYTES, LimitedManager
-
-__all__ = [
-    "AdminClient",
-    "DescribeConfigsRequest",
-    "DescribeLogDirsRequest",
-    "DescribeQuorumRequest",
-    "ListOffsetsRequest",
-    "ListPartitionReassignmentsRequest",
-    "MetadataRequest",
-    "OffsetForLeaderEpochRequest",
-    "cluster_request",
-]
 
 NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2

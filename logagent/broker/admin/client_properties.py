@@ -4,19 +4,244 @@ Only the connection's security settings are read: `security.protocol`, `sasl.*` 
 unknown security key is refused, because ignoring it could weaken the connection without notice. Differences from Java:
 PEM stores only, no GSSAPI and no OAUTHBEARER, `${…}` is not resolved, and without a trust store the system's
 certificate authorities are trusted (Java: those that come with the JVM).
+
+Parses the login module in `sasl.jaas.config` as Kafka's `JaasConfig` does.
+
+Kafka splits the text with `java.io.StreamTokenizer`, whose quirks are reproduced here because they affect passwords:
+quotes may be single or double and support C's escapes, an unquoted value ends at the first unusual character, one that
+begins with a digit is a number and therefore not accepted as a value, and `/` begins a comment.
+
+The security of a connection to the Admin API, as kafka-python takes it: protocol, SASL, and PEM stores for TLS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from logagent.broker.admin.client_security import TLS_VERSIONS, ClientSecurity, connection_settings
-from logagent.broker.admin.jaas import parse_jaas
 from logagent.broker.files.java_properties import parse_properties
 from logagent.errors import ConfigError, UnreadableError
-from logagent.files.safe_open import PROPERTIES, read_regular
+from logagent.files.safe_open import PEM, PROPERTIES, opened_regular, read_regular
 from logagent.model.secrets import known_part, plain
+
+CONTROL_FLAGS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+
+_ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_OCTAL: Final = "01234567"
+_DIGITS: Final = "0123456789.-"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginModule:
+    """`module`: the Java class name; `options`: its options (of duplicates, the last)."""
+
+    module: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """`text` is None if Java's token has no `sval`: numbers and single characters (`symbol`)."""
+
+    text: str | None
+    symbol: str = ""
+
+
+_END: Final = _Token(None, "end")
+
+
+def parse_jaas(text: str) -> LoginModule:
+    """The single login module in `text`; otherwise raises ValueError with Kafka's reason.
+
+    Messages never quote `text`: after a misplaced quote, any word can be part of the password.
+    """
+    tokens = _tokens(text)
+    modules: list[LoginModule] = []
+    while (token := next(tokens, _END)) is not _END:
+        modules.append(_entry(token, tokens))
+    if not modules:
+        raise ValueError("login module not specified in JAAS config")
+    if len(modules) > 1:
+        raise ValueError(f"JAAS config property contains {len(modules)} login modules, should be 1 module")
+    return modules[0]
+
+
+def _entry(first: _Token, tokens: Iterator[_Token]) -> LoginModule:
+    flag = next(tokens, _END)
+    if flag is _END:
+        raise ValueError("login module control flag not specified in JAAS config")
+    if first.text is None or flag.text is None or flag.text.upper() not in CONTROL_FLAGS:
+        raise ValueError(f"login module control flag in JAAS config is none of {', '.join(CONTROL_FLAGS)}")
+    options: dict[str, str] = {}
+    while (key := next(tokens, _END)) is not _END and key.symbol != ";":
+        equals, value = next(tokens, _END), next(tokens, _END)
+        if equals.symbol != "=" or value.text is None or key.text is None:
+            raise ValueError(f"value not specified for option {len(options) + 1} in JAAS config")
+        options[key.text] = value.text
+    if key is _END:
+        raise ValueError("JAAS config entry not terminated by semi-colon")
+    return LoginModule(first.text, options)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character <= " ":
+            position += 1
+        elif character == "/":
+            position = _after_comment(text, position)
+        elif character in "\"'":
+            value, position = _quoted(text, position)
+            yield _Token(value)
+        elif character in _DIGITS:
+            number = position + 1
+            while number < len(text) and text[number] in "0123456789.":
+                number += 1
+            yield _Token(None, "number")
+            position = number
+        elif _is_word(character):
+            end = position
+            while end < len(text) and (_is_word(text[end]) or text[end] in _DIGITS):
+                end += 1
+            yield _Token(text[position:end])
+            position = end
+        else:
+            yield _Token(None, character)
+            position += 1
+
+
+def _is_word(character: str) -> bool:
+    return (character.isascii() and character.isalpha()) or character in "_$" or character >= "\xa0"
+
+
+def _after_comment(text: str, position: int) -> int:
+    if text.startswith("/*", position):
+        end = text.find("*/", position + 2)
+        return len(text) if end < 0 else end + 2
+    # Java has already consumed the character after the slash, even a line end, before it looks for the line end.
+    position += 2
+    while position < len(text) and text[position] not in "\r\n":
+        position += 1
+    return position
+
+
+def _quoted(text: str, position: int) -> tuple[str, int]:
+    """The string that begins at `position`, and where it ends; as in Java, the end of the line also ends it."""
+    quote = text[position]
+    position += 1
+    out: list[str] = []
+    while position < len(text) and text[position] not in (quote, "\n", "\r"):
+        character = text[position]
+        position += 1
+        if character == "\\" and position < len(text):
+            character, position = _escape(text, position)
+        out.append(character)
+    if position < len(text) and text[position] == quote:
+        position += 1
+    return "".join(out), position
+
+
+def _escape(text: str, position: int) -> tuple[str, int]:
+    """The character for the escape whose first character (after the backslash) is at `position`, and where it ends."""
+    character = text[position]
+    if character not in _OCTAL:
+        return _ESCAPES.get(character, character), position + 1
+    longest = 3 if character <= "3" else 2
+    end = position
+    while end < min(len(text), position + longest) and text[end] in _OCTAL:
+        end += 1
+    return chr(int(text[position:end], 8)), end
+
+
+TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecurity:
+    """The settings of a client properties file. `*_pem` is PEM text, `*_location` the path of a PEM file."""
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str | None = None
+    username: str | None = None
+    password: str | None = None
+    trust_location: str | None = None
+    trust_pem: str | None = None
+    key_location: str | None = None
+    key_pem: str | None = None
+    key_password: str | None = None
+    check_hostname: bool = True
+    tls_versions: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+
+
+def connection_settings(security: ClientSecurity) -> dict[str, Any]:
+    """kafka-python's keyword arguments for `security`; ConfigError if a PEM file or text cannot be used."""
+    settings: dict[str, Any] = {"security_protocol": security.protocol}
+    if security.mechanism is not None:
+        settings["sasl_mechanism"] = security.mechanism
+        settings["sasl_plain_username"] = security.username
+        settings["sasl_plain_password"] = security.password
+    if security.protocol.endswith("SSL"):
+        settings["ssl_context"] = _ssl_context(security)
+    return settings
+
+
+def _ssl_context(security: ClientSecurity) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = min(TLS_VERSIONS[version] for version in security.tls_versions)
+    context.maximum_version = max(TLS_VERSIONS[version] for version in security.tls_versions)
+    context.check_hostname = security.check_hostname
+    with _named("ssl.truststore", security.trust_location):
+        if security.trust_location or security.trust_pem:
+            with _pem_file(security.trust_location) as file:
+                context.load_verify_locations(cafile=file, cadata=security.trust_pem)
+        else:
+            context.load_default_certs()
+    with _named("ssl.keystore", security.key_location):
+        # An empty password keeps OpenSSL from asking for one on the terminal.
+        password = security.key_password or ""
+        if security.key_location:
+            with _pem_file(security.key_location) as file:
+                context.load_cert_chain(file or "", password=password)
+        elif security.key_pem:
+            _load_key_text(context, security.key_pem, password)
+    return context
+
+
+@contextlib.contextmanager
+def _pem_file(location: str | None) -> Iterator[str | None]:
+    """A path for OpenSSL, which opens files itself, that can only lead to a regular file of a sensible size."""
+    if location is None:
+        yield None
+        return
+    with opened_regular(location, PEM, follow=True) as fd:
+        yield f"/proc/self/fd/{fd}"
+
+
+def _load_key_text(context: ssl.SSLContext, pem: str, password: str) -> None:
+    """Load a private key through a memfd: OpenSSL reads keys only from files, and this one is never on a disk."""
+    descriptor = os.memfd_create("logagent-client-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pem.encode())
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(store: str, location: str | None) -> Iterator[None]:
+    """Turn errors of a PEM store into a ConfigError that names its key and file."""
+    try:
+        yield
+    except (OSError, ValueError, UnreadableError) as error:
+        key = f"{store}.location: {location}" if location else store
+        problem = f"{key}: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
+        raise ConfigError(f"the client properties are wrong: {problem}", problems=(problem,)) from error
+
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGIN_MODULES: Final = {

@@ -30,13 +30,13 @@ from logagent.broker.admin.responses import (
     NONE,
     IdAnswer,
     LogDirDescription,
+    ask_topic_settings,
     id_answer,
     log_dir_of,
     quorum_of,
     topic_id_of,
     topic_of,
 )
-from logagent.broker.admin.topic_answers import ask_topic_settings
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.assignments.commitment import QuorumLook
 from logagent.model.assignments.covered import EpochEnd

@@ -2,20 +2,24 @@
 
 No I/O and no import of kafka-python: an answer is anything with the fields of Kafka's response schemas. A partial
 answer raises `UnreadableError`.
+
+Asks a broker for the settings of topics (DescribeConfigs, KIP-133).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from logagent.broker.admin.client import AdminClient, DescribeConfigsRequest
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
 from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
 from logagent.model.naming.topic_ids import to_text
+from logagent.model.planning.first_check import ASKED, TopicAnswer
 
 # Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
 NONE = 0
@@ -152,3 +156,30 @@ def log_dir_of(result: Any) -> LogDirDescription:
         total_bytes=total if total is not None and total >= 0 else None,
         usable_bytes=usable if usable is not None and usable >= 0 else None,
     )
+
+
+_TOPIC = 2  # `ConfigResource.Type`
+# `ConfigSource`: of the topic; the dynamic default of all brokers.
+_OWN, _COMMON = 1, 3
+_TOPICS_A_REQUEST = 500
+
+
+def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
+    """By topic, the settings that `TopicConfigs` consists of. Topics that do not exist, or that the principal may not
+    describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and UnreadableError."""
+    wanted, found = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
+    for start in range(0, len(wanted), _TOPICS_A_REQUEST):
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        resources = [
+            resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=list(ASKED))
+            for topic in wanted[start : start + _TOPICS_A_REQUEST]
+        ]
+        # With the source of each value, which version 0 (before 1.1) lacks.
+        response = client.send(lambda asked=resources: DescribeConfigsRequest(resources=asked, min_version=1))  # type: ignore[misc]
+        for result in response.results:
+            if result.error_code == NONE:
+                found[result.resource_name] = {
+                    c.name: TopicAnswer(c.value, c.config_source == _OWN, c.config_source == _COMMON)
+                    for c in result.configs
+                }
+    return found

@@ -1,14 +1,30 @@
-"""The segment files of one partition dir, as `LogSegment` names them: sizes, and whether their indexes are sound."""
+"""The segment files of one partition dir, as `LogSegment` names them: sizes, and whether their indexes are sound.
+
+Which index files to remove before a directory gets its current name back, so that Kafka rebuilds them.
+
+A broker that loads a `-stray` dir extends the last segment's indexes to their preallocated length and never trims them
+again. Under the current name, next to a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`):
+the last entry of the time index reads as 0, and the next retention check deletes the segment, also on every follower.
+If an `.index` is missing, Kafka recovers that segment: it rebuilds `.index`, `.timeindex`, `.txnindex`, producer state
+and leader epochs. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment exposes aborted
+transactions. So only `.index` files are removed; `.kafka_cleanshutdown` stays, because other partitions rely on it.)
+
+The age of a partition dir's segments, by Kafka's rule for retention (`LogSegment.largestTimestamp`).
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import INDEX, opened_regular
+from logagent.files.safe_open import INDEX, SEGMENT, opened_regular
+from logagent.model.planning.topic_retention import SegmentAge
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -97,3 +113,109 @@ def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexLook | 
         found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         return IndexLook(found.st_size if stat.S_ISREG(found.st_mode) else 0, sound=False)
     return IndexLook(size, sound=size % entry == 0 and (size == 0 or any(last)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """`unlink`: the `.index` files to remove, by base offset. `bytes`: what the broker then reads from `.log` files."""
+
+    unlink: tuple[str, ...]
+    bytes: int
+
+
+def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
+    """The `.index` of the last segment and of each segment whose `.index` or `.timeindex` is missing or not sound; with
+    `every_segment`, those of all segments.
+
+    `every_segment` is for a directory that had a `-delete` name (each load of one empties its
+    `leader-epoch-checkpoint`), and for one that may not have been closed cleanly before it was set aside: a later
+    clean-shutdown marker would keep Kafka from recovering it.
+    """
+    chosen = [s for s in look.segments if every_segment or s is look.segments[-1] or not _sound(s)]
+    return Rebuild(
+        tuple(s.base + OFFSET_INDEX for s in chosen if s.index is not None), sum(s.log_bytes for s in chosen)
+    )
+
+
+def every_index(look: SegmentsLook) -> tuple[str, ...]:
+    """The `.index` of every segment, and then the `.timeindex` of each: without its `.index` first, a broker would not
+    rebuild it."""
+    offset_indexes = [s.base + OFFSET_INDEX for s in look.segments if s.index is not None]
+    return (*offset_indexes, *(s.base + TIME_INDEX for s in look.segments if s.timeindex is not None))
+
+
+def _sound(segment: SegmentLook) -> bool:
+    return all(index is not None and index.sound for index in (segment.index, segment.timeindex))
+
+
+_TIME_INDEX_ENTRY = struct.Struct(">qi")
+# `DefaultRecordBatch`: length, magic and largest timestamp, of a header of 61 bytes.
+_BATCH = struct.Struct(">8xi4xb18xq")
+_BATCH_HEADER_BYTES = 61
+_LENGTH_FROM = 12
+_WINDOW = 1 << 12
+
+
+def segment_times(dir_fd: int) -> list[SegmentAge]:
+    """The segments of the open partition dir, oldest first. The last one is the active one, which a broker rolls before
+    it deletes it; without records it stays, and is left out. If it was not closed, it goes by its last write, which is
+    no earlier than its records unless they are of the future. Raises OSError only if the disk fails."""
+    return list(_ages(dir_fd, lambda base: _largest(dir_fd, base)))
+
+
+def rebuilt_segment_times(dir_fd: int) -> Iterator[SegmentAge]:
+    """The same as a broker finds them that rebuilds the indexes that were not closed: by the batches there
+    (`LogSegment.recover`), which may be much older than their last write. Each is read when it is asked for."""
+    return _ages(dir_fd, lambda base: _largest(dir_fd, base) or _largest_in_batches(dir_fd, base))
+
+
+def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[SegmentAge]:
+    bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+    for base in bases:
+        with suppress(FileNotFoundError):
+            log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
+            if log.st_size or not active:
+                largest_ms = largest(base)
+                if largest_ms is None:
+                    largest_ms = log.st_mtime_ns // 1_000_000
+                yield SegmentAge(log.st_blocks * 512, largest_ms, active)
+
+
+def _largest(dir_fd: int, base: str) -> int | None:
+    """The timestamp in the last entry of the time index; None if there is none: then Kafka uses the last write. (An
+    index that was not closed ends in zeros.)"""
+    entry = ENTRY_BYTES[TIME_INDEX]
+    try:
+        with opened_regular(base + TIME_INDEX, INDEX, dir_fd=dir_fd) as fd:
+            size = os.fstat(fd).st_size
+            if size < entry or size % entry:
+                return None
+            timestamp, _ = _TIME_INDEX_ENTRY.unpack(os.pread(fd, entry, size - entry))
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+    return int(timestamp) if timestamp > 0 else None
+
+
+def _largest_in_batches(dir_fd: int, base: str) -> int | None:
+    """None if no record has a timestamp: then Kafka uses the last write. What cannot be read counts as old, and records
+    in the formats before 2 (Kafka 0.11) too. What follows a torn batch does not count: a broker cuts it off."""
+    try:
+        with opened_regular(base + LOG, SEGMENT, dir_fd=dir_fd) as fd:
+            largest = max(_timestamps(fd, os.fstat(fd).st_size), default=-1)
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return 0
+    return largest if largest >= 0 else None
+
+
+def _timestamps(fd: int, size: int) -> Iterator[int]:
+    """The largest timestamp of each whole batch."""
+    window, window_at, position = b"", 0, 0
+    while position + _BATCH_HEADER_BYTES <= size:
+        if position + _BATCH_HEADER_BYTES > window_at + len(window):
+            window, window_at = os.pread(fd, _WINDOW, position), position
+        length, magic, largest = _BATCH.unpack_from(window, position - window_at)
+        end = position + _LENGTH_FROM + length
+        if length < _BATCH_HEADER_BYTES - _LENGTH_FROM or end > size:
+            return
+        yield largest if magic == 2 else 0
+        position = end

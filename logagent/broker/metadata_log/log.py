@@ -5,6 +5,13 @@ broker. However the files were truncated or damaged, the result is the state aft
 complete batches, or an `UnreadableError`; never anything in between. The image says which of its removals are not known
 to be committed (`AssignmentImage.uncommitted`), and until when it knows the cluster (`known_until_ms`): that ends with
 its newest committed record, because what the log lacks may have been taken from it (a volume that was rolled back).
+
+Information about the KRaft quorum: `quorum-state` and the control records of the metadata log.
+
+It is only needed to decide which records are committed (`logagent.model.assignments.commitment`). So an unreadable
+`quorum-state` is not an error; it means "not known", which holds back verdicts.
+
+Reads snapshots and segments of a metadata log into one state, batch by batch.
 """
 
 from __future__ import annotations
@@ -13,15 +20,214 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 
-from logagent.broker.metadata_log.batches import BatchDefect, FileShrank
-from logagent.broker.metadata_log.quorum import QuorumState, parse_quorum_state
-from logagent.broker.metadata_log.read import LogState, read_segments, read_snapshot
+from logagent.broker.metadata_log.batches import WINDOW, Batch, BatchDefect, BatchFile, FileShrank, position_before
+from logagent.broker.metadata_log.metadata_records import Reader
+from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import LEADER_EPOCHS, QUORUM_STATE, read_regular
-from logagent.model.assignments.commitment import clock_ahead_ms, committed_offset, known_until_ms, settled_ms
+from logagent.files.safe_open import LEADER_EPOCHS, QUORUM_STATE, SEGMENT, opened_regular, parse_json, read_regular
+from logagent.model.assignments.commitment import (
+    BatchTimes,
+    clock_ahead_ms,
+    committed_offset,
+    known_until_ms,
+    settled_ms,
+)
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
+
+
+class ControlType(IntEnum):
+    """The members of Kafka's `ControlRecordType` that occur in metadata logs."""
+
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """`quorum-state` of this node (`FileQuorumStateStore`); None for what the file does not say."""
+
+    leader_id: int | None = None
+    voters: int | None = None
+
+
+def parse_quorum_state(text: bytes | None) -> QuorumState:
+    """Parse versions 0 and 1 of the file; version 1 (dynamic quorums) has no voters. Anything else is ignored."""
+    if text is None:
+        return QuorumState()
+    try:
+        state = parse_json(text)
+    except ValueError:
+        return QuorumState()
+    if not isinstance(state, dict) or state.get("data_version") not in (0, 1):
+        return QuorumState()
+    leader, voters = state.get("leaderId"), state.get("currentVoters")
+    return QuorumState(
+        leader_id=leader if isinstance(leader, int) else None,
+        voters=len(voters) if isinstance(voters, list) and voters else None,
+    )
+
+
+def control_type(key: bytes | None) -> int:
+    """The type of a control record from its key (version, type); `UnreadableError` if the key is malformed."""
+    if key is None or len(key) != 4:
+        raise UnreadableError("a control record has no proper key")
+    return int.from_bytes(key[2:], "big", signed=True)
+
+
+def snapshot_time_ms(value: bytes | None) -> int:
+    """`LastContainedLogTimestamp` of a snapshot header: the time of the newest record that the snapshot covers."""
+    if value is None:
+        raise UnreadableError("the header of a snapshot is empty")
+    reader = Reader(value)
+    reader.int16()
+    return reader.int64()
+
+
+def voters_of_voters_record(value: bytes | None) -> int:
+    """Number of voters in a `KRaftVotersRecord`."""
+    if value is None:
+        raise UnreadableError("a voters record is empty")
+    reader = Reader(value)
+    reader.int16()
+    return reader.length()
+
+
+def voters_of_leader_change(value: bytes | None) -> int:
+    """Number of voters in a `LeaderChangeMessage`."""
+    if value is None:
+        raise UnreadableError("a leader change record is empty")
+    reader = Reader(value)
+    reader.int16()
+    reader.int32()
+    return reader.length()
+
+
+@dataclass(slots=True)
+class VoterCount:
+    """The number of voters from several sources, the newest `KRaftVoters` record being the most reliable."""
+
+    voters_record: int | None = None
+    leader_change: int | None = None
+
+    def see(self, kind: int, value: bytes | None) -> None:
+        if kind == ControlType.KRAFT_VOTERS:
+            self.voters_record = voters_of_voters_record(value)
+        elif kind == ControlType.LEADER_CHANGE:
+            self.leader_change = voters_of_leader_change(value)
+
+    def number(self, quorum_state: QuorumState, configured: int | None) -> int | None:
+        candidates = (self.voters_record, quorum_state.voters, self.leader_change, configured)
+        return next((n for n in candidates if n), None)
+
+
+@dataclass(slots=True)
+class LogState:
+    """The state gathered while reading a metadata log."""
+
+    replay: Replay = field(default_factory=Replay)
+    voters: VoterCount = field(default_factory=VoterCount)
+    times: BatchTimes = field(default_factory=BatchTimes)
+    snapshot: str | None = None
+    snapshot_end: int = 0
+    snapshot_ms: int | None = None
+    end: int = 0
+    at_ms: int | None = None
+    written_ms: int | None = None
+    torn_bytes: int = 0
+
+    def apply(self, batch: Batch) -> None:
+        """Apply a batch of the log, or the part of it after the snapshot."""
+        self.replay.time_ms = batch.time_ms
+        for offset, key, value in batch.records():
+            if offset < self.snapshot_end:
+                continue
+            if batch.control:
+                self.voters.see(control_type(key), value)
+            else:
+                self.replay.add(offset, value or b"")
+        self.times.append(batch.next_offset, batch.time_ms, batch.epoch)
+        self.end, self.at_ms = batch.next_offset, batch.time_ms
+
+
+@contextmanager
+def open_file(dir_fd: int, name: str) -> Iterator[BatchFile]:
+    with opened_regular(name, SEGMENT, dir_fd=dir_fd) as fd:
+        yield BatchFile(fd, name)
+
+
+def read_snapshot(dir_fd: int, name: str) -> LogState:
+    """Replay one snapshot; `BatchDefect` or `UnreadableError` unless it is complete from header to footer."""
+    state = LogState(snapshot=name, snapshot_end=int(name[:20]), end=int(name[:20]))
+    footer = False
+    with open_file(dir_fd, name) as file:
+        for batch in file.batches(0, 0):
+            for offset, key, value in batch.records():
+                if footer:
+                    raise UnreadableError("records follow its footer")
+                if not batch.control:
+                    state.replay.add(offset, value or b"")
+                    continue
+                kind = control_type(key)
+                if (offset == 0) != (kind == ControlType.SNAPSHOT_HEADER):
+                    raise UnreadableError("it does not begin with its header")
+                if kind == ControlType.SNAPSHOT_HEADER:
+                    state.at_ms = state.snapshot_ms = snapshot_time_ms(value)
+                footer = kind == ControlType.SNAPSHOT_FOOTER
+                state.voters.see(kind, value)
+            if state.at_ms is None:
+                raise UnreadableError("it does not begin with its header")
+    if not footer:
+        raise UnreadableError("it has no footer: it was not written completely")
+    if state.replay.open_transaction:
+        raise UnreadableError("it ends within a transaction")
+    state.replay.removals.clear()
+    if state.replay.resigns_since is not None:
+        state.replay.resigns_since = 0  # a snapshot has its own offsets, and is older than everything after it
+    return state
+
+
+def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
+    expected, epoch = (bases[0] if bases else 0), 0
+    for base in bases:
+        name = f"{base:020}.log"
+        if base != expected:
+            raise UnreadableError(f"{name}: the log before it ends at offset {expected}")
+        with open_file(dir_fd, name) as file:
+            try:
+                expected, position = _beginning(dir_fd, file, base, state.snapshot_end)
+                for batch in file.batches(expected, epoch, position):
+                    if batch.next_offset > state.snapshot_end:
+                        state.apply(batch)
+                    expected, epoch = batch.next_offset, batch.epoch
+            except BatchDefect as defect:
+                if base != bases[-1]:
+                    raise UnreadableError(f"{name}: byte {defect.position}: {defect}") from defect
+                _accept_torn_tail(file, defect, expected)
+                state.torn_bytes = file.size - defect.position
+            except UnreadableError as error:
+                raise type(error)(f"{name}: {error}", hint=error.hint) from error
+
+
+def _beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
+    """Offset and byte position of a batch in this segment, at or before `offset` and as close to it as is known."""
+    position = position_before(dir_fd, base, offset) if file.size > WINDOW else 0
+    found = file.offset_at(position) if position else None
+    return (found, position) if found is not None and base < found <= offset else (base, 0)
+
+
+def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> None:
+    later = file.batch_after(defect.position, expected)
+    if later is not None:
+        raise UnreadableError(
+            f"byte {defect.position}: {defect}, but records go on at byte {later}: the file is damaged"
+        )
+
 
 ATTEMPTS = 5
 DEFAULT_FETCH_TIMEOUT_MS = 2_000

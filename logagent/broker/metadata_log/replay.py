@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from logagent.broker.metadata_log.decoders import decode_record
 from logagent.broker.metadata_log.metadata_records import (
     AbortTransaction,
     BeginTransaction,
@@ -26,6 +25,7 @@ from logagent.broker.metadata_log.metadata_records import (
     TopicRecord,
     UnregisterBroker,
     ZkMigrationState,
+    decode_record,
 )
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from logagent.broker.files.server_properties import read_server_properties
-from logagent.broker.process.launch import Launch, launch_of_java
-from logagent.broker.process.version import version_beside, version_of_script
+from logagent.broker.process.version import Launch, launch_of_java, version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.brokers.genuine_brokers import GenuineBrokers, users_of
 from logagent.host.brokers.named_config import NamedConfig, TimeLimits, named_config

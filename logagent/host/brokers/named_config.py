@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logagent.broker.files.server_properties import read_server_properties
-from logagent.broker.process.launch import Launch
+from logagent.broker.process.version import Launch
 from logagent.errors import LogAgentError
 from logagent.host.brokers.systemd_units import under
 from logagent.host.brokers.usual_places import is_sample

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from logagent.broker.process.launch import Launch, launch_of_script
+from logagent.broker.process.version import Launch, launch_of_script
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.files.safe_open import UNIT, read_regular
 

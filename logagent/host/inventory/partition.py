@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from logagent.broker.files.partition_metadata import parse_partition_metadata
+from logagent.broker.files.meta_properties import parse_partition_metadata
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular

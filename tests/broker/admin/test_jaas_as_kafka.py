@@ -7,7 +7,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from logagent.broker.admin.jaas import parse_jaas
+from logagent.broker.admin.client_properties import parse_jaas
 from tests.broker.rig.jars import kafka_jars
 from tests.needs import need_command
 

@@ -10,7 +10,7 @@ import pytest
 
 from logagent.broker.admin.reader import AdminReader
 from logagent.broker.files.log_look import look_at_log
-from logagent.broker.files.partition_metadata import read_topic_id
+from logagent.broker.files.meta_properties import read_topic_id
 from logagent.model.assignments.commitment import quorum_known_until_ms
 from logagent.model.assignments.covered import covers
 from logagent.model.records import TopicPartition

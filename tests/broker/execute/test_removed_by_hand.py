@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.metadata_log.record_batch import RecordBatch
+from logagent.broker.metadata_log.batches import RecordBatch
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 

@@ -16,8 +16,7 @@ import pytest
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
-from logagent.broker.files.log_look import parse_leader_epochs
-from logagent.broker.files.log_reading import SegmentReading
+from logagent.broker.files.log_look import SegmentReading, parse_leader_epochs
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan

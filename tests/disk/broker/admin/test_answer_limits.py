@@ -93,7 +93,7 @@ def test_an_answer_of_500_mb_costs_next_to_nothing(polite: bool) -> None:
 
 
 def test_a_socket_is_read_in_pieces_however_fast_it_is_filled() -> None:
-    from logagent.broker.admin.limited import receive
+    from logagent.broker.admin.client import receive
 
     class Endless:
         def recv(self, size: int) -> bytes:

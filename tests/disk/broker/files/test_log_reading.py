@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
-from logagent.broker.files.log_look import look_at_log
-from logagent.broker.files.log_reading import LogReading, SegmentReadings, read_log_between
+from logagent.broker.files.log_look import LogReading, SegmentReadings, look_at_log, read_log_between
 from logagent.model.assignments.covered import Epochs, InCommon, in_common
 from logagent.model.assignments.doubles import as_loaded
 from logagent.model.naming.dir_names import classify
@@ -216,7 +215,7 @@ def test_a_sector_that_cannot_be_read_is_a_defect(log: Path) -> None:
     need_command("strace")
     work = (
         "import os, sys\n"
-        "from logagent.broker.files.log_reading import read_log_between\n"
+        "from logagent.broker.files.log_look import read_log_between\n"
         "from logagent.model.assignments.covered import InCommon\n"
         "fd = os.open(sys.argv[1], os.O_RDONLY)\n"
         "print(read_log_between(fd, InCommon(0, 30, (), ((1, 0),)), {}, float('inf'), lambda: False).defect)\n"

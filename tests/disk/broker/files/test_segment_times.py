@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.files.segment_times import rebuilt_segment_times, segment_times
+from logagent.broker.files.segment_files import rebuilt_segment_times, segment_times
 from logagent.model.planning.topic_retention import SegmentAge
 
 WRITTEN_MS, LATEST_MS = 1_700_000_000_000, 1_600_000_000_000

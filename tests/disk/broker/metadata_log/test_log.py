@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from logagent.broker.metadata_log.batches import BatchFile
-from logagent.broker.metadata_log.decoders import DECODERS, decode_record
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
+from logagent.broker.metadata_log.metadata_records import DECODERS, decode_record
 from logagent.errors import UnreadableError
 from logagent.model.assignments.image import Source
 from tests import metadata_writer as writer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.metadata_log.index import position_before
+from logagent.broker.metadata_log.batches import position_before
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
 from tests import metadata_writer as writer
 from tests.bench import gen_metadata_log as generator

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.admin.client_properties import client_properties, parse_client_properties
-from logagent.broker.admin.client_security import ClientSecurity
-from logagent.broker.admin.jaas import LoginModule, parse_jaas
+from logagent.broker.admin.client_properties import (
+    ClientSecurity,
+    LoginModule,
+    client_properties,
+    parse_client_properties,
+    parse_jaas,
+)
 from logagent.errors import ConfigError
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

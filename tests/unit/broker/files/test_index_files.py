@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.files.index_files import Rebuild, indexes_to_rebuild
-from logagent.broker.files.segment_files import IndexLook, SegmentLook, SegmentsLook
+from logagent.broker.files.segment_files import IndexLook, Rebuild, SegmentLook, SegmentsLook, indexes_to_rebuild
 
 SOUND = IndexLook(16, True)
 STRETCHED = IndexLook(10 << 20, False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.broker.files.listeners import broker_listeners, inter_broker_listener
-from logagent.broker.files.server_properties import parse_server_properties
+from logagent.broker.files.server_properties import broker_listeners, inter_broker_listener, parse_server_properties
 
 MAP = "listener.security.protocol.map"
 

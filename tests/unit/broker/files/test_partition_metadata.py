@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.files.partition_metadata import parse_partition_metadata
+from logagent.broker.files.meta_properties import parse_partition_metadata
 from logagent.errors import UnreadableError
 from logagent.model.naming.topic_ids import ZERO_ID, to_text
 from tests.kafka_answers import content, rows

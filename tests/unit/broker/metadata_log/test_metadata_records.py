@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.metadata_log.decoders import DECODERS, decode_record
-from logagent.broker.metadata_log.metadata_records import PartitionChange, PartitionRecord, Reader, TopicRecord
+from logagent.broker.metadata_log.metadata_records import (
+    DECODERS,
+    PartitionChange,
+    PartitionRecord,
+    Reader,
+    TopicRecord,
+    decode_record,
+)
 from logagent.errors import UnreadableError
 from tests import metadata_writer as writer
 from tests.metadata_writer import id_of

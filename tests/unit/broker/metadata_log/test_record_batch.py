@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.metadata_log.record_batch import RecordBatch, RecordDefect
+from logagent.broker.metadata_log.batches import RecordBatch, RecordDefect
 
 with warnings.catch_warnings():
     # kafka-python 3.0.12 opens its schemas in a way that Python 3.11 and 3.12 deprecate.
