@@ -20,7 +20,7 @@ from logagent.cli.options import Call
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.state.before_acting import look_before_acting, missing_reserve
+from logagent.host.state.reserve import look_before_acting, missing_reserve
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 

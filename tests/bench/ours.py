@@ -15,9 +15,8 @@ from logagent.broker.process.lock import Interlock
 from logagent.host.brokers.holders import scan_open_files
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.remove import remove_dir
-from logagent.host.removal.work_control import WorkControl
+from logagent.host.removal.work_control import ByteBudget, WorkControl
 from logagent.model.naming.dir_names import classify, delete_name
 from logagent.model.records import Identity
 

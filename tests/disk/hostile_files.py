@@ -195,7 +195,8 @@ FILES: dict[str, Opened] = {
 ELSEWHERE = {
     "UNIT": "units of systemd and drop-ins: tests/disk/cli/commands/test_setup.py, tests/disk/host/brokers",
     "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
-    "_LIMIT": "brokers-seen.json and version-seen.json in the state dir: here",
+    "_LIMIT": "version-seen.json in the state dir: here",
+    "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
     "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }

@@ -21,8 +21,8 @@ from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.files.log_look import SegmentReadings
 from logagent.errors import Busy, LogAgentError
-from logagent.host.inventory.log_dir_inventory import LogDirInventory
-from logagent.host.linux.malloc import give_back
+from logagent.host.inventory.scan import LogDirInventory
+from logagent.host.linux.syscalls import give_back
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.executor_lock import somebody_waits

@@ -10,12 +10,11 @@ from functools import partial
 from logagent.agent.clock import Clock
 from logagent.agent.target import Target
 from logagent.host.brokers.holders import open_lock_files, shares_our_mounts
-from logagent.host.inventory.log_dir_inventory import LogDirInventory
-from logagent.host.inventory.scan import scan_log_dir
+from logagent.host.inventory.scan import LogDirInventory, scan_log_dir
+from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, Visit
-from logagent.host.log_dir.task import Task
 from logagent.model.daemon_summary import HealthSummary, LogDirSummary
 from logagent.model.health.states import LockFacts, LogDirState, ProbeOutcome, Seen, given_up, next_state
 from logagent.model.records import Health, Identity

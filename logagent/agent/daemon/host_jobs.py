@@ -18,7 +18,7 @@ from logagent.agent.metrics.metrics_output import MetricsOutput
 from logagent.agent.session.session import Session
 from logagent.errors import LogAgentError
 from logagent.host.brokers.broker_process import BrokerProcess, look_at_process
-from logagent.host.inventory.log_dir_inventory import LogDirInventory
+from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures

@@ -18,7 +18,7 @@ from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import broker_listeners, inter_broker_listener
 from logagent.errors import ConfigError, LogAgentError
-from logagent.host.linux.listening import process_listens
+from logagent.host.linux.proc import process_listens
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import Endpoint

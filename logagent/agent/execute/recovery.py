@@ -28,7 +28,7 @@ from logagent.broker.process.lock import look
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.started_mark import is_started
+from logagent.host.log_dir.started_mark import is_started
 from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 

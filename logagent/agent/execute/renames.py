@@ -37,8 +37,7 @@ from logagent.errors import (
     LogAgentError,
 )
 from logagent.host.log_dir.calls import Stop
-from logagent.host.log_dir.changed import CLEAN_SHUTDOWN
-from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import ActionResult, Proposal, action_id

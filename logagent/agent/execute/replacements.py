@@ -14,7 +14,7 @@ from logagent.agent.execute.indexes import drop_indexes
 from logagent.agent.execute.renames import RenameBatch
 from logagent.broker.files.meta_properties import same_topic_id
 from logagent.errors import BrokerHoldsLogDir, KafkaStorageError, LogAgentError
-from logagent.host.log_dir.rename_exchange import Place, exchange
+from logagent.host.log_dir.log_dir import Place, exchange
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
 from logagent.model.records import Outcome
 

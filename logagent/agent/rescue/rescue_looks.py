@@ -15,9 +15,8 @@ from logagent.broker.files.checkpoint_files import TEMP_PREFIX
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.segment_files import segment_times
 from logagent.errors import LogAgentError
-from logagent.host.log_dir.changed import BROKER_FILES
-from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.gives_back import gives_back
+from logagent.host.log_dir.log_dir import BROKER_FILES, OpenLogDir
+from logagent.host.removal.unlink import gives_back
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import REMOTE_LOG_METADATA, classify
 from logagent.model.planning.topic_retention import (

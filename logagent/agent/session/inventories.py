@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from logagent.errors import KafkaStorageError
-from logagent.host.inventory.scan import LogDirInventory, scan_log_dir
-from logagent.host.inventory.scan_turns import ScanTurn, ScanTurns
+from logagent.host.inventory.scan import LogDirInventory, ScanTurn, ScanTurns, scan_log_dir
 from logagent.host.log_dir.calls import DiskCalls, Stop, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
 

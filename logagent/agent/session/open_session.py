@@ -17,9 +17,8 @@ from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.state.executor_lock import ExecutorLock
+from logagent.host.state.executor_lock import ExecutorLock, hold_log_dirs
 from logagent.host.state.journal import Journal
-from logagent.host.state.log_dir_locks import hold_log_dirs
 from logagent.host.state.reserve import keep_reserve
 from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
 from logagent.model.assignments.identity import JournalHost, foreign_journal

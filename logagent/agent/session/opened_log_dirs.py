@@ -17,7 +17,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
-from logagent.host.brokers.watched_log_dir import Watched
+from logagent.host.brokers.proc_scan import Watched
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.assignments.identity import ClusterFacts, MetaLook, agree

@@ -16,7 +16,7 @@ from logagent.agent.target import Target
 from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DiskCalls
-from logagent.host.log_dir.changed import changed_ms
+from logagent.host.log_dir.log_dir import changed_ms
 from logagent.host.state.journal import Journal
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.facts import Facts

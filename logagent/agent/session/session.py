@@ -22,11 +22,14 @@ from logagent.agent.session.readings import Readings
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.log_dir.calls import Stop, never
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.budget import ByteBudget
-from logagent.host.removal.work_control import WorkControl
-from logagent.host.state.brokers_seen import read_brokers_seen, write_brokers_seen
+from logagent.host.removal.work_control import ByteBudget, WorkControl
 from logagent.host.state.journal import CheckpointEntry
-from logagent.host.state.version_seen import read_version_seen, write_version_seen
+from logagent.host.state.version_seen import (
+    read_brokers_seen,
+    read_version_seen,
+    write_brokers_seen,
+    write_version_seen,
+)
 from logagent.model.assignments.identity import BrokerPlace, directory_ids
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host

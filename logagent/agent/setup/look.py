@@ -19,10 +19,10 @@ from logagent.broker.files.server_properties import ServerProperties, parse_serv
 from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
+from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
-from logagent.host.brokers.usual_places import USUAL_SERVER_PROPERTIES, is_sample
-from logagent.host.linux.planned_mounts import mount_points
-from logagent.host.linux.trusted import Untrusted, read_trusted, sole_owner, trusted_path
+from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path
+from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
 from logagent.model.doctor.doctor_facts import SetupLook
 from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control

@@ -13,7 +13,7 @@ from logagent.agent.setup.look import ROOT, Setup, existing_drop_in
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import UNIT
 from logagent.host.brokers.systemd_units import UNIT_DIRS, read_unit
-from logagent.host.linux.trusted import Untrusted, read_trusted, trusted_path
+from logagent.host.linux.access import Untrusted, read_trusted, trusted_path
 
 _SECONDS = 30.0
 

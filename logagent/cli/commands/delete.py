@@ -12,7 +12,7 @@ from logagent.agent.target import named_target
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
-from logagent.host.inventory.topics_on_disk import topics_in
+from logagent.host.inventory.scan import topics_in
 from logagent.host.linux.child import work_in_child
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names

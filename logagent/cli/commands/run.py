@@ -20,7 +20,7 @@ from logagent.cli.options import Call, common, reads_assignments
 from logagent.config import load as load_settings
 from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child
-from logagent.host.linux.malloc import share_one_arena
+from logagent.host.linux.syscalls import share_one_arena
 from logagent.host.state.executor_lock import ExecutorLock
 from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
 

@@ -10,7 +10,7 @@ from logagent.agent.setup.look import existing_drop_in, look
 from logagent.agent.setup.write import verify, write
 from logagent.cli.render import visible
 from logagent.errors import UsageError
-from logagent.host.state.as_root import make_as_root
+from logagent.host.state.state_dir import make_as_root
 
 
 @click.command()

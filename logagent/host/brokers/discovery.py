@@ -3,23 +3,257 @@ places where distributions, Confluent's packages and people who unpack an archiv
 
 Nothing is guessed. Files that only look like a broker's (a sample shipped with Kafka, a controller's file) are not
 counted as brokers, and with two brokers neither is chosen.
+
+Where distributions, Confluent's packages and people who unpack an archive keep a broker's configuration.
+
+The configuration that a process names on its command line, read before it is known whether to believe that process.
+
+Any local user can name any path, even one on a file system of her own that never answers. So only a child process
+touches it, and only for a limited time: see `TimeLimits`.
+
+Decides which processes are taken for brokers: any local user can put `kafka.Kafka FILE` on a command line.
+
+A process counts if its user runs a broker by a unit, or owns the log dirs that its configuration names. If a broker is
+known without the process (a unit starts it, or it is configured in a usual place), the process of an unrelated user
+does not add another one: otherwise anybody could make the choice ambiguous and so stop all work.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+import pwd
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
-from logagent.broker.files.server_properties import read_server_properties
+from logagent.broker.files.meta_properties import META_PROPERTIES
+from logagent.broker.files.server_properties import ServerProperties, read_server_properties
 from logagent.broker.process.version import Launch, launch_of_java, version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
-from logagent.host.brokers.genuine_brokers import GenuineBrokers, users_of
-from logagent.host.brokers.named_config import NamedConfig, TimeLimits, named_config
 from logagent.host.brokers.systemd_units import BrokerUnit, broker_units, under
-from logagent.host.brokers.usual_places import UNPACKED_SERVER_PROPERTIES, USUAL_SERVER_PROPERTIES, is_sample
+from logagent.host.linux.child import ask_as
 from logagent.host.linux.proc import effective_user
+
+# Apache's archive, Confluent's packages, Bigtop, Bitnami, BSD and the distributions that package Kafka.
+USUAL_SERVER_PROPERTIES = (
+    "/etc/kafka/server.properties",
+    "/etc/kafka/kraft/server.properties",
+    "/etc/kafka/kraft/broker.properties",
+    "/etc/kafka/broker.properties",
+    "/etc/kafka/conf/server.properties",
+    "/opt/kafka/config/server.properties",
+    "/opt/kafka/config/kraft/server.properties",
+    "/opt/kafka/config/kraft/broker.properties",
+    "/opt/kafka/config/broker.properties",
+    "/opt/bitnami/kafka/config/server.properties",
+    "/opt/confluent/etc/kafka/server.properties",
+    "/usr/local/kafka/config/server.properties",
+    "/usr/local/kafka/config/kraft/server.properties",
+    "/usr/share/kafka/config/server.properties",
+)
+# Looked at only if nothing else is found: releases from before an upgrade stay there with their configuration.
+UNPACKED_SERVER_PROPERTIES = (
+    "/opt/kafka[_-]*/config/server.properties",
+    "/opt/kafka[_-]*/config/kraft/server.properties",
+    "/opt/kafka[_-]*/config/broker.properties",
+    "/opt/confluent-*/etc/kafka/server.properties",
+    "/opt/confluent-*/etc/kafka/kraft/server.properties",
+)
+# `log.dirs` in the files shipped with Kafka and with Confluent's packages.
+_SHIPPED_LOG_DIRS = frozenset(
+    {
+        "/tmp/kafka-logs",
+        "/tmp/kraft-combined-logs",
+        "/tmp/kraft-broker-logs",
+        "/tmp/kraft-controller-logs",
+        "/var/lib/kafka",
+    }
+)
+
+
+def is_sample(server: ServerProperties, root: str = "/") -> bool:
+    """Whether a configuration is as shipped with Kafka and its log dirs were never used."""
+    log_dirs = [d.rstrip("/") for d in server.log_dirs]
+    # Nothing else on a disk is touched, because it may hang.
+    shipped = all(d in _SHIPPED_LOG_DIRS for d in log_dirs)
+    return shipped and not any(os.path.lexists(f"{under(root, d)}/{META_PROPERTIES}") for d in log_dirs)
+
+
+# For everything that the processes of one user name, and for all otherwise unknown users together: a user with
+# subordinate UIDs has 65,536 of them.
+_SECONDS = 2.0
+_STRANGERS_SECONDS = 6.0
+
+
+class TimeLimits:
+    """How long to wait for paths that processes name. `known`: users known to run brokers here by more than their own
+    claim."""
+
+    def __init__(self, known: Collection[int]) -> None:
+        self._known = frozenset(known)
+        self._left: dict[int, float] = {}
+        self._strangers = _STRANGERS_SECONDS
+
+    def ask(self, user: int, question: Callable[[], Any]) -> Any:
+        """What `question` returns (anything that JSON can hold), asked by a child on behalf of a process of `user`.
+
+        Raises TimeoutError if that user's time is used up, OSError if the child ended without an answer.
+        """
+        left = self._left.get(user, _SECONDS)
+        if user not in self._known:
+            left = min(left, self._strangers)
+        if left <= 0:
+            raise TimeoutError(f"out of time for paths that user {user} names")
+        started = time.monotonic()
+        try:
+            return ask_as(None, question, left)
+        finally:
+            spent = time.monotonic() - started
+            self._left[user] = left - spent
+            if user not in self._known:
+                self._strangers -= spent
+
+
+@dataclass(frozen=True, slots=True)
+class NamedConfig:
+    """A configuration, by its path as the process sees it. `file`: device and inode. `answers`: whether it could be
+    read in time; if not, or if it cannot be read, the rest is empty."""
+
+    path: str
+    file: tuple[int, int] | None = None
+    answers: bool = True
+    log_dirs: tuple[str, ...] = ()
+    controller: bool = False
+    shipped: bool = False
+
+
+def named_config(launch: Launch, pid: int, user: int, root: str, time_limits: TimeLimits) -> NamedConfig | None:
+    """None if there is no such file at that path: the process runs in a container, or its working directory cannot be
+    read."""
+    process = f"{under(root, '/proc')}/{pid}"
+    config = launch.config
+    if not os.path.isabs(config):
+        try:
+            config = os.path.join(os.readlink(f"{process}/cwd"), config)
+        except OSError:
+            return None
+    try:
+        seen = time_limits.ask(user, lambda: _look(config, process, root))
+    except OSError:
+        return NamedConfig(under(root, config), answers=False)
+    if seen is None:
+        return None
+    override = launch.overrides.get("log.dirs", "")
+    named = [d for d in override.split(",") if d] or seen["log_dirs"]
+    return NamedConfig(
+        seen["path"],
+        tuple(seen["file"]) if seen["file"] is not None else None,
+        True,
+        tuple(under(root, d) for d in named),
+        seen["controller"],
+        seen["shipped"],
+    )
+
+
+def _look(config: str, process: str, root: str) -> dict[str, Any] | None:
+    """Runs in the child."""
+    here = under(root, config)
+    if ".." in config.split("/"):
+        here = os.path.realpath(here)
+    found: dict[str, Any] = {"path": here, "file": None, "log_dirs": [], "controller": False, "shipped": False}
+    try:
+        seen = os.stat(here)
+    except PermissionError:
+        return found
+    except OSError:
+        return None
+    try:
+        # In a container the same path is another file.
+        if not os.path.samestat(seen, os.stat(f"{process}/root{config}")):
+            return None
+    except OSError:
+        pass
+    found["file"] = [seen.st_dev, seen.st_ino]
+    try:
+        server = read_server_properties(here)
+    except LogAgentError:
+        return found
+    controller = server.process_roles == ["controller"]
+    return {**found, "log_dirs": server.log_dirs, "controller": controller, "shipped": is_sample(server, root)}
+
+
+_MOST_DIRS = 64
+
+
+class GenuineBrokers:
+    """Decides for each process; caches what it learned about the known brokers."""
+
+    def __init__(
+        self, units: Iterable[BrokerUnit], known_log_dirs: Iterable[Sequence[str]], time_limits: TimeLimits
+    ) -> None:
+        self._unit_users = users_of(units)
+        self._time_limits = time_limits
+        self._known = list(known_log_dirs)
+        self._trusted: set[int] | None = None
+
+    def why_ignored(self, user: int, log_dirs: Sequence[str], *, by_unit: bool) -> str | None:
+        """Why a process of `user` with these log dirs is ignored; None if it is believed.
+
+        `by_unit`: a unit starts the same configuration, or it is in a usual place.
+        """
+        if user == 0 or (by_unit and user in self._unit_users):
+            return None
+        owners = self._owners(user, log_dirs)
+        others = [path for path, owner in owners.items() if owner != user]
+        if others:
+            return f"its user {user} does not own {others[0]}"
+        if not owners:
+            return f"none of its log dirs is there for user {user} to own"
+        if not by_unit and self._known and user not in self._known_users():
+            return f"user {user} does not run the broker that is already known; name it with kafka.config"
+        return None
+
+    def _known_users(self) -> set[int]:
+        if self._trusted is None:
+            self._trusted = {os.geteuid(), *self._unit_users}
+            for log_dirs in self._known:
+                self._trusted |= set(self._owners(0, log_dirs).values())
+        return self._trusted
+
+    def _owners(self, asker: int, log_dirs: Sequence[str]) -> dict[str, int]:
+        """The owners of those log dirs that exist and answer."""
+        found: dict[str, int] = {}
+        for path in log_dirs[:_MOST_DIRS]:
+            with suppress(OSError):
+                uid = self._time_limits.ask(asker, lambda path=path: _owner(path))  # type: ignore[misc]
+                if uid is not None:
+                    found[path] = uid
+        return found
+
+
+def users_of(units: Iterable[BrokerUnit]) -> frozenset[int]:
+    """The users as which those units start their brokers."""
+    return frozenset(uid for unit in units if (uid := _uid(unit.user)) is not None)
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
+
+
+def _uid(user: str | None) -> int | None:
+    if user is None:
+        return 0
+    try:
+        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
+
 
 Version = tuple[int, int, int]
 _SILENT = "its configuration does not answer, or its user names too many paths to check"

@@ -1,16 +1,98 @@
-"""Who holds a log dir: the lock and the open files of all processes, taken together."""
+"""Who holds a log dir: the lock and the open files of all processes, taken together.
+
+What processes have open or mapped below the log dirs, read from `/proc` once per batch.
+
+A broker keeps the `.log` descriptors and the index maps of everything it loaded, and may keep them after it gave up a
+log dir, so a free lock does not mean that no process uses the log dir. This module only reports what it saw and what it
+could not see.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from logagent.broker.process.lock import LOCK_FILE, look
-from logagent.host.brokers.open_files import OpenFiles, scan_open_files
+from logagent.host.brokers.proc_scan import ProcScan, Watched
 from logagent.host.linux.proc import mount_namespace, process_start_ticks, process_start_time_ms
-from logagent.model.records import Holder, HolderState
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.model.records import Holder, HolderState, RemovedFile
 
-__all__ = ["OpenFiles", "holder_of", "process_start_ticks", "process_start_time_ms", "scan_open_files"]
+__all__ = [
+    "OpenFiles",
+    "holder_of",
+    "process_start_ticks",
+    "process_start_time_ms",
+    "scan_open_files",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """What the processes of this host have open or mapped below the log dirs (keys: their configured paths).
+
+    lock_pids: PIDs that have `.lock` open, even an unlinked one. dir_pids: per direct child directory, PIDs that
+    have a file below it open or mapped. read: PIDs whose descriptors and maps were both read. unreadable: PIDs that
+    we may not read (not the kernel's threads, which have no files). doubtful: per log dir, PIDs that may have
+    something open in it that we cannot see. These are unreadable processes that may be its broker (a JVM of its
+    owner, or one of root with a broker's main class; nothing else on a command line counts, because every host has
+    processes that its agent cannot read, such as systemd's `(sd-pam)` or ssh-agent, and refusing for each of them
+    would mean refusing always), and readable ones with a file on its device that cannot be found by its path.
+    removed_bytes: per log dir, the allocated bytes of files that were removed while a process had them open; the
+    space is freed when they are closed. (Files that are only mapped cannot be measured and are missing.)
+    removed_files: these files, one for each process that has it open.
+    """
+
+    lock_pids: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    dir_pids: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
+    read: frozenset[int] = frozenset()
+    unreadable: frozenset[int] = frozenset()
+    doubtful: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    removed_bytes: Mapping[str, int] = field(default_factory=dict)
+    removed_files: Mapping[str, tuple[RemovedFile, ...]] = field(default_factory=dict)
+
+    def users(self, log_dir: str, name: str) -> frozenset[int]:
+        """PIDs that have a file below the directory `name` of `log_dir` open or mapped."""
+        return self.dir_pids.get(log_dir, {}).get(name, frozenset())
+
+    def occupants(self, log_dir: str) -> frozenset[int]:
+        """PIDs that have `.lock` of `log_dir`, or anything in one of its directories, open or mapped."""
+        return self.lock_pids.get(log_dir, frozenset()).union(*self.dir_pids.get(log_dir, {}).values())
+
+    def could_read(self, pid: int | None) -> bool:
+        """Whether everything that `pid` has open was seen. False if the process was not found."""
+        return pid in self.read
+
+
+def scan_open_files(
+    log_dirs: Iterable[str | OpenLogDir | Watched],
+    pids: Iterable[int] | None = None,
+    *,
+    avoid: Iterable[str] = (),
+) -> OpenFiles:
+    """Look for files below the log dirs in every process (or only in `pids`; never in ourselves).
+
+    Descriptors and memory maps both count, deleted files included; paths in containers and bind mounts are resolved by
+    device and inode. `avoid`: paths of disks that may hang; nothing below them is touched. Raises `OSError` only if
+    `/proc` or a log dir itself cannot be read.
+    """
+    scan = ProcScan(log_dirs, avoid)
+    if pids is None:
+        pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    for pid in pids:
+        if pid != os.getpid():
+            scan.process(pid)
+    return OpenFiles(
+        lock_pids={w.path: frozenset(w.lock_pids) for w in scan.watched},
+        dir_pids={w.path: {name: frozenset(pids) for name, pids in w.dir_pids.items()} for w in scan.watched},
+        read=frozenset(scan.read),
+        unreadable=frozenset(scan.unreadable),
+        doubtful={w.path: frozenset(w.doubtful) for w in scan.watched},
+        removed_bytes={w.path: w.removed_bytes for w in scan.watched},
+        removed_files={w.path: tuple(w.removed.values()) for w in scan.watched},
+    )
 
 
 def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:

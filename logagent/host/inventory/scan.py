@@ -10,6 +10,16 @@ so a directory that was modified within a second of its last reading is read aga
 
 It reads by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
 `partition.metadata`.
+
+What one scan of a log dir saw.
+
+Turns for scans that run side by side: while they compute, one at a time; while they wait for their disks, all.
+
+Python runs one thread at a time. Two scans whose directories are in the kernel's cache only take Python's lock from
+each other, at every call: together they need two to three times the CPU that they need one after the other. Scans that
+wait for a disk do not, and must not wait for each other as well.
+
+Which topics have directories here, judged by directory names alone.
 """
 
 from __future__ import annotations
@@ -17,20 +27,68 @@ from __future__ import annotations
 import os
 import re
 import stat
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from io import StringIO
 
 from logagent.broker.process.lock import look
-from logagent.host.inventory.log_dir_inventory import OTHER_KINDS, LogDirInventory
 from logagent.host.inventory.partition import TAIL_INDEXES, Known, PartitionReader
 from logagent.host.linux.mounts import mounted_children
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
-from logagent.host.removal.started_mark import is_started
+from logagent.host.log_dir.started_mark import is_started
 from logagent.model.naming.dir_names import classify
-from logagent.model.records import Kind
+from logagent.model.records import Identity, Kind, PartitionDir
 
-__all__ = ["MOUNT_POINT_ERROR", "OTHER_KINDS", "SYMLINK_ERROR", "LogDirInventory", "scan_log_dir"]
+__all__ = [
+    "MOUNT_POINT_ERROR",
+    "OTHER_KINDS",
+    "SYMLINK_ERROR",
+    "LogDirInventory",
+    "scan_log_dir",
+]
+
+# Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
+OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
+
+
+@dataclass(slots=True)
+class LogDirInventory:
+    """What one scan of a log dir saw.
+
+    dirs: every directory in it (and every symlink, with the error "symlink", because Kafka follows those), in the order
+    of the listing. A directory that could not be read has its `error` set and only what is known about it. `allocated`
+    includes the blocks of the directories themselves, as `du` counts; `newest_mtime_ns` is that of the newest segment's
+    `.log` (Kafka appends to no other), or the directory's own if it has no segments. other_bytes, other_allocated:
+    plain files, symlinks, and the directories of `OTHER_KINDS` (which are in `dirs` too), so used = sum over the other
+    kinds + other + unexplained. size, used, free: the file system's, in bytes; `free` is what a user without privileges
+    can still write. at_ns: when the scan began. read_in_full: how many directories were read in full (the others only
+    as far as they can change). round, holder, holder_since_ns, known: for the next scan.
+    """
+
+    path: str
+    identity: Identity
+    at_ns: int
+    dirs: list[PartitionDir] = field(default_factory=list)
+    other_bytes: int = 0
+    other_allocated: int = 0
+    size: int = 0
+    used: int = 0
+    free: int = 0
+    read_in_full: int = 0
+    round: int = 0
+    holder: tuple[bool, int | None] = (False, None)
+    holder_since_ns: int = 0
+    known: dict[str, Known] = field(default_factory=dict, repr=False)
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The directories that could not be read completely, with the reason."""
+        return {entry.name: entry.error for entry in self.dirs if entry.error is not None}
+
 
 # Each scan reads one of this many slices in full: with a scan every 10 minutes, everything within two days.
 SLICES = 256
@@ -260,3 +318,102 @@ def _names(dir_fd: int) -> Iterator[str]:
         for entry in entries:
             listed.write(entry.name + "/")
     return (found[0] for found in re.finditer("[^/]+", listed.getvalue()))
+
+
+# How long a turn lasts if another scan waits for one.
+TURN_SECONDS = 0.02
+# A turn that has not ended after this long is stuck in a call to its disk: the next scan no longer waits for it.
+STUCK_SECONDS = 0.2
+# A scan that computed for less than this share of its turn waits for its disk, and goes on without a turn for so long.
+BUSY_SHARE = 0.5
+ALONE_SECONDS = 0.5
+
+
+class ScanTurns:
+    """The turns of the scans of one session. Thread-safe.
+
+    monotonic: seconds of a clock that nobody sets. cpu: the seconds for which the calling thread has computed.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time
+    ) -> None:
+        self.monotonic = monotonic
+        self.cpu = cpu
+        self._changed = threading.Condition()
+        self._holder: ScanTurn | None = None
+        self._since = 0.0
+        self._waiting: deque[ScanTurn] = deque()
+
+    def take(self, turn: ScanTurn) -> None:
+        """Wait until it is `turn`'s, or until the one that has it seems stuck."""
+        with self._changed:
+            if self._holder is None:
+                self._give(turn)
+                return
+            self._waiting.append(turn)
+            while self._holder is not turn:
+                stuck_in = self._since + STUCK_SECONDS - self.monotonic()
+                if stuck_in <= 0:
+                    self._waiting.remove(turn)
+                    self._give(turn)
+                else:
+                    self._changed.wait(stuck_in)
+
+    def leave(self, turn: ScanTurn) -> None:
+        """Hand it to the one that has waited longest. Does nothing if another one has it by now."""
+        with self._changed:
+            if self._holder is turn:
+                self._give(self._waiting.popleft() if self._waiting else None)
+                self._changed.notify_all()
+
+    def is_wanted(self) -> bool:
+        return bool(self._waiting)
+
+    def _give(self, turn: ScanTurn | None) -> None:
+        self._holder, self._since = turn, self.monotonic()
+
+
+class ScanTurn:
+    """The turn of one scan; a context manager, entered in the scan's thread. Call `tick` every few milliseconds."""
+
+    def __init__(self, turns: ScanTurns) -> None:
+        self._turns = turns
+        self._began = self._began_cpu = 0.0
+        self._alone_until: float | None = None
+
+    def __enter__(self) -> ScanTurn:
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._turns.leave(self)
+
+    def tick(self) -> None:
+        """Let another scan go on, if one waits and this one's turn is over."""
+        now = self._turns.monotonic()
+        if self._alone_until is not None:
+            if now >= self._alone_until:
+                self._begin()
+        elif now - self._began >= TURN_SECONDS:
+            computed = self._turns.cpu() - self._began_cpu
+            self._turns.leave(self)
+            if computed < BUSY_SHARE * (now - self._began):
+                self._alone_until = now + ALONE_SECONDS
+            else:
+                self._begin()
+
+    def _begin(self) -> None:
+        self._alone_until = None
+        self._turns.take(self)
+        self._began, self._began_cpu = self._turns.monotonic(), self._turns.cpu()
+
+
+def topics_in(log_dirs: Iterable[str]) -> frozenset[str]:
+    """The topics of current and future directories. A log dir that cannot be listed contributes none."""
+    found: set[str] = set()
+    for log_dir in log_dirs:
+        with suppress(OSError):
+            parsed = map(classify, os.listdir(log_dir))
+            found |= {p.topic for p in parsed if p.topic is not None and p.kind in (Kind.CURRENT, Kind.FUTURE)}
+    return frozenset(found)

@@ -2,6 +2,12 @@
 
 They take file descriptors, so that no path is resolved twice. `ctypes` is imported on first use, because commands that
 only read do not need it.
+
+Who holds an `flock`, by `/proc/locks`. Every user who may read a file or directory may lock it, too.
+
+Returns memory to the system between two cycles, so that the waiting daemon holds only what it needs.
+
+glibc only (`mallopt(3)`, `malloc_trim(3)`); does nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -10,8 +16,11 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
+from typing import Any
+
+from logagent.host.linux.proc import effective_user
 
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
@@ -146,3 +155,58 @@ def _fdinfo_mount_id(fd: int) -> int:
             if line.startswith(b"mnt_id:"):
                 return int(line[7:])
     raise OSError(errno.ENOSYS, "the kernel does not report a mount id", f"/proc/self/fdinfo/{fd}")
+
+
+def flock_holders(fd: int) -> list[int]:
+    """The visible processes that took an `flock` on the file open as `fd`. A process that has ended is still listed
+    while a child of it keeps the descriptor open."""
+    found = os.fstat(fd)
+    device, inode = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", str(found.st_ino)
+    with open("/proc/locks", encoding="ascii", errors="replace") as file:
+        rows = [words for line in file if len(words := line.split()) >= 6 and words[1] == "FLOCK"]
+    same = [(words[4], *words[5].rpartition(":")) for words in rows]
+    # Some file systems (btrfs) report another device number in stat(2); then every file with that inode number counts.
+    holders = [pid for pid, dev, _, ino in same if ino == inode and dev == device]
+    return [int(pid) for pid in holders or [pid for pid, _, _, ino in same if ino == inode] if pid.isdecimal()]
+
+
+def only_strangers(pids: Collection[int], users: Collection[int]) -> bool:
+    """Whether there are any, and each has ended or belongs to none of `users`. False if one cannot be determined."""
+    return bool(pids) and all(_is_stranger(pid, users) for pid in pids)
+
+
+def _is_stranger(pid: int, users: Collection[int]) -> bool:
+    try:
+        os.kill(pid, 0)  # also finds a process that a /proc with hidepid does not show
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    try:
+        return effective_user(pid) not in users
+    except OSError:
+        return False
+
+
+_M_ARENA_MAX = -8
+
+
+@cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
+def share_one_arena() -> None:
+    """Use one arena for all threads: ours wait for disks, not for memory. Call it before any thread is started."""
+    mallopt = getattr(_libc(), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
+def give_back() -> None:
+    """Return freed memory to the system (takes some milliseconds)."""
+    malloc_trim = getattr(_libc(), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

@@ -1,4 +1,10 @@
-"""Calls to disks in separate threads, abandoned when the log dir goes offline: see `logagent.host.log_dir.calls`."""
+"""Calls to disks in separate threads, abandoned when the log dir goes offline: see `logagent.host.log_dir.calls`.
+
+One piece of work in a separate thread, which may be stuck in a call to a hung disk forever: the only kind of such
+threads.
+
+It cannot be ended. A waiter stops waiting (`done`) and leaves it behind, as a daemon thread.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,53 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from logagent.errors import ItemFailed, KafkaStorageError, LogAgentError
-from logagent.host.log_dir.calls import Stop, T, caught
+from logagent.host.log_dir.calls import Stop, caught
 from logagent.host.log_dir.failures import LogDirFailures
-from logagent.host.log_dir.task import Task
+
+T = TypeVar("T")
+
+
+class Task(Generic[T]):
+    """Runs `fn` once `start` is called. `done` is set when it has ended, in whatever way; only then ask for
+    `outcome`."""
+
+    def __init__(self, name: str, fn: Callable[[], T]) -> None:
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self._result: T | None = None
+        self._fn = fn
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Raises RuntimeError if the system cannot start another thread."""
+        self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for it; whether it has ended."""
+        return self.done.wait(timeout)
+
+    def outcome(self) -> T:
+        """What `fn` returned; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self._result)
+
+    def _run(self) -> None:
+        try:
+            self._result = self._fn()
+        except BaseException as error:
+            self.error = error
+        try:
+            self.ended()
+        finally:
+            self.done.set()
+
+    def ended(self) -> None:
+        """For subclasses: what else is done in its thread before `done`."""
+
 
 # How often a waiter checks whether the log dir has gone offline, and reports that it is itself alive.
 _WAKE_SECONDS = 0.2

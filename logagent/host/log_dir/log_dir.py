@@ -12,7 +12,12 @@ as a failing disk; here the errno decides, because an agent meets directories th
 and is tried again later |
 | ENOENT, ENOTDIR, ELOOP, EACCES, EPERM when the log dir **itself** is opened | the log dir is offline |
 
-Directories in a log dir are reached only through its descriptor, without following symlinks."""  # noqa: E501
+Directories in a log dir are reached only through its descriptor, without following symlinks.
+
+Exchanges the names of two directories in one step, so that the current name exists at every moment.
+
+When a log dir was last changed, by the kernel's own timestamps (ctime), which nobody can set.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -24,15 +29,65 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from logagent.broker.process.lock import Watch
+from logagent.broker.files.checkpoint_files import CHECKPOINTS
+from logagent.broker.files.meta_properties import META_PROPERTIES
+from logagent.broker.process.lock import LOCK_FILE, Watch
 from logagent.errors import ItemFailed, KafkaStorageError, NotAsPlanned
-from logagent.host.linux.syscalls import mount_id, rename_noreplace
+from logagent.host.linux.syscalls import mount_id, rename_exchange, rename_noreplace
 from logagent.host.log_dir.failures import OFFLINE_ERRNOS, LogDirFailures
 from logagent.model.records import Identity
 
-__all__ = ["OFFLINE_ERRNOS", "OPEN_CHILD", "OPEN_DIRECTORY", "LogDirFailures", "OpenLogDir", "check_child_name"]
+__all__ = [
+    "OFFLINE_ERRNOS",
+    "OPEN_CHILD",
+    "OPEN_DIRECTORY",
+    "LogDirFailures",
+    "OpenLogDir",
+    "check_child_name",
+]
+
+
+class Place(NamedTuple):
+    """A directory by its name, and which one it should be (`check` raises if it is not)."""
+
+    log_dir: OpenLogDir
+    name: str
+    identity: Identity
+    check: Callable[[int], None]
+
+
+def exchange(one: Place, other: Place, interlock: Watch) -> None:
+    """`renameat2(RENAME_EXCHANGE)` of two directories, if they are the ones that were planned; no fsync.
+
+    `interlock.before()` is the last check before the call. If a process swapped one of them between our look and the
+    call, they are exchanged back. Raises NotAsPlanned, BrokerHoldsLogDir, ItemFailed (EXDEV: they are on two file
+    systems; nothing was renamed) or KafkaStorageError.
+    """
+    with one.log_dir.acting("exchange", one.name):
+        for place in (one, other):
+            fd = place.log_dir.open_child(place.name, place.identity)
+            try:
+                place.check(fd)
+            finally:
+                os.close(fd)
+        interlock.before()
+        rename_exchange(one.log_dir.fd, one.name, other.name, other.log_dir.fd)
+        if _stands(one.log_dir, one.name, other.identity) and _stands(other.log_dir, other.name, one.identity):
+            return
+        interlock.before()
+        rename_exchange(one.log_dir.fd, one.name, other.name, other.log_dir.fd)
+    raise NotAsPlanned(
+        f"{one.log_dir.path}/{one.name} or {other.name} was replaced by something else; they were put back",
+        hint="find out what is replacing directories there",
+    )
+
+
+def _stands(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
+    found = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+    return (found.st_dev, found.st_ino) == (identity.device, identity.inode)
+
 
 # If the log dir itself cannot be opened, these errors are our own shortage and say nothing about it.
 _OUR_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
@@ -256,3 +311,21 @@ class OpenLogDir:
         """Make the renames in this log dir durable. Raises `KafkaStorageError` or `ItemFailed`."""
         with self.acting("fsync"):
             os.fsync(self.fd)
+
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+# What a broker writes while it runs and when it stops.
+BROKER_FILES = (*CHECKPOINTS, META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN)
+
+
+def changed_ms(log_dir: OpenLogDir) -> list[int]:
+    """The ctimes (ms) of the log dir itself and of those of the broker's own files that exist in it. Raises
+    KafkaStorageError or ItemFailed."""
+    with log_dir.acting("look"):
+        found = [os.fstat(log_dir.fd).st_ctime_ns]
+        for name in BROKER_FILES:
+            try:
+                found.append(os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False).st_ctime_ns)
+            except FileNotFoundError:
+                continue
+    return [at // 1_000_000 for at in found]

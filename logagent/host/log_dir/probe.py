@@ -24,8 +24,8 @@ from logagent.broker.process.lock import LockLook, look
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import opened_regular
+from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.host.log_dir.task import Task
 from logagent.model.assignments.identity import MetaLook
 from logagent.model.health.states import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity

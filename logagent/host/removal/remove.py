@@ -20,10 +20,9 @@ from logagent.broker.process.lock import Watch
 from logagent.errors import NotAsPlanned
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
-from logagent.host.removal.started_mark import mark_started
-from logagent.host.removal.unlink import FileRemover, removal_order
+from logagent.host.log_dir.started_mark import mark_started
+from logagent.host.removal.unlink import FileRemover, one_at_a_time, removal_order, remove_segments
 from logagent.host.removal.work_control import WorkControl
-from logagent.host.removal.workers import one_at_a_time, remove_segments
 from logagent.model.records import Identity, PartitionDir
 
 UNCONTROLLED = WorkControl()

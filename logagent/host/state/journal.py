@@ -5,40 +5,334 @@ an action that may or may not have happened, and `recovery.py` settles it by loo
 (directory names can contain anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").
+
+How the journal is written and read: a connection shared by threads, transactions, our own error.
+
+The base of `Journal`, which holds the actions. Everything else (failed removals, sightings, brokers seen serving,
+clocks) is read and written here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
-from logagent.host.state.journal_rows import (
+from logagent.errors import JournalError
+from logagent.host.state.journal_schema import (
+    FILE_NAME,
+    SCHEMA_VERSION,
     CheckpointEntry,
     Entry,
     Failure,
     Intent,
+    as_journal_error,
+    bring_up_to_date,
+    connect,
     entry_of,
     identity_of,
+    open_to_read,
     put,
     signed,
     text_of,
     text_or_none,
+    version_of,
 )
-from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION, as_journal_error
-from logagent.host.state.journal_store import JournalStore
+from logagent.host.state.reserve import (
+    check_files,
+    check_rows,
+    create,
+    is_short_of_room,
+    keep_free_pages,
+    lend_reserve,
+    use_reserve,
+)
+from logagent.model.assignments.identity import JournalHost
+from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import RecentAction
+from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
+from logagent.model.health.serving import SeenHolder
 from logagent.model.planning.queue import RemovalIntent, SettledAction
 from logagent.model.records import ActionKind, Identity, Outcome, in_64_bits
 
-__all__ = ["FILE_NAME", "SCHEMA_VERSION", "CheckpointEntry", "Entry", "Failure", "Intent", "Journal"]
+__all__ = [
+    "FILE_NAME",
+    "SCHEMA_VERSION",
+    "CheckpointEntry",
+    "Entry",
+    "Failure",
+    "Intent",
+    "Journal",
+]
+
+# Enough to know the ones before a broker's start; each start adds one.
+_INCARNATIONS_KEPT = 20
+
+
+def _put_clocks(db: sqlite3.Connection, clocks: Clocks) -> None:
+    values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
+    db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
+    db.execute("DELETE FROM clock_doubt")
+
+
+def _up_to_date_copy(db: sqlite3.Connection, version: int) -> sqlite3.Connection:
+    """An in-memory copy of a journal that an older logagent wrote: reading must not change any file."""
+    copy = connect(":memory:")
+    try:
+        db.backup(copy)
+        bring_up_to_date(copy, version)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        db.close()
+    return copy
+
 
 _TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
-class Journal(JournalStore):
-    """The open journal of one state dir: what was done. One writer at a time; any number of readers."""
+class Journal:
+    """The open journal of one state dir: what was done. One writer at a time; any number of readers.
+
+    The open journal of one state dir. One writer at a time; any number of readers.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
+        self._db = connection
+        self._lock = threading.RLock()
+        self.path = path
+        self.read_only = read_only
+
+    @classmethod
+    def open(cls, state_dir: str) -> Self:
+        """Open for writing, creating it (mode 0640) if missing; on a full disk the space kept by `reserve` is used.
+        Raises JournalError."""
+        path = os.path.join(state_dir, FILE_NAME)
+        with as_journal_error(path):
+            short = is_short_of_room(state_dir)
+            create(path)
+            check_files(path)
+            if short:
+                lend_reserve(state_dir)
+            db = connect(path)
+            try:
+                if short:
+                    use_reserve(db)
+                version = version_of(db, path)
+                if version == 0:
+                    db.execute("PRAGMA journal_mode=WAL")
+                bring_up_to_date(db, version)
+                check_rows(db, path)
+                db.execute("PRAGMA synchronous=FULL")
+                db.execute("PRAGMA foreign_keys=ON")
+                if not short:
+                    keep_free_pages(db, state_dir)
+            except BaseException:
+                db.close()
+                raise
+        return cls(db, path, read_only=False)
+
+    @classmethod
+    def open_read_only(cls, state_dir: str) -> Self:
+        """Open for reading; if there is no journal yet, an empty one in memory.
+
+        Raises JournalError, also if it is unknown whether a journal exists: that must never count as an empty one.
+        """
+        path = os.path.join(state_dir, FILE_NAME)
+        with as_journal_error(path):
+            try:
+                check_files(path)
+            except FileNotFoundError:
+                return cls.empty()
+            db = open_to_read(path)
+            try:
+                version = version_of(db, path)
+                if version == 0:
+                    db.close()
+                    return cls.empty()
+                if version < SCHEMA_VERSION:
+                    db = _up_to_date_copy(db, version)
+                check_rows(db, path)
+            except BaseException:
+                db.close()
+                raise
+        return cls(db, path, read_only=True)
+
+    @classmethod
+    def empty(cls) -> Self:
+        """An empty journal in memory, for reading."""
+        db = connect(":memory:")
+        bring_up_to_date(db, 0)
+        return cls(db, ":memory:", read_only=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Everything this thread writes inside is one durable transaction: all or nothing, for one fsync."""
+        with self._transaction():
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, as_journal_error(self.path):
+            if self.read_only:
+                raise JournalError(f"{self.path} is open for reading only")
+            joined = self._db.in_transaction
+            if joined:  # Ours, because we have the lock: the outer caller commits or rolls back.
+                yield self._db
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock, as_journal_error(self.path):
+            return self._db.execute(sql, values).fetchall()
+
+    # Failed removals
+
+    def record_failure(self, log_dir: str, name: str, error: str, now_ms: int) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
+                " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
+                (put(log_dir), put(name), now_ms, put(error)),
+            )
+
+    def clear_failures(self, gone: Iterable[tuple[str, str]]) -> None:
+        keys = [(put(log_dir), put(name)) for log_dir, name in gone]
+        if not keys:
+            return
+        with self._transaction() as db:
+            db.executemany("DELETE FROM failures WHERE log_dir=? AND name=?", keys)
+
+    def failures(self) -> dict[tuple[str, str], Failure]:
+        rows = self._rows("SELECT log_dir, name, attempts, last_at_ms, last_error FROM failures")
+        return {(text_of(d), text_of(n)): Failure(attempts, at, text_of(error)) for d, n, attempts, at, error in rows}
+
+    # Sightings
+
+    def sightings(self) -> dict[tuple[str, str], Sighting]:
+        rows = self._rows(
+            "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
+            " FROM sightings"
+        )
+        found = [
+            Sighting(
+                log_dir=text_of(r["log_dir"]),
+                name=text_of(r["name"]),
+                identity=identity_of(r["device"], r["inode"]),
+                topic_id=r["topic_id"],
+                newest_mtime_ns=r["newest_mtime_ns"],
+                reason=r["reason"],
+                count=r["count"],
+                first_ms=r["first_ms"],
+                last_ms=r["last_ms"],
+            )
+            for r in rows
+        ]
+        return {(s.log_dir, s.name): s for s in found}
+
+    def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
+        """Make exactly these the known sightings, in one durable transaction."""
+        rows = [
+            (
+                put(s.log_dir), put(s.name), signed(s.identity.device), signed(s.identity.inode), s.topic_id,
+                s.newest_mtime_ns, s.reason, s.count, s.first_ms, s.last_ms,
+            )
+            for s in sightings
+        ]  # fmt: skip
+        with self._transaction() as db:
+            db.execute("DELETE FROM sightings")
+            db.executemany("INSERT INTO sightings VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+
+    # Brokers seen serving, and clocks
+
+    def serving(self) -> dict[str, SeenHolder]:
+        rows = self._rows("SELECT log_dir, pid, started_ms, since_ms FROM serving")
+        return {text_of(log_dir): SeenHolder(pid, started_ms, since_ms) for log_dir, pid, started_ms, since_ms in rows}
+
+    def note_serving(self, seen: Mapping[str, SeenHolder]) -> None:
+        """Make exactly these the brokers that were seen serving, by log dir."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM serving")
+            rows = [(put(log_dir), s.pid, s.started_ms, s.since_ms) for log_dir, s in seen.items()]
+            db.executemany("INSERT INTO serving VALUES (?,?,?,?)", rows)
+
+    def incarnations(self) -> dict[str, int]:
+        """The incarnations of this host's broker that were seen in its metadata log, and when first (ms)."""
+        rows = self._rows("SELECT incarnation, seen_ms FROM incarnations")
+        return {str(row["incarnation"]): int(row["seen_ms"]) for row in rows}
+
+    def note_incarnation(self, incarnation: str, seen_ms: int) -> None:
+        """Remember it, and the newest ones before it."""
+        with self._transaction() as db:
+            db.execute("INSERT OR IGNORE INTO incarnations VALUES (?,?)", (incarnation, seen_ms))
+            db.execute(
+                "DELETE FROM incarnations WHERE incarnation NOT IN"
+                " (SELECT incarnation FROM incarnations ORDER BY seen_ms DESC LIMIT ?)",
+                (_INCARNATIONS_KEPT,),
+            )
+
+    def last_clocks(self) -> Clocks | None:
+        rows = self._rows("SELECT boot_id, wall_ms, boottime_ms FROM last_cycle")
+        return Clocks(*rows[0]) if rows else None
+
+    def note_clocks(self, clocks: Clocks) -> None:
+        with self._transaction() as db:
+            _put_clocks(db, clocks)
+
+    def host(self) -> JournalHost | None:
+        """The broker that this journal is about, if recorded yet."""
+        rows = self._rows("SELECT cluster_id, node_id, directory_ids FROM host")
+        return JournalHost(rows[0][0], rows[0][1], frozenset(rows[0][2].split())) if rows else None
+
+    def note_host(self, host: JournalHost) -> None:
+        with self._transaction() as db:
+            values = (host.cluster_id, host.node_id, " ".join(sorted(host.directory_ids)))
+            db.execute("INSERT OR REPLACE INTO host VALUES (1,?,?,?)", values)
+
+    def clock_doubt(self) -> ClockDoubt | None:
+        """The doubt of the last cycle with a doubtful clock, unless a later cycle could trust it."""
+        rows = self._rows("SELECT boot_id, until_ms, drift_ms FROM clock_doubt")
+        return ClockDoubt("", **dict(rows[0])) if rows else None
+
+    def note_clock_doubt(self, doubt: ClockDoubt) -> None:
+        with self._transaction() as db:
+            values = (doubt.boot_id, doubt.until_ms, doubt.drift_ms)
+            db.execute("INSERT OR REPLACE INTO clock_doubt VALUES (1,?,?,?)", values)
+
+    def clock_jumps(self) -> list[ClockJump]:
+        """The jumps forward that operators have accepted, oldest first."""
+        return [ClockJump(**dict(row)) for row in self._rows("SELECT until_ms, delta_ms FROM clock_jumps ORDER BY id")]
+
+    def trust_clocks(self, clocks: Clocks, jump: ClockJump | None) -> None:
+        """Record these clocks as the trusted ones, with the jump (if any) that an operator has accepted."""
+        with self._transaction() as db:
+            _put_clocks(db, clocks)
+            if jump is not None:
+                values = (jump.until_ms, jump.delta_ms)
+                db.execute("INSERT INTO clock_jumps (until_ms, delta_ms) VALUES (?,?)", values)
 
     # Actions
 

@@ -1,19 +1,25 @@
 """Looks at a journal without touching it: SQLite would create files beside it even for reading.
 
 Only for `doctor`, which changes nothing. The daemon's latest writes may be missing.
+
+What the journal could still undo, asked before a journal is deleted (when the system package is purged).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import DATABASE, opened_regular
-from logagent.host.state.damage import check_files
+from logagent.host.state.journal import Journal
 from logagent.host.state.journal_schema import FILE_NAME, SCHEMA_VERSION
+from logagent.host.state.reserve import check_files
+from logagent.model.records import ActionKind, Outcome
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -53,3 +59,34 @@ def _log_dirs(path: str) -> frozenset[str]:
     except sqlite3.Error:
         return frozenset()
     return frozenset(os.fsdecode(value) for (value,) in rows if isinstance(value, str | bytes))
+
+
+_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK)
+_SETTLED = (ActionKind.REMOVE, ActionKind.RESTORE)
+
+
+def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
+    """The path of every directory that we set aside or marked and that may still exist, and the device it is on.
+
+    Only directories known not to exist any more are left out: removed or restored by us, or missing from a log dir that
+    is mounted. The device is None if the parent directory cannot be read, or may be the mount point of an absent disk.
+    """
+    settled = {
+        (e.intent.name, e.intent.identity.inode): e.id
+        for e in journal.history()
+        if e.intent.action in _SETTLED and e.outcome is Outcome.DONE
+    }
+    for key, entry in journal.renames().items():
+        if entry.intent.action not in _AWAY or settled.get(key, -1) > entry.id:
+            continue
+        directory, name = entry.intent.ends_in, key[0]
+        path = os.path.join(directory, name)
+        try:
+            device = os.stat(directory).st_dev
+        except OSError:
+            yield path, None
+            continue
+        if os.path.lexists(path):
+            yield path, device
+        elif device != entry.intent.identity.device and not os.path.lexists(os.path.join(directory, META_PROPERTIES)):
+            yield path, None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.host.removal.started_mark import is_started, mark_started
+from logagent.host.log_dir.started_mark import is_started, mark_started
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

@@ -23,7 +23,7 @@ WORK = """
 import json, os, sys
 from logagent.broker.process.lock import Interlock
 from logagent.errors import LogAgentError
-from logagent.host.removal.budget import ByteBudget
+from logagent.host.removal.work_control import ByteBudget
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.remove import remove_dir

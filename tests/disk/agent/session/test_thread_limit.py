@@ -30,8 +30,8 @@ from logagent.host.linux.child import Child
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.remove import remove_dir
+from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
-from logagent.host.removal.workers import SEGMENTS_PER_WORKER
 from logagent.model.records import Health, Identity
 from tests.disk.failing import DIRECTORY_IDS, format_log_dir, open_below, partition, wait_until
 from tests.disk.sessions import SETTINGS, Host

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from logagent.host.linux.listening import process_listens
+from logagent.host.linux.proc import process_listens
 from tests.cli_host import process
 from tests.needs import need_root
 

@@ -13,9 +13,8 @@ from logagent.broker.process.lock import HolderWatch, Interlock
 from logagent.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.budget import ByteBudget
 from logagent.host.removal.remove import Removed, remove_dir
-from logagent.host.removal.work_control import WorkControl
+from logagent.host.removal.work_control import ByteBudget, WorkControl
 from logagent.model.records import PartitionDir
 from tests.disk.host.removal.test_removal import LOCK, MARKED, STRAY, Open, big_file, interlock_of, partition
 

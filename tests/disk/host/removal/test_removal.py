@@ -16,10 +16,9 @@ from logagent.broker.process.lock import HolderWatch, Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, NotAsPlanned, RemovalStopped
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.budget import MAX_CHUNK, ByteBudget
+from logagent.host.log_dir.started_mark import is_started
 from logagent.host.removal.remove import Removed, remove_dir
-from logagent.host.removal.started_mark import is_started
-from logagent.host.removal.work_control import WorkControl
+from logagent.host.removal.work_control import MAX_CHUNK, ByteBudget, WorkControl
 from logagent.model.records import Identity
 from tests.needs import need_command
 

@@ -16,8 +16,8 @@ from logagent.broker.process.lock import LOOK_VALID_SECONDS, Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, RemovalStopped
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.remove import remove_dir
+from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
-from logagent.host.removal.workers import SEGMENTS_PER_WORKER
 from logagent.model.records import Identity
 
 MARKED = "orders-0.0123456789abcdef0123456789abcdef-delete"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from logagent.host.removal.started_mark import mark_started
+from logagent.host.log_dir.started_mark import mark_started
 from tests.needs import need_command, need_root
 
 MARK = """
 import os, sys
-from logagent.host.removal.started_mark import mark_started
+from logagent.host.log_dir.started_mark import mark_started
 mark_started(os.open(sys.argv[1], os.O_RDONLY), lambda: None)
 """
 

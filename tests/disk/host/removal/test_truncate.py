@@ -10,7 +10,7 @@ import pytest
 
 from logagent.errors import RemovalStopped
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.truncate import Shortener
+from logagent.host.removal.unlink import Shortener
 from logagent.host.removal.work_control import WorkControl
 
 Open = Callable[[Path], OpenLogDir]

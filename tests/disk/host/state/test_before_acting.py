@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import JournalError
-from logagent.host.state.before_acting import look_before_acting, missing_reserve
 from logagent.host.state.journal import Journal
-from logagent.host.state.reserve import keep_reserve
+from logagent.host.state.reserve import keep_reserve, look_before_acting, missing_reserve
 from logagent.host.state.state_dir import prepare_state_dir
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes

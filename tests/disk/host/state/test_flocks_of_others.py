@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logagent.host.linux.flocks import only_strangers
+from logagent.host.linux.syscalls import only_strangers
 from tests.disk.doctor_host import D1, D2, STATE, DoctorHost, doctor_host
 
 LOCKS = """
@@ -26,7 +26,7 @@ EXCLUSIVE, SHARED = "2", "1"
 ACTS = """
 import sys, time
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.state.log_dir_locks import hold_log_dirs
+from logagent.host.state.executor_lock import hold_log_dirs
 with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
     hold_log_dirs([log_dir], wait_seconds=0, monotonic=time.monotonic, sleep=time.sleep)
     print("ready", flush=True)

@@ -16,7 +16,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
 from logagent.config import load
-from logagent.host.removal.started_mark import mark_started
+from logagent.host.log_dir.started_mark import mark_started
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import Settings

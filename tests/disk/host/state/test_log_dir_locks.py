@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.state.log_dir_locks import hold_log_dirs
+from logagent.host.state.executor_lock import hold_log_dirs
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import DIRECTORY_IDS, format_log_dir, shut_down
 

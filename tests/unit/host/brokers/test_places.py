@@ -10,8 +10,7 @@ from logagent import config
 from logagent.agent.target import named_target, resolve_target
 from logagent.broker.process.version import version_beside
 from logagent.errors import ConfigError
-from logagent.host.brokers.discovery import brokers_of, find_brokers, version_installed
-from logagent.host.brokers.usual_places import USUAL_SERVER_PROPERTIES
+from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, version_installed
 from logagent.host.state.state_dir import default_state_dir
 from logagent.settings import KafkaSettings, Settings
 

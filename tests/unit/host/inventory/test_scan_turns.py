@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from logagent.host.inventory.scan_turns import ALONE_SECONDS, STUCK_SECONDS, TURN_SECONDS, ScanTurn, ScanTurns
+from logagent.host.inventory.scan import ALONE_SECONDS, STUCK_SECONDS, TURN_SECONDS, ScanTurn, ScanTurns
 
 LIMIT = 60.0
 
