@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.publish.publish import Publisher
-from logagent.agent.publish.spool import SPOOL_BYTES
+from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target

@@ -1,14 +1,21 @@
-"""Would this broker start, and how are its log dirs? Looks at everything a start depends on; changes nothing."""
+"""Would this broker start, and how are its log dirs? Looks at everything a start depends on; changes nothing.
+
+Strays that the broker will empty at its next start: it looks up the log start offset by the parsed name
+(`LogManager.loadLog`), so a stray shares the checkpoint entry of the current partition of the same name.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from logagent.agent.check.emptied import emptied_strays
 from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
+from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.session.session import Session
+from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.errors import LogAgentError, UnreadableError
 from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
@@ -16,12 +23,45 @@ from logagent.host.log_dir.start_looks import room_of
 from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
-from logagent.model.check.start_facts import MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
+from logagent.model.check.start_facts import Emptied, MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.kafka_version import Version
 from logagent.model.health.states import ProbeResult
-from logagent.model.records import Health, TopicPartition, Verdict
+from logagent.model.records import Health, Kind, PartitionDir, TopicPartition, Verdict
+
+
+def emptied_strays(session: Session) -> tuple[Emptied, ...]:
+    """Strays whose log is not known to reach the log start offset recorded for their name, in the log dirs that can be
+    read."""
+    log_dirs = session.log_dirs.online()
+    strays = [d for d in session.of_kind(Kind.STRAY) if d.log_dir in log_dirs and d.segments and d.error is None]
+    jobs = {
+        path: partial(_emptied_in, log_dirs[path], [d for d in strays if d.log_dir == path])
+        for path in {d.log_dir for d in strays}
+        if path not in session.log_dirs.quarantine
+    }
+    found = session.calls.looks(jobs)
+    return tuple(e for looked in found.values() if not isinstance(looked, LogAgentError) for e in looked)
+
+
+def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emptied]:
+    with log_dir.acting("read", LOG_START_OFFSET):
+        try:
+            starts = read_checkpoint(log_dir.fd, LOG_START_OFFSET) or {}
+        except UnreadableError:
+            # Another finding reports this: the log dir goes offline, and nothing in it is loaded.
+            return []
+    found: list[Emptied] = []
+    for d in strays:
+        # For a truncated name the broker looks up the truncated topic.
+        start = starts.get(TopicPartition(d.topic or "", d.partition if d.partition is not None else -1), 0)
+        if start == 0:
+            continue
+        log = read_log(log_dir, d)
+        if log is not None and log.emptied_by(start):
+            found.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,25 +5,82 @@ Threads. The main thread handles signals, talks to systemd and waits; it touches
 (the cycles, one after the other), `health` (probes) and `publish` (the fleet store); none of them waits for another.
 The scheduler's thread only puts names into their queues. The timetable, and what follows a cycle, are decided here with
 the clock and the scheduler that were passed in, so that a test can run through a day in milliseconds.
+
+Reloads of the configuration, one at a time, in a separate thread because they look at paths, which may hang.
 """
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.cycles import CycleAborted
-from logagent.agent.daemon.jobs import Jobs
-from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.daemon.loops import Control, Loop
-from logagent.agent.daemon.reload import Reloader
-from logagent.agent.daemon.run_config import RunConfig, changed_keys
-from logagent.agent.daemon.scheduling import Scheduler
-from logagent.agent.daemon.timetable import HINT_SHARE, Timetable
+from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.scheduling import (
+    HINT_SHARE,
+    Control,
+    Jobs,
+    Loop,
+    RunConfig,
+    Scheduler,
+    Timetable,
+    changed_keys,
+)
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
+
+
+class Reloader:
+    """Calls `reload_now`. `announce` tells systemd that a reload starts."""
+
+    def __init__(self, reload_now: Callable[[], None], announce: Callable[[], None], events: Events) -> None:
+        self._reload_now = reload_now
+        self._announce = announce
+        self._events = events
+        self._thread: threading.Thread | None = None
+        self._again = False
+        self._mutex = threading.Lock()
+
+    def reload(self) -> None:
+        """Start a reload. If one is under way (and may have read its file already), another one follows it. Raises
+        RuntimeError if there is no thread for it."""
+        with self._mutex:
+            if self._thread is not None:
+                if not self._again:
+                    self._events.say("reload-queued", reason="an earlier reload is still running")
+                self._again = True
+                return
+            self._thread = threading.Thread(target=self._run, name="logagent-reload", daemon=True)
+        self._announce()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            with self._mutex:
+                self._thread = None
+            raise
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._reload_now()
+            except Exception as e:
+                self._events.say(
+                    "internal-error", "error", job="reload", error=repr(e), traceback=traceback.format_exc()
+                )
+            with self._mutex:
+                if not self._again:
+                    self._thread = None
+                    return
+                self._again = False
+            self._announce()
+
 
 LOOP_OF = {
     "queue": "act",

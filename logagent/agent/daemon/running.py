@@ -12,14 +12,10 @@ from typing import IO, Any
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.daemon import Daemon
-from logagent.agent.daemon.events import Events, Format
 from logagent.agent.daemon.host_jobs import HostJobs
-from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.daemon.loops import Control
-from logagent.agent.daemon.run_config import RunConfig
-from logagent.agent.daemon.scheduling import ApsScheduler
-from logagent.agent.status.status_document import status_document
-from logagent.agent.status.status_socket import StatusServer
+from logagent.agent.daemon.log_lines import Events, Format, LogLines
+from logagent.agent.daemon.scheduling import ApsScheduler, Control, RunConfig
+from logagent.agent.status.status import StatusServer, status_document
 from logagent.errors import Exit
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
-from logagent.agent.evidence.version_looks import look_at_versions
+from logagent.agent.evidence.judge import look_at_versions
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
 from logagent.broker.process.version import launch_of_java, version_of_process

@@ -20,18 +20,21 @@ from logagent.agent.doctor.broker_looks import (
     look_at_holders,
     user_name,
 )
-from logagent.agent.doctor.daemon_looks import look_at_daemon, look_at_port, look_at_siblings, look_at_state
 from logagent.agent.doctor.host_looks import (
     find_subject,
     look_at_access,
+    look_at_daemon,
     look_at_mount,
+    look_at_port,
     look_at_proc,
     look_at_service,
+    look_at_siblings,
+    look_at_state,
     mounts_or_none,
 )
-from logagent.agent.evidence.own_log import METADATA_DIR
+from logagent.agent.evidence.assignment_sources import METADATA_DIR
 from logagent.agent.session.opened_log_dirs import LogDirs
-from logagent.agent.setup.look import look_at_setup
+from logagent.agent.setup.setup import look_at_setup
 from logagent.agent.target import Target, resolve_target
 from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
 from logagent.errors import ConfigError

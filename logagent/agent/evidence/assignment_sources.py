@@ -2,24 +2,36 @@
 
 A source that cannot be read, is too old or is of another cluster is not usable; the reason is kept as text. Without any
 usable source every verdict is `unknown`. No error is ever turned into an empty answer.
+
+Which broker answers through the Admin API, up to when it knows the cluster, and which topic ids it does not know.
+
+The metadata log on this host's own disk: a source of assignments, and evidence of which cluster others are about.
+
+It is that only for a broker in KRaft mode (`process.roles`). A migration that was reverted leaves one behind
+(KAFKA-16463), with our cluster id beside it, which knows nothing of the topics made in ZooKeeper mode since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from logagent.agent.evidence.answering import Answering
-from logagent.agent.evidence.own_log import mode_unknown, read_own_log, why_no_source
 from logagent.agent.target import Target
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.files.server_properties import parsed_ms
-from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.files.safe_open import opened_directory
 from logagent.model.assignments.commitment import why_not_our_log
+from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
+from logagent.model.records import PartitionDir
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
@@ -27,6 +39,100 @@ if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
     from logagent.broker.metadata_log.log import MetadataImage
     from logagent.documents.inventory import AssignmentsUsed
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """The broker that answers for this cluster. `own`: it is this host's, proven by what is on its disk (`on_disk`).
+    For another broker, `known_until_ms` is the time up to which it knows the cluster's decisions, None if unknown.
+    `places`: where the brokers of the cluster listen (set only by our own broker)."""
+
+    node_id: int
+    own: bool
+    on_disk: Mapping[str, frozenset[tuple[str, int]]]
+    known_until_ms: int | None = None
+    places: frozenset[BrokerPlace] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Topic ids that no longer exist. `asked`: whether there was a broker to ask. If `until_ms` is set, this counts
+    only for directories that contain nothing younger; `proven` counts for all (a topic id is random and never
+    reused)."""
+
+    ids: frozenset[str] = frozenset()
+    proven: frozenset[str] = frozenset()
+    asked: bool = False
+    until_ms: int | None = None
+
+    def of(self, d: PartitionDir) -> AbstractSet[str] | None:
+        """The absent ids that count for `d`; None if no broker was asked."""
+        if not self.asked:
+            return None
+        newest_ms = max(d.ctime_ns, d.mtime_ns, d.newest_mtime_ns) // 1_000_000
+        late = self.until_ms is not None and newest_ms > self.until_ms
+        return self.proven if late else self.ids | self.proven
+
+
+METADATA_DIR = "__cluster_metadata-0"
+MODE_UNKNOWN = (
+    "whether the broker uses it is unknown, since its configuration was not read (a migration to KRaft that was"
+    " reverted leaves such a log behind): name server.properties with --kafka-config"
+)
+
+
+def why_no_source(target: Target) -> str:
+    """Why `read_own_log` read nothing."""
+    if target.config is not None and not target.server.process_roles:
+        return (
+            f"{target.config} has no process.roles, so this broker is in ZooKeeper mode and uses no metadata log (one"
+            " on this host would be left over from a migration)"
+        )
+    return "there is no metadata log on this host (it may be stored elsewhere)"
+
+
+def mode_unknown(target: Target) -> str | None:
+    """Why a metadata log that was read proves nothing, whatever it says; None if the broker uses it."""
+    return MODE_UNKNOWN if target.config is None else None
+
+
+def read_own_log(target: Target, host: Host, now_ms: int) -> MetadataImage | None:
+    """What it says; None if there is none, or if the broker's configuration says that it is in ZooKeeper mode.
+
+    Without that configuration it is read, but `mode_unknown` says why it proves nothing. Its cluster id comes from the
+    `meta.properties` beside it: the log itself has none. Raises UnreadableError.
+    """
+    if target.config is not None and not target.server.process_roles:
+        return None
+    if target.config is None:
+        directory = next((d for d in target.log_dirs if os.path.isdir(os.path.join(d, METADATA_DIR))), None)
+    else:
+        directory = target.server.metadata_log_dir
+    if directory is None or not os.path.isdir(os.path.join(directory, METADATA_DIR)):
+        return None
+    from logagent.broker.metadata_log.log import read_metadata_log
+
+    return read_metadata_log(
+        os.path.join(directory, METADATA_DIR),
+        node_id=host.node_id,
+        cluster_id=_cluster_id_beside(directory),
+        now_ms=now_ms,
+        configured_voters=len(target.server.quorum_voters) or None,
+        fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
+        booted_ms=now_ms - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+    )
+
+
+def _cluster_id_beside(directory: str) -> str | None:
+    try:
+        with opened_directory(directory, follow=True) as dir_fd:
+            meta = read_meta_properties(dir_fd)
+    except OSError as e:
+        raise UnreadableError(f"{os.path.join(directory, META_PROPERTIES)}: {e.strerror}") from e
+    if meta is None:
+        raise UnreadableError(f"there is no {META_PROPERTIES} in {directory}")
+    return meta.cluster_id
+
 
 ADMIN_NOT_CONFIGURED = "admin: kafka.bootstrap_servers is not set"
 

@@ -1,16 +1,200 @@
-"""The verdicts on directories, from all usable sources of assignments together."""
+"""The verdicts on directories, from all usable sources of assignments together.
+
+Finds out which broker answers through the Admin API, up to when it knows the cluster, and which topic ids it does
+not know.
+
+An answer counts only if the cluster is this host's own (`model.assignments.identity`). Our own broker decides about
+what is on its own disk. While it is down another broker may answer, if it was seen before and the quorum says how far
+it has caught up (`model.assignments.known_until`).
+
+Asks every source which version of Kafka this is; `model.health.kafka_version` decides which answer counts.
+"""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from logagent.agent.evidence.answering import Absent
-from logagent.agent.evidence.assignment_sources import Assignments
-from logagent.agent.evidence.identify import absent_ids
-from logagent.model.assignments.image import AssignmentImage
+from logagent.agent.evidence.assignment_sources import Absent, Answering, Assignments
+from logagent.agent.target import Target
+from logagent.broker.admin.responses import IdAnswer
+from logagent.broker.process.version import at_least, version_of_process
+from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.host.brokers.discovery import version_installed
+from logagent.model.assignments.commitment import quorum_known_until_ms, why_not_our_log
+from logagent.model.assignments.identity import BrokerPlace, partitions_on_disk, why_not_ours
+from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
-from logagent.model.records import Kind, PartitionDir, Verdict
+from logagent.model.health.kafka_version import LastRun, VersionLook
+from logagent.model.records import Health, HolderState, Kind, PartitionDir, Verdict
+
+if TYPE_CHECKING:
+    from logagent.broker.admin.reader import AdminReader
+
+# In ZooKeeper mode nothing shows how far a broker has caught up: one that lost its session goes on serving old
+# metadata, with an age of 0 (observed). So one known broker, which is enough where the quorum shows its progress, is
+# not enough there: two must agree, and only about the replica lists. Another broker never proves there that a topic is
+# deleted.
+_OLD_GENERATION = (
+    "in ZooKeeper mode a broker does not say how current its metadata is, and no second known broker answers"
+)
+_AGREE = 2
+
+
+def identify(
+    found: Assignments,
+    host: Host,
+    dirs: Sequence[PartitionDir],
+    log_dirs: Mapping[str, LogDirFacts],
+    seen: AbstractSet[BrokerPlace],
+    now_ms: int,
+) -> None:
+    """Find out which broker answers, once a round; unless that broker may answer, the Admin API is not a usable source,
+    but what it lists may contradict others.
+
+    `dirs`: what is on the disk. `seen`: where brokers listened when this cluster was last confirmed to be ours.
+    """
+    image = next((i for i in found.usable if i.source is Source.ADMIN), None)
+    if found.answering is not None or image is None or found.reader is None or host.node_id is None:
+        return
+    here = [p for p, f in log_dirs.items() if not f.quarantine and f.health is not Health.OFFLINE]
+    on_disk = {posixpath.normpath(p): found for p, found in partitions_on_disk(dirs, here, now_ms).items()}
+    held = any(f.holder.state is not HolderState.FREE for f in log_dirs.values() if not f.quarantine)
+    try:
+        problem = _identify(found, found.reader, host.node_id, on_disk, held, seen, image, now_ms)
+    except LogAgentError as e:
+        problem = str(e)
+    if problem is not None:
+        found.usable.remove(image)
+        found.sort_in(image, problem)
+
+
+def _identify(
+    found: Assignments,
+    reader: AdminReader,
+    node_id: int,
+    on_disk: Mapping[str, frozenset[tuple[str, int]]],
+    held: bool,
+    seen: AbstractSet[BrokerPlace],
+    image: AssignmentImage,
+    now_ms: int,
+) -> str | None:
+    """Note in `found` which broker answers; returns why none may."""
+    try:
+        why = _shows_another_disk(reader, node_id, on_disk)
+    except ServiceUnreachable:
+        return _another_broker(found, reader, node_id, on_disk, seen, image, now_ms)
+    if why is None and not held:
+        why = "this host's broker is down, so that one runs on another host"
+    if why is not None:
+        return f"node {node_id} of the cluster that answers is not this host's broker: {why}"
+    found.answering = Answering(node_id, True, on_disk, places=reader.places())
+    return None
+
+
+def _shows_another_disk(
+    reader: AdminReader, node_id: int, on_disk: Mapping[str, frozenset[tuple[str, int]]]
+) -> str | None:
+    described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
+    return why_not_ours(described, on_disk)
+
+
+def _another_broker(
+    found: Assignments,
+    reader: AdminReader,
+    node_id: int,
+    on_disk: Mapping[str, frozenset[tuple[str, int]]],
+    seen: AbstractSet[BrokerPlace],
+    image: AssignmentImage,
+    now_ms: int,
+) -> str | None:
+    """Our own broker is down: a broker seen in our cluster before answers in its place."""
+    others = sorted(place.node_id for place in reader.places() if place in seen and place.node_id != node_id)
+    images: list[AssignmentImage] = []
+    known_until: int | None = None
+    problem = "none of those that do was seen in its cluster while it was running"
+    for other in others:
+        try:
+            one = reader.image(now_ms, node_id=other)
+            quorum = reader.quorum() if reader.has_quorum(other) else None
+        except LogAgentError as e:
+            problem = str(e)
+            continue
+        if one.cluster_id != image.cluster_id:
+            return f"node {other} is of cluster {one.cluster_id}"
+        own_log = found.own_log if found.own_log is not None and found.own_log.cluster_id == one.cluster_id else None
+        own_end = own_log.offset if own_log is not None else None
+        if quorum is not None and (why := why_not_our_log(quorum.high_watermark, own_end, "its quorum")) is not None:
+            return f"node {other} is not of this host's cluster: {why}"
+        until = quorum_known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
+        if not isinstance(until, str):
+            images, known_until = [replace(one, known_until_ms=min(one.known_until_ms, until))], until
+            break
+        problem = until
+        images.append(one)
+    if not images:
+        return f"this host's broker (node {node_id}) does not answer, and {problem}"
+    if known_until is None and (problem != _OLD_GENERATION or len(images) == 1):
+        found.problems.append(f"admin: this host's broker (node {node_id}) does not answer, and {problem}")
+        images = [replace(one, uncommitted=_every_partition(one)) for one in images[:1]]
+    at = found.usable.index(image)
+    found.usable[at : at + 1] = images[:_AGREE]
+    found.answering = Answering(other, False, on_disk, known_until)
+    return None
+
+
+def _every_partition(image: AssignmentImage) -> frozenset[str | tuple[str, int]]:
+    """For a broker that may lag far behind: if it lists no replica for this node, that blocks removal and proves
+    nothing."""
+    return frozenset((topic_id, number) for topic_id, topic in image.by_id.items() for number in topic.partitions)
+
+
+def absent_ids(
+    dirs: Sequence[PartitionDir], found: Assignments, host: Host, now_ms: int, proven: frozenset[str]
+) -> Absent:
+    """Topic ids of `dirs` that the Admin API does not list and that the answering broker does not know either.
+
+    `proven`: the ids that our own broker did not know at every sighting required of an orphan.
+    """
+    image = next((i for i in found.usable if i.source is Source.ADMIN), None)
+    answering, reader = found.answering, found.reader
+    if image is None or reader is None or answering is None or host.node_id is None:
+        return Absent()
+    asked = sorted({d.topic_id for d in dirs if d.topic_id is not None and d.topic_id not in image.by_id})
+    proven = proven.intersection(asked)
+    if not asked:
+        return Absent(asked=True)
+    if not answering.own and answering.known_until_ms is None:
+        return Absent(proven=proven, asked=True)
+    canaries = None if answering.own else _canaries(dirs, image, host.node_id)
+    try:
+        answers = reader.topic_ids_known(answering.node_id, asked, canaries=canaries)
+        # Another broker may have taken the address between the two questions.
+        if answering.own and (why := _shows_another_disk(reader, answering.node_id, answering.on_disk)) is not None:
+            found.problems.append(f"admin: node {answering.node_id} is no longer this host's broker: {why}")
+            return Absent(proven=proven, asked=True)
+    except LogAgentError as e:
+        found.problems.append(f"admin: {e}")
+        return Absent(proven=proven, asked=True)
+    unknown = frozenset(topic_id for topic_id, answer in answers.items() if answer is IdAnswer.UNKNOWN)
+    return Absent(unknown, proven, True, None if answering.own else answering.known_until_ms)
+
+
+def _canaries(dirs: Sequence[PartitionDir], image: AssignmentImage, node_id: int) -> list[str]:
+    """Topic ids of directories on this host that exist in the cluster with this node among the replicas."""
+    living = {
+        d.topic_id: None
+        for d in dirs
+        if d.topic_id is not None
+        and d.partition is not None
+        and (partition := image.partition(d.topic_id, d.partition)) is not None
+        and node_id in partition.replicas
+    }
+    return list(living)
 
 
 def judge(
@@ -68,3 +252,29 @@ def rule(
         why = "; ".join(assignments.problems) or "no source of assignments is usable"
         return Ruling(Verdict.UNKNOWN, Reason.NO_ASSIGNMENTS, why)
     return ruling
+
+
+def look_at_versions(
+    target: Target,
+    broker_pids: Iterable[int],
+    assignments: Assignments | None,
+    cluster_id: str | None,
+    last_run: LastRun,
+) -> VersionLook:
+    """broker_pids: the processes that hold the log dirs, or (before they do) that run with this configuration."""
+    # Also from assignments too old for verdicts: only an operator's downgrade lowers a metadata.version, and if nothing
+    # fresh is known only what an operator names is set aside (and `check` says "at least").
+    image = assignments.shown if assignments is not None else None
+    if image is not None and image.cluster_id != cluster_id:
+        image = None
+    running = ((version_of_process(pid), pid) for pid in dict.fromkeys(broker_pids))
+    version, pid = min(((v, pid) for v, pid in running if v is not None), default=(None, None))
+    return VersionLook(
+        running=version,
+        pid=pid,
+        last_run=last_run,
+        configured=target.kafka_version,
+        # Only before the next start, which it is about: it reads the start scripts of units.
+        installed=version_installed(target.config) if version is None else None,
+        metadata=at_least(image.metadata_version) if image is not None else None,
+    )

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from logagent.agent.evidence.answering import Absent
-from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.assignment_sources import Absent, Assignments
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.evidence.copy_reads import CopyReads, Overlap
 from logagent.agent.evidence.judge import rule

@@ -20,8 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
-from logagent.agent.execute.checkpoint_entries import edit_checkpoints
-from logagent.agent.execute.entries_back import fitting
+from logagent.agent.execute.checkpoint_entries import edit_checkpoints, fitting
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.process.lock import look

@@ -12,6 +12,15 @@ broker's lock before and after it;
 4. one fsync of the log dir for the batch (deviation: Kafka fsyncs after each rename);
 5. the recovery-point entries are removed; entries of renames that did not happen (and of restored dirs) are put back;
 6. the journal gets the outcome of each.
+
+The index files that are removed before a directory gets its current name back (`broker.files.index_files` says
+which), or to make room for setting it aside on a full disk.
+
+`restore --replace` of one partition: the current directory and the restored one are exchanged.
+
+One exchange, so that the partition is current at every moment, whatever is killed and whichever broker starts; then one
+rename from stray name to stray name, so that the restored directory's old name no longer leads to the displaced one. If
+that rename does not happen, its intent stays open in the journal, and `recovery` finishes it.
 """
 
 from __future__ import annotations
@@ -23,25 +32,62 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from logagent.agent.execute.checkpoint_entries import ENTRY_FILES, edit_checkpoints, entries_to_drop
-from logagent.agent.execute.entries_back import saved_entries, stale_entries
-from logagent.agent.execute.indexes import drop_every_index, drop_indexes
+from logagent.agent.execute.checkpoint_entries import (
+    ENTRY_FILES,
+    edit_checkpoints,
+    entries_to_drop,
+    saved_entries,
+    stale_entries,
+)
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.broker.files.meta_properties import same_topic_id
+from logagent.broker.files.segment_files import SegmentsLook, every_index, indexes_to_rebuild, look_at_segments
 from logagent.broker.process.lock import Interlock, look
-from logagent.errors import (
-    BrokerHoldsLogDir,
-    ItemFailed,
-    KafkaStorageError,
-    LogAgentError,
-)
+from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, LogAgentError
 from logagent.host.log_dir.calls import Stop
-from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OpenLogDir
+from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OpenLogDir, Place, exchange
 from logagent.host.state.journal import CheckpointEntry
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import ActionResult, Proposal, action_id
 from logagent.model.records import ActionKind, Outcome
+
+
+def drop_indexes(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None:
+    """Unlink the `.index` files of the directory that `p` restores, durably (one fsync of the directory).
+
+    The present files count, not those the plan saw. It is harmless to repeat this, and also if the restore never
+    follows: a broker that loads the stray rebuilds them. Raises NotAsPlanned, BrokerHoldsLogDir, KafkaStorageError or
+    ItemFailed.
+    """
+    chosen = partial(indexes_to_rebuild, every_segment=p.rebuild_all)
+    _unlink(log_dir, p, interlock, lambda look: chosen(look).unlink)
+
+
+def drop_every_index(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None:
+    """Unlink all indexes of a directory that is about to be set aside and removed, durably, for their blocks and
+    inodes: on a full disk nothing can be renamed without them. A broker that loads it after all rebuilds them. Raises
+    as `drop_indexes` does."""
+    _unlink(log_dir, p, interlock, every_index)
+
+
+def _unlink(
+    log_dir: OpenLogDir, p: Proposal, interlock: Interlock, names: Callable[[SegmentsLook], Iterable[str]]
+) -> None:
+    with log_dir.acting("removal of index files", p.dir.name):
+        fd = log_dir.open_child(p.dir.name, p.dir.identity)
+        try:
+            before = os.fstat(fd)
+            for name in names(look_at_segments(fd)):
+                interlock.before()
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=fd)
+            # Keep its mtime: verdicts depend on a directory's age.
+            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
 
 _BEFORE_RENAME = (LOG_START_OFFSET, CLEANER)
 _AFTER_RENAME = (RECOVERY_POINT,)
@@ -260,3 +306,49 @@ def closed_cleanly(log_dir: OpenLogDir) -> bool:
         except FileNotFoundError:
             return False
     return True
+
+
+class Replacement(RenameBatch):
+    """A batch of exactly two: what is displaced, and what comes back.
+
+    `log_dir` is where the partition is current, `source` where the one to restore is, `target` where the displaced one
+    goes.
+    """
+
+    def _rename_all(self, proposals: Sequence[Proposal]) -> None:
+        displaced, back = proposals
+        if self.stop():
+            self._both(proposals, ActionResult(Outcome.SKIPPED, "stopped before it was reached"))
+            return
+        try:
+            drop_indexes(self.source, back, self.interlock)
+            exchange(
+                Place(self.log_dir, displaced.dir.name, displaced.dir.identity, partial(same_topic_id, displaced.dir)),
+                Place(self.source, back.dir.name, back.dir.identity, partial(same_topic_id, back.dir)),
+                self.interlock,
+            )
+        except BrokerHoldsLogDir as e:
+            self._both(proposals, ActionResult(Outcome.YIELDED, str(e)))
+        except KafkaStorageError as e:
+            self.uncertain.update(map(action_id, proposals))
+            self._both(proposals, ActionResult(Outcome.FAILED, str(e)))
+        except LogAgentError as e:
+            self._both(proposals, ActionResult(Outcome.FAILED, str(e)))
+        else:
+            self._both(proposals, ActionResult(Outcome.DONE))
+            self._name_displaced(displaced, back)
+            self._fsync(proposals)
+
+    def _both(self, proposals: Sequence[Proposal], result: ActionResult) -> None:
+        self.results.update({action_id(p): result for p in proposals})
+
+    def _name_displaced(self, displaced: Proposal, back: Proposal) -> None:
+        assert displaced.new_name is not None
+        try:
+            self.interlock.expire()
+            self.source.rename(back.dir.name, displaced.new_name, displaced.dir.identity, self.interlock, self.target)
+        except LogAgentError as e:
+            where = f"it is set aside as {self.source.path}/{back.dir.name} now and gets its own name later"
+            outcome = Outcome.YIELDED if isinstance(e, BrokerHoldsLogDir) else Outcome.FAILED
+            self.results[action_id(displaced)] = ActionResult(outcome, f"{where}: {e}")
+            self.uncertain.add(action_id(displaced))

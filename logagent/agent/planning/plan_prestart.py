@@ -4,22 +4,25 @@ Due orphans become `-stray` (3.6.1 and later, or into a quarantine directory), s
 `-delete`, which the starting broker purges itself after its own delay. Only if a file system has too little space for a
 start is anything removed: what is due, until there is enough; instead of the renames, where the blast radius does not
 allow both. No sighting is counted.
+
+Carries a prestart out: removals until the broker has space to start, then the renames.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
 from logagent.agent.evidence.copy_reads import PRESTART_BYTES
+from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.planning.plan_cleanup import until_trusted
 from logagent.agent.rescue.rescue_looks import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan, Proposal, Waiting
+from logagent.model.planning.plan import Execution, Plan, Proposal, Waiting
 from logagent.model.planning.proposals import (
     WAITS_OVER_MS,
     Ages,
@@ -29,9 +32,9 @@ from logagent.model.planning.proposals import (
     rename_away,
     strays,
 )
-from logagent.model.planning.room import Key, StartRoom, room_to_start, to_make_room
+from logagent.model.planning.room import Key, StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
 from logagent.model.records import ActionKind, Kind
-from logagent.model.space import Space
+from logagent.model.space import NOTHING, Space
 
 # Nobody is asked during a start, so a hint must not say how to approve its plan.
 _NO_APPROVAL = "prestart takes no approval; logagent cleanup shows a plan that can be approved"
@@ -163,3 +166,46 @@ def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
     return replace(
         mark, full_topic=removal.full_topic, approved=removal.approved, removal_started=removal.removal_started
     )
+
+
+# xfs frees in the background: how long statvfs may take to show what was removed, in all.
+_BACKGROUND_SECONDS = 0.5
+_LOOK_SECONDS = 0.01
+
+
+def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -> tuple[Plan, Execution]:
+    """Execute the plan. If statvfs shows too little space after its removals, go on with those that are left. Returns
+    the plan with everything that was removed, and the outcome. Raises JournalError.
+
+    What is removed in addition adds nothing to the blast radius: it would be renamed otherwise, or it was counted.
+    """
+    plan, execution, stop = found.plan, Execution(), manager.control.stop
+    if plan.needs_approval is not None:
+        return plan, execution
+
+    def execute(actions: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        part = replace(plan, actions=tuple(actions))
+        done = manager.execute(part)
+        execution.results.update(done.results)
+        execution.refusals.extend(done.refusals)
+        return part.actions
+
+    removed: tuple[Proposal, ...] = ()
+    chosen = [p for p in plan.actions if p.action is ActionKind.REMOVE]
+    lacking, until = found.lacking, session.clock.monotonic() + _BACKGROUND_SECONDS
+    while chosen and not stop():
+        removed += execute(chosen)
+        expected = still_lacking(lacking, chosen, found.gains)
+        lacking = lacks(session)
+        while _exceeds(lacking, expected) and not stop() and session.clock.monotonic() < until:
+            session.clock.sleep(_LOOK_SECONDS)
+            lacking = lacks(session)
+        tried = {p.key for p in removed}
+        chosen = until_it_starts([p for p in found.removals if p.key not in tried], lacking, found.gains)
+    gone = {p.key for p in removed}
+    renames = execute(p for p in plan.actions if p.key not in gone)
+    return replace(plan, actions=(*removed, *renames)), execution
+
+
+def _exceeds(lacking: Mapping[int, Space], expected: Mapping[int, Space]) -> bool:
+    return any(lack.less(expected.get(device, NOTHING)) for device, lack in lacking.items())

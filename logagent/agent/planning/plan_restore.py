@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.stray_questions import read_log
-from logagent.agent.execute.entries_back import saved_entries
+from logagent.agent.execute.checkpoint_entries import saved_entries
 from logagent.agent.session.session import Session, new_uuid
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
 from logagent.broker.files.log_look import look_at_log

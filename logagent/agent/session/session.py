@@ -1,4 +1,9 @@
-"""One command on one host: broker, state dir, journal, log dirs, inventory and facts, opened and closed together."""
+"""One command on one host: broker, state dir, journal, log dirs, inventory and facts, opened and closed together.
+
+Scans every log dir of a session, each in its own call, with one counter for all.
+
+What a session reads about one host and its cluster: log dirs, inventory, journal, assignments, sightings.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,22 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from logagent.agent.evidence.assignment_sources import Assignments
-from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, brokers_to_ask
+from logagent.agent.clock import Clock
+from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, ServingQuestions, brokers_to_ask
 from logagent.agent.evidence.copy_reads import CopyReads
-from logagent.agent.evidence.identify import absent_ids, identify
-from logagent.agent.evidence.judge import judge
-from logagent.agent.evidence.serving_questions import ServingQuestions
+from logagent.agent.evidence.judge import absent_ids, identify, judge, look_at_versions
 from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_doubles
-from logagent.agent.evidence.version_looks import look_at_versions
 from logagent.agent.session import dir_history
-from logagent.agent.session.readings import Readings
-from logagent.errors import ConfigError, LogAgentError
-from logagent.host.log_dir.calls import Stop, never
-from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.agent.session.clock_watch import ClockWatch
+from logagent.agent.session.opened_log_dirs import LogDirs
+from logagent.agent.target import Target
+from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
+from logagent.host.inventory.scan import LogDirInventory, ScanTurn, ScanTurns, scan_log_dir
+from logagent.host.log_dir.calls import DiskCalls, Stop, never, refuse_if
+from logagent.host.log_dir.log_dir import OpenLogDir, changed_ms
 from logagent.host.removal.work_control import ByteBudget, WorkControl
-from logagent.host.state.journal import CheckpointEntry
+from logagent.host.state.journal import CheckpointEntry, Journal
 from logagent.host.state.version_seen import (
     read_brokers_seen,
     read_version_seen,
@@ -31,6 +37,7 @@ from logagent.host.state.version_seen import (
     write_version_seen,
 )
 from logagent.model.assignments.identity import BrokerPlace, directory_ids
+from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
@@ -40,29 +47,253 @@ from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, 
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
+from logagent.model.planning.queue import Attempts, Mark, QueueEntry, RemovalIntents, build_queue
 from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
-from logagent.settings import DAY_MS
+from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
     from logagent.agent.execute.log_manager import LogManager
     from logagent.broker.admin.reader import AdminReader
 
 
+def scan_log_dirs(
+    opened: Mapping[str, OpenLogDir],
+    known: dict[str, LogDirInventory],
+    calls: DiskCalls,
+    on_progress: Callable[[int], None] | None,
+    only: Callable[[str], bool] | None,
+) -> dict[str, LogDirInventory]:
+    """The inventories of those that could be scanned, by path.
+
+    known: the last inventories, from which these continue; replaced in place for log dirs that did not fail during the
+    scan. A scan uses up the known inventory: if it is given up, none is left.
+    """
+    done: dict[str, int] = dict.fromkeys(opened, 0)
+    turns = ScanTurns()
+
+    def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
+        def scan(stop: Stop) -> LogDirInventory:
+            turn = ScanTurn(turns)
+
+            def tell(count: int) -> None:
+                refuse_if(stop, path)
+                done[path] = count
+                if on_progress is not None:
+                    on_progress(sum(done.values()))
+                turn.tick()
+
+            with turn:
+                inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
+            done[path] = len(inventory.dirs)
+            return inventory
+
+        return scan
+
+    scanned: dict[str, LogDirInventory] = {}
+    for path, found in calls.work({path: job(path, d, known.pop(path, None)) for path, d in opened.items()}).items():
+        if isinstance(found, LogDirInventory):
+            scanned[path] = found
+            if opened[path].offline() is None:
+                known[path] = found
+        elif not isinstance(found, KafkaStorageError):
+            raise found
+    return scanned
+
+
+# How long all sources of assignments together may take when there is no user to press Ctrl-C.
+READ_SECONDS = 120.0
+# Cluster data older than this is read again before the next act (using at most a tenth of the time).
+VALID_SECONDS = 2.0
+VALID_READINGS = 10
+
+
 @dataclass(slots=True)
-class Session(Readings):
+class Session:
     """Everything that a command sees, and what is derived from it: facts, plans, and the LogManager that carries them
     out.
 
     `ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be asked,
     as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
     because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
-    here that a removal rests on."""
+    here that a removal rests on.
 
+    What was read so far. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
+    covers all directories, so what it does not show does not exist.
+    """
+
+    target: Target
+    settings: Settings
+    clock: Clock
+    log_dirs: LogDirs
+    journal: Journal
+    acting: bool
+    actor: str
+    journal_problem: str | None = None
+    inventories: dict[str, LogDirInventory] = field(default_factory=dict)
+    known: dict[str, LogDirInventory] = field(default_factory=dict)
+    dirs: list[PartitionDir] = field(default_factory=list)
+    whole: bool = False
+    state_dir: str | None = None
+    assignments: Assignments = field(default_factory=Assignments)
+    clock_watch: ClockWatch = field(init=False)
+    # The sources of the assignments, and until when (on the monotonic clock) they are fresh enough to act on.
+    _read_from: tuple[str, ...] | None = None
+    _read_until: float | None = None
     ask_leaders: bool = True
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
     doubles: dict[tuple[str, str], PartitionDir] = field(default_factory=dict)
     marked: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.clock_watch = ClockWatch(self.journal, self.clock, self.acting, self._changed_ms)
+
+    def take_inventory(
+        self, on_progress: Callable[[int], None] | None = None, *, only: Callable[[str], bool] | None = None
+    ) -> None:
+        """Scan every online log dir. One that fails during the scan is offline from then on; the others go on.
+
+        `only`: which names to look at, if the others do not matter; no later inventory continues from such a one.
+        """
+        self.whole, self.inventories, self.dirs = only is None, {}, []
+        known = self.known if self.whole else {}
+        # A copy for this session: the health loop changes `known` concurrently.
+        self.inventories = scan_log_dirs(self.log_dirs.opened(), known, self.calls, on_progress, only)
+        for path, found in self.inventories.items():
+            self.dirs += self._ours(found) if path in self.log_dirs.quarantine else found.dirs
+        dir_history.note_restores(self.journal, self.dirs)
+
+    def _ours(self, quarantine: LogDirInventory) -> list[PartitionDir]:
+        """What this journal moved into a quarantine directory: another agent may keep its own there."""
+        renames = self.journal.renames()
+        found = [(d, renames.get((d.name, d.inode))) for d in quarantine.dirs]
+        return [d for d, e in found if e is not None and e.intent.new_dir]
+
+    @property
+    def calls(self) -> DiskCalls:
+        return self.log_dirs.calls
+
+    def of_kind(self, *kinds: Kind) -> list[PartitionDir]:
+        return [d for d in self.dirs if d.kind in kinds]
+
+    def _changed_ms(self) -> list[int]:
+        """When every directory of the inventory and every file of the broker beside them was last changed (ctime)."""
+        jobs = {path: partial(changed_ms, log_dir) for path, log_dir in self.log_dirs.online().items()}
+        files = [
+            at for found in self.calls.looks(jobs).values() if not isinstance(found, LogAgentError) for at in found
+        ]
+        return [*files, *(d.ctime_ns // 1_000_000 for d in self.dirs)]
+
+    # What the journal adds
+
+    def marks(self) -> dict[tuple[str, str], Mark]:
+        return dir_history.marks(self.journal, self.dirs)
+
+    def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
+        return dir_history.renamed_by(self.journal, self.dirs, plan_id)
+
+    def removal_intents(self) -> RemovalIntents:
+        return dir_history.removal_intents(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
+
+    def open_exchanges(self) -> dict[str, str]:
+        """Path of each directory that an interrupted `restore --replace` displaced, with its former name."""
+        return dir_history.open_exchanges(self.journal, self.of_kind(Kind.STRAY))
+
+    def attempts(self) -> dict[tuple[str, str], Attempts]:
+        """Removals that failed so far, by (log dir, name)."""
+        return {key: Attempts(f.attempts, f.last_at_ms, f.last_error) for key, f in self.journal.failures().items()}
+
+    def queue(self) -> list[QueueEntry]:
+        """What is marked for deletion, in the order in which it falls due."""
+        return build_queue(
+            self.of_kind(Kind.DELETE),
+            self.marks(),
+            self.attempts(),
+            self.removal_intents(),
+            delay_ms=self.file_delete_delay_ms(),
+            leftover_grace_ms=self.settings.cleanup.leftover_grace,
+            corrected=self.clock_watch.corrected,
+        )
+
+    # Assignments and verdicts
+
+    def read_assignments(self, sources: tuple[str, ...] | None = None) -> None:
+        """Read the sources of assignments. Before the inventory: a directory younger than they are proves nothing."""
+        settings = self.settings
+        if sources is not None:
+            settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
+        self.log_dirs.read_cluster()
+        cluster = self.log_dirs.cluster
+        online = tuple(self.log_dirs.online())
+        hangs = self._metadata_log_hangs(online)
+        chosen = tuple(s for s in settings.assignments.sources if not (hangs and s == "kraft-log"))
+        load = partial(
+            load_assignments,
+            replace(self.target, log_dirs=online),
+            replace(settings, assignments=replace(settings.assignments, sources=chosen)),
+            cluster_id=cluster.cluster_id,
+            node_id=cluster.node_id,
+            now_ms=self.clock.now_ms(),
+            may_read_log=not hangs,
+        )
+        began = self.clock.monotonic()
+        try:
+            self.assignments = self.calls.ask(
+                "reading the assignments", load, of=online, limit=READ_SECONDS, undo=Assignments.close
+            )
+        except KafkaStorageError as e:
+            self.assignments = Assignments(problems=[str(e)])
+        ended = self.clock.monotonic()
+        self._read_from, self._read_until = sources, ended + max(VALID_SECONDS, VALID_READINGS * (ended - began))
+
+    def _metadata_log_hangs(self, online: tuple[str, ...]) -> bool:
+        """Whether the metadata log is on a log dir that hangs: asking it would be in vain."""
+        place = self.target.server.metadata_log_dir
+        return self.calls.parallel and place in self.target.log_dirs and place not in online
+
+    def read_delete_delay(self) -> None:
+        """Read only what the queue needs from the sources: a dynamic `log.segment.delete.delay.ms`, unless we override
+        it."""
+        if self.settings.delete.file_delete_delay_ms is None:
+            self.read_assignments(("kraft-log",))
+
+    def file_delete_delay_ms(self) -> int:
+        """Our own setting if any, else the broker's dynamic one, else the one in its configuration."""
+        configured = self.settings.delete.file_delete_delay_ms
+        if configured is not None:
+            return configured
+        dynamic = self.assignments.delete_delay_ms
+        return dynamic if dynamic is not None else self.target.server.file_delete_delay_ms
+
+    def count_sightings(self, facts: Facts) -> dict[tuple[str, str], Sighting]:
+        """Every orphan with the number of its sightings, this inventory included, and the first one's time by the
+        current clock.
+
+        While the clock is in doubt nothing counts. Only a session that acts remembers the sightings.
+        """
+        in_doubt = self.clock_watch.doubt() is not None
+        complete = (
+            frozenset(self.log_dirs.online()) & self.inventories.keys()
+            if self.assignments.usable and not in_doubt
+            else frozenset()
+        )
+        known = self.journal.sightings()
+        counted = count_sightings(known, orphans_seen(self.dirs, facts), complete, facts.now_ms)
+        if self.acting:
+            self.clock_watch.note()
+            if counted != known:
+                self.journal.replace_sightings(counted.values())
+        return self._by_todays_clock(counted)
+
+    def sightings(self) -> dict[tuple[str, str], Sighting]:
+        """The sightings of earlier cycles, with times by the current clock."""
+        return self._by_todays_clock(self.journal.sightings())
+
+    def _by_todays_clock(self, known: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
+        since = self.clock_watch.corrected
+        if not self.clock_watch.jumped():
+            return known
+        return {key: replace(s, first_ms=since(s.first_ms), last_ms=since(s.last_ms)) for key, s in known.items()}
 
     def facts(self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True) -> Facts:
         """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from logagent.agent.evidence.own_log import mode_unknown
+from logagent.agent.evidence.assignment_sources import mode_unknown
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, human_ms, table

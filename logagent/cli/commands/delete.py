@@ -6,7 +6,7 @@ import re
 
 import click
 
-from logagent.agent.planning.plan_delete import async_delete
+from logagent.agent.planning.plan_cleanup import async_delete
 from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
 from logagent.cli.options import Call, common, reads_assignments

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logagent.agent.planning.carry_out_prestart import carry_out_prestart
 from logagent.agent.planning.plan_prestart import (
     BudgetSpent,
+    carry_out_prestart,
     looking_at_most,
     plan_prestart,
     room_for_start,

@@ -6,8 +6,7 @@ import shlex
 
 import click
 
-from logagent.agent.rescue.carry_out import carry_out_rescue
-from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, Rescue, plan_rescue
+from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, Rescue, carry_out_rescue, plan_rescue
 from logagent.agent.rescue.rescue_looks import file_systems, free_room
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import (

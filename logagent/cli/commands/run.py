@@ -25,7 +25,7 @@ from logagent.host.state.executor_lock import ExecutorLock
 from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
 
 if TYPE_CHECKING:
-    from logagent.agent.daemon.run_config import RunConfig
+    from logagent.agent.daemon.scheduling import RunConfig
 
 DAEMON_LOCK = "daemon.lock"
 
@@ -95,7 +95,7 @@ def _pickled(path: str) -> bytes:
 
 def load(call: Call, *, reread: bool = False) -> RunConfig:
     """The configuration to run with. Raises ConfigError. `reread`: from the files as they are now."""
-    from logagent.agent.daemon.run_config import RunConfig
+    from logagent.agent.daemon.scheduling import RunConfig
 
     call.loaded_settings = None if reread else load_settings(call.config_file)
     settings = call.settings()

@@ -6,8 +6,7 @@ import os
 
 import click
 
-from logagent.agent.setup.look import existing_drop_in, look
-from logagent.agent.setup.write import verify, write
+from logagent.agent.setup.setup import existing_drop_in, look, verify, write
 from logagent.cli.render import visible
 from logagent.errors import UsageError
 from logagent.host.state.state_dir import make_as_root

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.daemon import cycle_notes
+from logagent.agent.daemon import cycles as cycle_notes
 from logagent.agent.daemon.cycles import Cycles
-from logagent.agent.daemon.events import Events
-from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.daemon.run_config import RunConfig
+from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.session import scan_rows
-from logagent.agent.session.housekeeping import forget_old_actions
+from logagent.agent.session.open_session import forget_old_actions
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
 from logagent.cli.commands.run import answering
 from logagent.host.state.executor_lock import WAITING_NAME

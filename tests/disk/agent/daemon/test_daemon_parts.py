@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.daemon.loops import Loop
-from logagent.agent.daemon.scheduling import ApsScheduler
-from logagent.agent.status.status_socket import SOCKET_NAME, StatusServer, ask_status
+from logagent.agent.daemon.scheduling import ApsScheduler, Loop
+from logagent.agent.status.status import SOCKET_NAME, StatusServer, ask_status
 from logagent.errors import ServiceUnreachable
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier

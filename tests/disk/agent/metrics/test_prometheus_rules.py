@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.metrics.metric_names import METRICS
+from logagent.agent.metrics.metrics import METRICS
 from logagent.cli.main import COMMANDS
 from logagent.model.records import Health, Outcome
 from tests.needs import need_command

@@ -244,7 +244,7 @@ def restore_beaten(host: Host, draw: Draw) -> None:
     in_place = os.stat(host.current).st_ino
     broker = BrokerHoldsLogDir("a broker was faster", log_dir=str(host.d1))
     step = draw.draw(st.sampled_from(("drop_indexes", "exchange")), "beaten at")
-    with mock.patch(f"logagent.agent.execute.replacements.{step}", side_effect=broker):
+    with mock.patch(f"logagent.agent.execute.renames.{step}", side_effect=broker):
         assert (
             host.run("restore", "--retention-will-delete", chosen.name, "--replace", "--even-last-copy", "--execute")
             != 0

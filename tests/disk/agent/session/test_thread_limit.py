@@ -19,10 +19,10 @@ from typing import TypeVar
 
 import pytest
 
-from logagent.agent.daemon.events import Events
-from logagent.agent.daemon.reload import Reloader
+from logagent.agent.daemon.daemon import Reloader
+from logagent.agent.daemon.log_lines import Events
 from logagent.agent.orders.halting import bounded
-from logagent.agent.status.status_socket import StatusServer, ask_status
+from logagent.agent.status.status import StatusServer, ask_status
 from logagent.broker.process.lock import Interlock
 from logagent.errors import Busy, ItemFailed
 from logagent.host.inventory.watch import DirWatch

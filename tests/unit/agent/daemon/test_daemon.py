@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 
 from logagent.agent.daemon.cycles import CycleAborted
 from logagent.agent.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon
-from logagent.agent.daemon.events import Events
-from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.daemon.loops import Control
-from logagent.agent.daemon.run_config import RunConfig
-from logagent.agent.daemon.timetable import POLL_MS
+from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.scheduling import POLL_MS, Control, RunConfig
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ConfigError, Exit

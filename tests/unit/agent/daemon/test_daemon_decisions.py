@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 
 from logagent.agent.daemon.daemon import ERROR_RETRY_MS
-from logagent.agent.daemon.events import MOST_LINES, Events
-from logagent.agent.daemon.log_lines import MOST_APART, LogLines
-from logagent.agent.daemon.run_config import RunConfig
+from logagent.agent.daemon.log_lines import MOST_APART, MOST_LINES, Events, LogLines
+from logagent.agent.daemon.scheduling import RunConfig
 from logagent.config import load
 from logagent.errors import ConfigError
 from logagent.model.planning.plan import Plan, Proposal

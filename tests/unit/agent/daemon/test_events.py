@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.agent.daemon.events import MOST_LINES, Events, Value, as_text
-from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.daemon.log_lines import MOST_LINES, Events, LogLines, Value, as_text
 from logagent.model.planning.plan import ActionResult, Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.records import ActionKind, Outcome
 from tests.hosts import LOG_DIR, NOW, directory

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from logagent.agent.evidence.assignment_sources import Assignments
-from logagent.agent.evidence.identify import identify
-from logagent.agent.evidence.judge import judge
+from logagent.agent.evidence.judge import identify, judge
 from logagent.broker.admin.responses import IdAnswer, LogDirDescription, LogDirReplica
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.assignments.commitment import QuorumLook, QuorumReplica

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.agent.execute.lanes import BATCH, batches
+from logagent.agent.execute.log_manager import BATCH, batches
 from logagent.model.planning.plan import Proposal
 from logagent.model.records import ActionKind
 from tests.hosts import directory

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from logagent.agent.metrics.metric_names import METRICS
-from logagent.agent.metrics.metrics import Metrics
+from logagent.agent.metrics.metrics import METRICS, Metrics
 from logagent.agent.metrics.metrics_server import is_loopback, split_listen
 from logagent.host.brokers.broker_process import BrokerProcess
 from logagent.model.daemon_summary import (

@@ -3,6 +3,8 @@
 PID 1 reads the result, which decides as which user a program runs. So nothing counts that another user could have
 written or faked: no process, no unit or logagent configuration that does not belong to root, and a `server.properties`
 only if it belongs to root or to the owner of the log dirs, through directories that nobody else can write to.
+
+Verifies a drop-in with systemd itself and installs it, completely or not at all.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ import grp
 import os
 import pwd
 import re
+import shutil
+import subprocess
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
@@ -281,3 +287,72 @@ def _resolved(path: str, owners: set[int]) -> str:
     if not allowed(found):
         raise Untrusted(f"{path} leads to {found}, which is not a path that may be opened to the service")
     return found
+
+
+_SECONDS = 30.0
+
+
+def verify(setup: Setup) -> str | None:
+    """Let `systemd-analyze verify` read the unit with this drop-in. Returns None, or why that was not possible.
+
+    Raises LogAgentError with systemd's objections, and if the unit itself is not installed.
+    """
+    unit = read_unit(setup.service)
+    if unit is None:
+        raise LogAgentError(f"{setup.service} is not installed", hint="it comes with the system packages")
+    if shutil.which("systemd-analyze") is None:
+        return "systemd-analyze is not there"
+    with tempfile.TemporaryDirectory(prefix="logagent-setup-") as scratch:
+        folder = Path(scratch)
+        (folder / os.path.basename(unit.file)).write_bytes(read_trusted(unit.file, UNIT, ROOT))
+        (folder / f"{setup.service}.d").mkdir()
+        (folder / f"{setup.service}.d" / os.path.basename(setup.place)).write_text(setup.text, encoding="utf-8")
+        try:
+            done = subprocess.run(
+                ["systemd-analyze", "verify", "--man=no", setup.service],
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_UNIT_PATH": f"{folder}:"},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                timeout=_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as e:
+            return f"systemd-analyze verify did not answer ({e})"
+    said = done.stdout.decode("utf-8", "replace").replace(f"{folder}/", "")
+    complaints = [line for line in said.splitlines() if "logagent" in line]
+    if complaints:
+        raise LogAgentError(f"systemd-analyze verify: {complaints[0]}", hint="nothing was written")
+    return None
+
+
+def write(setup: Setup) -> None:
+    """Install the drop-in (mode 0644) unless it already exists with this content.
+
+    Raises Untrusted if a user other than root could write there, or LogAgentError.
+    """
+    system = UNIT_DIRS[0]
+    folder = os.path.dirname(setup.place)
+    try:
+        if trusted_path(system, ROOT) != system:
+            raise Untrusted(f"{system} is a symlink")
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o755)
+        if trusted_path(folder, ROOT) != folder:
+            raise Untrusted(f"{folder} is a symlink")
+        if existing_drop_in(setup.place) != setup.text:
+            _replace(folder, os.path.basename(setup.place), setup.text)
+    except OSError as e:
+        raise LogAgentError(f"{setup.place}: {e.strerror}", hint="nothing was written") from e
+
+
+def _replace(folder: str, name: str, text: str) -> None:
+    fd, temporary = tempfile.mkstemp(prefix=".logagent-", dir=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, f"{folder}/{name}")
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
