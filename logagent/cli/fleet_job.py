@@ -1,4 +1,7 @@
-"""One run of the fleet job for `logagent fleet`: its Spark session, its progress and its summary on the terminal."""
+"""One run of the fleet job for `logagent fleet`: its Spark session, its progress and its summary on the terminal.
+
+The options of `logagent fleet`, and the parsing of their values. `submit.py` has the same options, without click.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,100 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from logagent.cli.fleet_options import conf_of
 from logagent.cli.render import human_bytes, visible
+from logagent.errors import ConfigError, UsageError
 from logagent.fleet.extra import need_pyspark
+from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from logagent.fleet.tables.store import Store
+
+MOST_DIGITS = 9
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def spark_options(command: Command) -> Command:
+    options = [
+        click.option("--master", metavar="URL", help="Spark master (default: local[*], or what spark-submit set)."),
+        click.option("--conf", "conf", multiple=True, metavar="K=V", help="Spark setting (repeatable)."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Report every step on stderr, and Spark's own error messages."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def options_of(name: str) -> Callable[[Command], Command]:
+    """The options that `submit.py` has too, and those of Spark."""
+
+    def add(command: Command) -> Command:
+        command = spark_options(command)
+        for o in reversed(OPTIONS[name]):
+            # Even None would count as a default: click treats a required option with a default as given.
+            default: dict[str, Any] = {} if o.default is None else {"default": o.default, "show_default": True}
+            kind = {"is_flag": True} if o.is_flag else {"metavar": o.metavar, **default}
+            command = click.option(o.flag, o.name, help=o.help, required=o.required, **kind)(command)
+        return command
+
+    return add
+
+
+def conf_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
+    if wrong:
+        raise ConfigError("invalid --conf", problems=tuple(f"--conf {pair}: not K=V" for pair in wrong))
+    return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def date_of(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--date: {text!r} is not a date", hint="write it as YYYY-MM-DD") from error
+
+
+def nodes_of(text: str) -> frozenset[int]:
+    try:
+        return parse_nodes(text)
+    except ValueError as error:
+        raise UsageError(f"--assignments-from: {text!r} is not a list of node ids", hint="write it as 1,2,3") from error
+
+
+def names_of(text: str) -> dict[str, str]:
+    try:
+        return parse_names(text)
+    except ValueError as error:
+        raise UsageError(f"--cluster-name: {text!r} cannot be read", hint="write it as ID=NAME,ID=NAME") from error
+
+
+def keys_of(text: str) -> tuple[str, ...]:
+    try:
+        return parse_keys(text)
+    except ValueError as error:
+        raise UsageError(f"--order-keys: {error}") from error
+
+
+def number_of(option: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise UsageError(f"{option}: {text[:40]!r} is not a number", hint="report.json of a report names its commit")
+    return int(text)
+
+
+def age_of(option: str, text: str) -> timedelta:
+    try:
+        return parse_age(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 @contextmanager
@@ -45,13 +130,13 @@ def run_job(
 
 
 def has_little_to_ingest(store: str) -> bool:
-    from logagent.fleet.jvm import is_small_landing
+    from logagent.fleet.spark_session import is_small_landing
 
     return "://" not in store and is_small_landing(store.removeprefix("file:"))
 
 
 def has_little_to_report(store: str) -> bool:
-    from logagent.fleet.jvm import is_small_report
+    from logagent.fleet.spark_session import is_small_report
 
     return "://" not in store and is_small_report(store.removeprefix("file:"))
 

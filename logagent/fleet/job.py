@@ -13,13 +13,13 @@ from pyspark.sql import functions as fn
 from logagent import __version__
 from logagent.errors import LogAgentError
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
-from logagent.fleet.report.changes import MOST_LOST, changes
-from logagent.fleet.report.leftovers import leftovers, undecided
+from logagent.fleet.report.answers import Reclaim, reclaim
+from logagent.fleet.report.growth import MOST_LOST, changes
 from logagent.fleet.report.output import Output, run_name
-from logagent.fleet.report.reclaim import Reclaim, reclaim
+from logagent.fleet.report.replicas import leftovers, undecided
 from logagent.fleet.report.scope import Scope, asked, scope
 from logagent.fleet.report.summary import document, warnings_of
-from logagent.fleet.report.topic_usage import usage_partitions, usage_topics
+from logagent.fleet.report.usage import usage_partitions, usage_topics
 from logagent.fleet.spark_session import tune
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import Scratch, local_frame

@@ -88,7 +88,7 @@ def _high_water(pid: int) -> int:
 
 PLAIN = """
 import sys
-from logagent.fleet.tables.spark_schemas import DIR_LINE
+from logagent.fleet.tables.frames import DIR_LINE
 from pyspark.sql import SparkSession, functions as fn
 spark = SparkSession.builder.master(sys.argv[2]).config('spark.driver.memory', sys.argv[4]).getOrCreate()
 frame = spark.read.schema(DIR_LINE).json(sys.argv[1] + '/landing/*/*/[0-9]*/*.jsonl.gz')

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from logagent.fleet.report import answers
-from logagent.fleet.report.reclaim import SUMS
+from logagent.fleet.report.answers import SUMS
 from logagent.fleet.tables.choice import Choice
 from logagent.store.contract import CHARTS, PAGE_ROWS, TABLES, WINDOWS, PageTable
 from tests.page import findings

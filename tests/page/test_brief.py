@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.fleet.page import units
+from logagent.fleet.page import text as units
 from logagent.fleet.page.brief import brief
 from tests.page.sample import empty
 from tests.page.test_first_screen import FLEETS, directories

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from logagent.fleet.page import render, units
+from logagent.fleet.page import render
+from logagent.fleet.page import text as units
 from tests.page.conftest import Open, follow
 from tests.page.fleet import Fleet
 from tests.page.sample import report, tables

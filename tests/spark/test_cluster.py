@@ -28,10 +28,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.fleet.demo import Fleet
-from logagent.fleet.ingest.dates import ingest_dates
+from logagent.fleet.ingest.ingest import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.submit import write_archive
-from logagent.fleet.tables.spark_schemas import STORE
+from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import NO_CSV, TABLES
 from tests.fleets.planted import generate

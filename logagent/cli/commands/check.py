@@ -6,9 +6,9 @@ import click
 
 from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.session.session import Session
-from logagent.cli.finding_documents import check_document
 from logagent.cli.host_session import Progress, session_of, unusable_assignments_file
 from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.plan_documents import check_document
 from logagent.cli.render import dump, table
 from logagent.errors import Exit, UsageError
 from logagent.host.linux.access import User, user_named

@@ -8,8 +8,8 @@ import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.doctor.examine import Question, examine
-from logagent.cli.finding_documents import doctor_document, doctor_word
 from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.plan_documents import doctor_document, doctor_word
 from logagent.cli.render import dump, table
 from logagent.config import load_valid_part
 from logagent.errors import ConfigError, Exit

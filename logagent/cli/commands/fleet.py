@@ -11,16 +11,20 @@ from typing import Any
 
 import click
 
-from logagent.cli.fleet_job import has_little_to_ingest, has_little_to_report, run_job, show_summary, tell
-from logagent.cli.fleet_options import (
+from logagent.cli.fleet_job import (
     age_of,
     date_of,
+    has_little_to_ingest,
+    has_little_to_report,
     keys_of,
     names_of,
     nodes_of,
     number_of,
     options_of,
+    run_job,
+    show_summary,
     spark_options,
+    tell,
 )
 from logagent.cli.render import dump
 from logagent.errors import ConfigError, LogAgentError, UsageError
@@ -71,7 +75,7 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
     pinned = None if assignments_from is None else nodes_of(assignments_from)
     from_now = datetime.now(UTC)
     with run_job(store, spark, small=has_little_to_ingest(store)) as (opened, say):
-        from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+        from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say, pinned=pinned)
         trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say, warn=tell)
@@ -159,7 +163,7 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
     tell(f"created {hosts} hosts in {time.monotonic() - began:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
-        from logagent.fleet.ingest.dates import ingest_dates
+        from logagent.fleet.ingest.ingest import ingest_dates
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from logagent.fleet.page.coverage import (
+from logagent.fleet.page.text import day, days, exact, moment, percent, plural, size, visible
+from logagent.fleet.page.words import (
     UNKNOWN_WORDS,
+    WINDOWS,
     at_least,
     cluster_name,
     nobody_reported,
     undecided_clusters,
     unknown_total,
 )
-from logagent.fleet.page.text import visible
-from logagent.fleet.page.units import day, days, exact, moment, percent, plural, size
-from logagent.fleet.page.words import WINDOWS
 
 Report = Mapping[str, Any]
 STEPS = 3

@@ -10,18 +10,16 @@ from html import escape
 from typing import Any
 
 from logagent.fleet.page import commands
-from logagent.fleet.page.coverage import (
+from logagent.fleet.page.text import day, days, esc, exact, figure, link, name_html, percent, plural, size, visible
+from logagent.fleet.page.words import (
     UNKNOWN_WORDS,
+    WINDOWS,
     at_least,
     cluster_name,
     nobody_reported,
     undecided_clusters,
     unknown_total,
 )
-from logagent.fleet.page.links import figure, link
-from logagent.fleet.page.text import esc, name_html, visible
-from logagent.fleet.page.units import day, days, exact, percent, plural, size
-from logagent.fleet.page.words import WINDOWS
 
 Report = Mapping[str, Any]
 SOON_DAYS, LATER_DAYS = 7, 30

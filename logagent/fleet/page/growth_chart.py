@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
-from logagent.fleet.page.links import link
-from logagent.fleet.page.table_rows import full_on
-from logagent.fleet.page.text import esc, name_html
-from logagent.fleet.page.units import LONG_AHEAD, MINUS, day, days, exact, size, weekday
+from logagent.fleet.page.columns import full_on
+from logagent.fleet.page.text import LONG_AHEAD, MINUS, day, days, esc, exact, link, name_html, size, weekday
 
 Row = Mapping[str, Any]
 SHOWN_CLUSTERS = 6

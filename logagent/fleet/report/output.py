@@ -24,8 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.files import Files, literal
-from logagent.fleet.tables.frames import local_frame
-from logagent.fleet.tables.spark_schemas import rfc3339
+from logagent.fleet.tables.frames import local_frame, rfc3339
 from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
 

@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.errors import LogAgentError
-from logagent.fleet.tables.choice import Choice, ReportScope, Row, choose
-from logagent.fleet.tables.chosen import chosen_rows, silent_frame
+from logagent.fleet.tables.choice import Choice, ReportScope, Row, choose, chosen_rows, silent_frame
 from logagent.fleet.tables.frames import local_frame
 from logagent.fleet.tables.parts import parts, seen, topics
 from logagent.fleet.tables.store import Commit, Store

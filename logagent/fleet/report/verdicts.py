@@ -16,12 +16,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.fleet.report.reclaim import row_id, windowed
+from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
-from logagent.fleet.tables.columns import at_least
-from logagent.fleet.tables.frames import Scratch, local_frame
-from logagent.fleet.tables.plausible import is_removal
-from logagent.fleet.tables.spark_schemas import whose
+from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, whose
 from logagent.model.naming.dir_names import INTERNAL_TOPICS
 
 BROADCAST_KEYS = 1_000_000

@@ -1,6 +1,8 @@
 """What counts: the hosts whose newest complete snapshot is fresh, and the clusters with usable assignments. Pure.
 
 Everything else is unknown, with the reason. Verdicts are based only on what counts here.
+
+The rows of the store for a choice of snapshots and assignments.
 """
 
 from __future__ import annotations
@@ -11,8 +13,56 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from logagent.fleet.tables.plausible import claimants, happened, newest_first
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from logagent.fleet.tables.frames import STORE, claimants, happened, local_frame, newest_first
+from logagent.fleet.tables.store import Commit, Store
 from logagent.store.names import ASSIGNMENTS
+
+_HOSTS = "c string, n int"
+
+
+def chosen_rows(store: Store, commits: Mapping[date, Commit], choice: Choice, table: str) -> DataFrame:
+    """Rows of `dirs` or `others` of the hosts that count, of `assignments` of the clusters that are decided.
+
+    A date whose hosts all count is read as it is, without a lookup per row.
+    """
+    of_clusters = table == "assignments"
+    wanted: dict[date, set[tuple[str, int | None]]] = defaultdict(set)
+    for row in choice.decided if of_clusters else choice.counting:
+        wanted[row["day"]].add((row["cluster_id"], None if of_clusters else row["node_id"]))
+    frames = [_of_day(store, commits[day], keys, table) for day, keys in sorted(wanted.items())]
+    if not frames:
+        return local_frame(store.spark, [], STORE[table])
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole
+
+
+def _of_day(store: Store, commit: Commit, keys: set[tuple[str, int | None]], table: str) -> DataFrame:
+    frame = store.read(table, [commit])
+    kind = "assignments" if table == "assignments" else "snapshot"
+    there = {
+        (e["cluster_id"], e["node_id"])
+        for e in store.small("files", commit)
+        if e["kind"] == kind and e["status"] == "taken"
+    }
+    if there <= keys:
+        return frame
+    rows = [{"c": cluster, "n": node} for cluster, node in sorted(keys, key=str)]
+    same = fn.col("cluster_id") == fn.col("c")
+    if kind == "snapshot":
+        same = same & (fn.col("node_id") == fn.col("n"))
+    return frame.join(fn.broadcast(local_frame(store.spark, rows, _HOSTS)), same, how="left_semi")
+
+
+def silent_frame(store: Store, choice: Choice) -> DataFrame | None:
+    """`cluster_id, silent`: the nodes of each cluster that do not count; None if all do."""
+    rows = [{"cluster_id": cluster, "silent": nodes} for cluster, nodes in choice.silent().items()]
+    return local_frame(store.spark, rows, "cluster_id string, silent array<int>") if rows else None
+
 
 HEARD_DAYS = 7
 """A host that sent something within this many days before the report is reported as missing if it is silent."""

@@ -1,19 +1,45 @@
-"""Small frames from rows of the driver, and frames that are written to disk instead of being cached."""
+"""Small frames from rows of the driver, and frames that are written to disk instead of being cached.
+
+Bounds of columns. Unlike Spark's `least` and `greatest`, which skip nulls: what is unknown stays unknown.
+
+Which of the files of one date, and which rows of assignments, to trust. Pure: entries in, reasons out.
+
+An entry is a row of the `files` table. The newest is the latest by the earlier of the host's clock and the arrival, so
+that a fast clock does not outrank newer files.
+
+What Spark reads in `landing/` and keeps in the store: explicit schemas, never inferred ones.
+
+The line schemas contain the fields of a directory and of an assigned partition that the fleet uses; the other kinds of
+row are few, and the driver reads them (`ingest/unpack.py`). Fields of newer schema versions are ignored, a missing
+required one makes the row a bad row. The store schemas are `select` lists with casts: every table leaves its module
+through one.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.files import Files, literal
+from logagent.model.naming.topic_ids import ZERO_ID
+from logagent.store.names import publisher_of
+
+
+def at_most(value: Column, most: float) -> Column:
+    return fn.when(value > most, fn.lit(most)).otherwise(value)
+
+
+def at_least(value: Column, least: float) -> Column:
+    return fn.when(value < least, fn.lit(least)).otherwise(value)
 
 
 def local_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], ddl: str) -> DataFrame:
@@ -72,3 +98,149 @@ class Scratch:
         folder = f"{self._uri}/{name}"
         found = [part for part in self._files.names(folder) if part.endswith(".parquet") and part[0] not in "._"]
         return sum(self._files.parquet_rows(f"{folder}/{part}") for part in found)
+
+
+AHEAD_MS = 3_600_000
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+Row = dict[str, Any]
+
+
+def happened(entry: Row) -> int:
+    return int(min(entry["at"], entry["received_at"]))
+
+
+def newest_first(entries: Iterable[Row]) -> list[Row]:
+    return sorted(entries, key=lambda e: (happened(e), e["at"], e["snapshot_id"], e["file"]), reverse=True)
+
+
+def reject_implausible(entries: list[Row], pinned: frozenset[int] | None) -> None:
+    """Rejects assignments that decide nothing: from a publisher that is not pinned, or more than an hour newer than
+    every snapshot of their cluster unless another node has published some within that hour."""
+    snapshots: dict[str, int] = {}
+    for entry in entries:
+        if entry["kind"] == "snapshot" and entry["status"] == "whole":
+            cluster = entry["cluster_id"]
+            snapshots[cluster] = max(snapshots.get(cluster, 0), happened(entry))
+    images = [e for e in entries if e["kind"] == "assignments" and e["status"] == "whole"]
+    for entry in images:
+        publisher = publisher_of(entry["stem"])
+        if pinned is not None and publisher not in pinned:
+            _reject(entry, "not-a-publisher", f"node {publisher} is not one of --assignments-from")
+            continue
+        limit = int(snapshots.get(entry["cluster_id"]) or entry["received_at"]) + AHEAD_MS
+        if entry["at"] > limit:
+            others = (
+                e
+                for e in images
+                if e["cluster_id"] == entry["cluster_id"]
+                and publisher_of(e["stem"]) != publisher
+                and abs(e["at"] - entry["at"]) <= AHEAD_MS
+            )
+            if next(others, None) is None:
+                _reject(entry, "from-the-future", "over 1 h newer than every snapshot, and no other source confirms it")
+
+
+def _reject(entry: Row, reason: str, detail: str) -> None:
+    entry.update(status="rejected", reason=reason, detail=detail)
+
+
+def claimants(entries: list[Row]) -> str | None:
+    """Why it is unclear which machine the intact snapshots of a node id come from; None if it is clear. Newest first.
+
+    Two host names on one date; or two boot ids that alternate: a machine never returns to an earlier boot.
+    """
+    hosts = sorted({str(e["host"]) for e in entries if e["host"] is not None})
+    if len(hosts) > 1:
+        return f"{len(hosts)} hosts claim this node id: {', '.join(hosts[:3])}"
+    boots = [e["boot_id"] for e in reversed(entries) if e.get("boot_id")]
+    turns = [boot for n, boot in enumerate(boots) if n == 0 or boot != boots[n - 1]]
+    if len(turns) != len(set(turns)):
+        return "two machines with the same host name claim this node id: their boot ids alternate"
+    return None
+
+
+def is_removal(topic_id: object, partition: object) -> bool:
+    """Whether these are what an `uncommitted` row has: a topic id, and a partition or null."""
+    if not isinstance(topic_id, str) or _ID.fullmatch(topic_id) is None:
+        return False
+    if partition is None:
+        return True
+    return isinstance(partition, int) and not isinstance(partition, bool) and 0 <= partition < 1 << 31
+
+
+CORRUPT = "_corrupt_record"
+TIMES = ("newest_mtime", "marked_at", "first_seen", "due_at")
+
+_DIR = """
+    row string, log_dir string, name string, kind string, topic string, topic_truncated boolean, full_topic string,
+    partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
+    newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
+    first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
+    obstacle string, _corrupt_record string
+"""
+DIR_LINE = _DIR.format(time="bigint")
+"""Lines of `logagent.snapshot/2`: times are milliseconds since 1970."""
+DIR_LINE_1 = _DIR.format(time="string")
+"""Lines of any version: times are as in the line, RFC 3339 or milliseconds."""
+
+PARTITION_LINE = f"""
+    row string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,
+    removing array<int>, isr array<int>, directories array<string>, {CORRUPT} string
+"""
+
+DIRS = """
+    cluster_id string, node_id int, log_dir string, name string, kind string, topic string, topic_truncated boolean,
+    partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
+    newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
+    first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
+    covered string, obstacle string
+"""
+
+ASSIGNMENTS = """
+    cluster_id string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,
+    removing array<int>, isr array<int>, directories array<string>, said bigint
+"""
+"""One row per partition; `said`: how many rows of the file it comes from (if repeated, all replicas count)."""
+
+PARTS = """
+    cluster_id string, topic string, topic_id string, partition int, nodes array<int>, sizes array<bigint>,
+    allocations array<bigint>, replicas array<int>, bytes bigint, allocated bigint, largest bigint, smallest bigint
+"""
+"""One row per partition that has a current directory or an assignment: its copies in the order of their nodes (a node
+with two copies is listed twice), and its replicas, sorted; null if it is not assigned."""
+
+TOPICS = """
+    cluster_id string, topic string, topic_id string, assigned_partitions bigint, partitions bigint, copies bigint,
+    bytes bigint, allocated bigint, current bigint, future bigint, stray bigint, delete bigint,
+    largest_partition bigint, largest_sum bigint
+"""
+"""One row per topic that has a directory of any kind or an assignment."""
+
+STORE: dict[str, str] = {"dirs": DIRS, "others": DIRS, "assignments": ASSIGNMENTS, "parts": PARTS, "topics": TOPICS}
+"""The Parquet tables of a run. `others` repeats the directories that are not current, and those that their agent does
+not call `assigned`: a small part, which most reports need without reading everything."""
+
+
+def fields(ddl: str) -> list[tuple[str, str]]:
+    """(name, type) of each field of one of the store schemas above (flat types only)."""
+    return [(name, kind) for name, kind in (part.split() for part in " ".join(ddl.split()).split(", "))]
+
+
+def shaped(frame: DataFrame, ddl: str) -> DataFrame:
+    """`frame` with exactly the columns of `ddl`, cast, in that order; raises `AnalysisException` if one is absent."""
+    return frame.select(*(fn.col(name).cast(kind).alias(name) for name, kind in fields(ddl)))
+
+
+def rfc3339(column: Column | str) -> Column:
+    """RFC 3339 text in UTC with milliseconds (the session's time zone is UTC)."""
+    return fn.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+
+
+def real_id(name: str = "topic_id") -> Column:
+    """A topic id, null for Kafka's zero id (clusters before 2.8 have none)."""
+    return fn.nullif(fn.col(name), fn.lit(ZERO_ID))
+
+
+def whose() -> Column:
+    """What a directory is a copy of: the topic id, or the name if there is none (no id begins with a slash)."""
+    return fn.coalesce(fn.col("topic_id"), fn.concat(fn.lit("/"), fn.col("topic")))

@@ -28,8 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logagent.errors import LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
-from logagent.fleet.tables.frames import local_frame
-from logagent.fleet.tables.spark_schemas import STORE, shaped
+from logagent.fleet.tables.frames import STORE, local_frame, shaped
 from logagent.store.contract import LEDGER
 from logagent.store.names import as_date
 

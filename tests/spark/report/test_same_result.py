@@ -11,9 +11,9 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest.dates import ingest_dates
+from logagent.fleet.ingest.ingest import ingest_dates
 from logagent.fleet.job import Job, report
-from logagent.fleet.tables.spark_schemas import STORE
+from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import SMALL
 from logagent.store.contract import TABLES
 from tests.spark.conftest import Told, Zoo

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from logagent.fleet.jvm import SMALL_LANDING, SMALL_REPORT, is_small_landing, is_small_report, java_options, sql_conf
+from logagent.fleet.spark_session import (
+    SMALL_LANDING,
+    SMALL_REPORT,
+    is_small_landing,
+    is_small_report,
+    java_options,
+    sql_conf,
+)
 from tests.needs import need_command
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.fleet.ingest.manifests import millis
+from logagent.fleet.ingest.landing import millis
 from logagent.model.times import FIRST_MS, LAST_MS
 
 

@@ -45,7 +45,7 @@ def test_the_job_needs_nothing_but_spark() -> None:
                 if name.split(".")[0] in {"pydantic", "pydantic_core", "cryptography", "click", "kafka", "obstore"}:
                     raise ImportError(name)
         sys.meta_path.insert(0, Nothing())
-        import logagent.fleet.submit, logagent.fleet.job, logagent.fleet.ingest.dates, logagent.fleet.page
+        import logagent.fleet.submit, logagent.fleet.job, logagent.fleet.ingest.ingest, logagent.fleet.page
     """
     subprocess.run([sys.executable, "-c", code], check=True)
 
