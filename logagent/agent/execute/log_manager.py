@@ -2,18 +2,16 @@
 
 Mirrors Kafka's `LogManager`, for a broker that is not running to do it itself. In order:
 
-1. `agent.planning.plan_delete.async_delete` (or `plan_cleanup`, `plan_prestart`, `cli.commands.restore`) decides which
-   directories, and under which names, as a plan;
-2. `LogManager.execute` carries out the plan: one action after the other in a command, one lane per log dir in parallel
-in the daemon (`lanes`);
+1. `agent.planning.plan_cleanup` (`async_delete` for what an operator names), `plan_prestart` or `plan_restore` decides
+which directories, and under which names, as a plan;
+2. `LogManager.execute` carries out the plan, its actions in order: in a command one after the other, in the daemon one
+lane per log dir, in parallel;
 3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards again, then `renames.RenameBatch`:
-journal, checkpoints, renames, one fsync (`replacements.Replacement` where one directory takes another's place);
+journal, checkpoints, renames, one fsync (`renames.Replacement` where one directory takes another's place);
 4. the queue: the name that ends in `-delete` is the durable entry, and `model.planning.queue` says when it is due;
 5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal (small
 directories together), files;
 6. after a crash `recovery` settles what is open in the journal by looking at the disk.
-
-Lanes: the actions of a plan, in order. A command has one; the daemon has one per log dir, in parallel.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ Order, for crash safety (each step is idempotent, and `agent.recovery` settles w
 offset above a new incarnation's end would make the broker drop its segments (Kafka writes it afterwards; nobody can
 interrupt it). Where there is no room for that, those without such entries are renamed, and what is removed right after
 it was set aside (`Proposal.then_removed`) gives its indexes for it;
-3. the renames (of a restored directory: after its `.index` files were removed, see `indexes`), each with a look at the
+3. the renames (of a restored directory: after its `.index` files were removed), each with a look at the
 broker's lock before and after it;
 4. one fsync of the log dir for the batch (deviation: Kafka fsyncs after each rename);
 5. the recovery-point entries are removed; entries of renames that did not happen (and of restored dirs) are put back;
 6. the journal gets the outcome of each.
 
-The index files that are removed before a directory gets its current name back (`broker.files.index_files` says
+The index files that are removed before a directory gets its current name back (`broker.files.segment_files` says
 which), or to make room for setting it aside on a full disk.
 
 `restore --replace` of one partition: the current directory and the restored one are exchanged.

@@ -1,5 +1,5 @@
 """The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as
-`metric_names.METRICS`.
+`METRICS`.
 
 They use a separate registry, so that nothing registered by a library appears. A scrape sees each summary as a whole (a
 removed log dir disappears with the next scrape), and before the first tick a figure is missing rather than zero.

@@ -5,7 +5,7 @@ a log dir comes back after `health.recovery_probes` good probes in a row, all of
 that was started after them. Full and read-only are separate states, not offline: directories can still be removed from
 a full log dir, and in a read-only one nothing can be done, so it is harmless.
 
-The result of one probe of a log dir: facts only. `health.states` decides on the state from several of them.
+The result of one probe of a log dir holds facts only; the state is decided from several of them.
 
 When a broker counts as having given up a log dir. One rule for the guards, the daemon's probes and `check`.
 

@@ -6,7 +6,7 @@ It checks a whole plan, so it is separate from the guards of single directories.
 
 What was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
 must not start from zero. On disk, a directory counts if a logagent gave it its name within the 24 hours
-(`naming.rename_uuids`). The ctime is not used: every broker start renews it for every stray, which would stop every
+(`rename_uuid`). The ctime is not used: every broker start renews it for every stray, which would stop every
 cleanup for a day. What a broker marked or set aside itself was not our doing, so it counts only when we remove it.
 """
 
