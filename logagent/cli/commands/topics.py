@@ -9,9 +9,17 @@ from typing import Any, TypeVar
 
 import click
 
+from logagent.cli.deletions.asking import ask, ask_nothing, close, lately, topics_of_cluster
+from logagent.cli.deletions.opening import Place, place_options
+from logagent.cli.deletions.progress import follow
+from logagent.cli.deletions.report import Choice, choose, only_cluster
+from logagent.cli.deletions.round_loop import run_rounds
 from logagent.cli.deletions.values import seconds, size, topic_regex
 from logagent.cli.options import Call, common
+from logagent.cli.render import dump
+from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
 from logagent.errors import LogAgentError, UsageError
+from logagent.store.signing import generate
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROUND_SECONDS = 5.0
@@ -27,8 +35,6 @@ def topics() -> None:
 
 
 def _places(command: F) -> F:
-    from logagent.cli.deletions.opening import place_options
-
     return place_options(command)
 
 
@@ -60,10 +66,6 @@ def delete(
     call: Call, topic: str, include_internal: bool, execute: bool, approve: str | None, timeout: str, **place: Any
 ) -> None:
     """Delete existing topics, by topic id, and remove every replica from its disk."""
-    from logagent.cli.deletions.asking import ask, lately, topics_of_cluster
-    from logagent.cli.deletions.opening import Place
-    from logagent.controller.deletion_plan import plan_topics
-
     opened = Place(call, **place)
     pattern, allowed = topic_regex(topic), seconds(timeout)
     rounds = opened.rounds(signing=execute)
@@ -115,11 +117,6 @@ def purge(
     **place: Any,
 ) -> None:
     """Set aside orphans of a fleet report, and remove strays, on the hosts that have them."""
-    from logagent.cli.deletions.asking import ask, ask_nothing, lately
-    from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.report import Choice, choose, only_cluster
-    from logagent.controller.deletion_plan import Dropped, plan_directories
-
     words = [word.strip() for text in ids for word in text.split(",")]
     if not all(words):
         raise UsageError("--id: one of the ids is empty", hint="a row without an id cannot be requested: leave it out")
@@ -159,9 +156,6 @@ def purge(
 @common
 def status(call: Call, topic: str | None, watch: bool, interval: str, **place: Any) -> None:
     """Show requests, replicas by state, the hosts still missing and why, and the bytes freed."""
-    from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.progress import follow
-
     opened = Place(call, **place)
     opened.check_cluster()
     follow(call, opened, topic, watch=watch, pause=max(seconds(interval), 0.5))
@@ -173,8 +167,6 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
 @common
 def cancel(call: Call, request_id: str, **place: Any) -> None:
     """Cancel a request. What was done stays done; the output says what `restore` can bring back."""
-    from logagent.cli.deletions.asking import close
-
     close(call, request_id, "cancelled", place)
 
 
@@ -184,8 +176,6 @@ def cancel(call: Call, request_id: str, **place: Any) -> None:
 @common
 def resume(call: Call, request_id: str, **place: Any) -> None:
     """Resume a request that has expired, or that is held up because the store was restored to an older state."""
-    from logagent.cli.deletions.asking import close
-
     close(call, request_id, "resumed", place)
 
 
@@ -196,9 +186,6 @@ def resume(call: Call, request_id: str, **place: Any) -> None:
 @common
 def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     """Carry out open requests: rounds until nothing is left."""
-    from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.round_loop import run_rounds
-
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
     opened = Place(call, **place)
@@ -214,9 +201,6 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
 @common
 def keygen(call: Call, file: Path, key_id: str | None) -> None:
     """Create a key that signs orders: the private half goes to FILE (0600), the public line to stdout."""
-    from logagent.cli.render import dump
-    from logagent.store.signing import generate
-
     try:
         key = generate(key_id or f"ops-{secrets.token_hex(4)}", file)
     except FileExistsError:

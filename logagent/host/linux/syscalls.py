@@ -12,6 +12,7 @@ glibc only (`mallopt(3)`, `malloc_trim(3)`); does nothing elsewhere.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -41,8 +42,6 @@ _FS_IOC_FIEMAP = 0xC020660B
 
 @cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    import ctypes
-
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, "renameat2", None)  # glibc 2.28, musl 1.2.6
     if function is None:
@@ -86,8 +85,6 @@ def _rename(dir_fd: int, name: str, new_dir_fd: int, new_name: str, flags: int) 
 @cache
 def _statx() -> Callable[[int, bytes, int, int], bytes | int] | None:
     """`statx` by directory, name, flags and mask: its answer, or the number of the error."""
-    import ctypes
-
     statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
     if statx is None:
         return None
@@ -193,8 +190,6 @@ _M_ARENA_MAX = -8
 
 @cache
 def _libc() -> Any:
-    import ctypes
-
     return ctypes.CDLL(None)
 
 
