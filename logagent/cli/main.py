@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from logagent import __version__
-from logagent.cli.render import visible
+from logagent.cli.render import forget_stdout, visible
 from logagent.errors import ConfigError, Exit, LogAgentError, UsageError
 
 # Command → (module, attribute, one line of help). A module is imported when its command runs, so that
@@ -90,7 +90,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("logagent: interrupted; logagent history shows what was done on this host", err=True)
         return int(Exit.FAILED)
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         return int(Exit.OK)
     except LogAgentError as e:
         _show(e)
@@ -100,7 +100,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # …
         where = f": {e.filename}" if e.filename is not None else ""
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
-        _forget_stdout()
+        forget_stdout()
         return int(Exit.FAILED)
 
 
@@ -116,12 +116,6 @@ def refuse_empty(words: Sequence[str]) -> None:
         else:
             continue
         raise UsageError(said, hint="an empty value never means all: leave it out, or say what is meant")
-
-
-def _forget_stdout() -> None:
-    from logagent.cli.options import forget_stdout
-
-    forget_stdout()
 
 
 def _show_usage(error: click.ClickException) -> None:
