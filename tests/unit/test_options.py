@@ -6,17 +6,9 @@ An option that only some commands need is declared by those. The common options 
 
 from __future__ import annotations
 
-import ast
-import importlib
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-import click
-import pytest
-
 import logagent
-from logagent.cli.main import COMMANDS
 
 ROOT = Path(logagent.__file__).parent
 # How a common option reaches a command: the attributes of Call, and what of Call reads them.
