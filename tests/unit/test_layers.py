@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"files", "model", "store", "documents", "broker", "host", "agent", "controller", "fleet", "demo"}
         | CONFIGURATION
     ),
-    "demo": frozenset({"files", "model", "broker", "host", "agent", "cli", "fleet"} | CONFIGURATION),
+    "demo": frozenset({"files", "model", "store", "broker", "host", "agent", "cli", "fleet"} | CONFIGURATION),
     "__main__": frozenset({"cli"}),
     "": frozenset(),
 }
