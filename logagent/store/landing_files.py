@@ -12,8 +12,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +21,11 @@ from typing import IO, Any
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import KIB, FileLimit, parse_json
+from logagent.files.whole_file import PART, whole_file
 from logagent.store.contract import MANIFEST_SCHEMA
-from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST, PART
+from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST
 from logagent.store.shared import SharedStore
-from logagent.store.tree import LANDING, fsync_fd
+from logagent.store.tree import LANDING
 
 __all__ = [
     "DATA",
@@ -96,9 +97,10 @@ def put(
     """
     data = stem.with_name(stem.name + DATA)
     sink = _Counting()
-    with whole_file(data, received_at, durable=durable) as file:
+    with whole_file(data, durable=durable) as file:
         sink.file = file
         rows = _pack(sink, lines)
+        _date(file, received_at)
     manifest = {
         "schema": MANIFEST_SCHEMA,
         "snapshot_id": claim.snapshot_id,
@@ -111,8 +113,9 @@ def put(
         "bytes": sink.count,
         "sha256": sink.digest.hexdigest(),
     }
-    with whole_file(manifest_of(data), received_at, durable=durable) as file:
+    with whole_file(manifest_of(data), durable=durable) as file:
         file.write(json.dumps(manifest).encode())
+        _date(file, received_at)
     return data
 
 
@@ -172,36 +175,10 @@ def _pack(sink: _Counting, lines: Iterable[str | bytes]) -> int:
     return rows
 
 
-@contextmanager
-def whole_file(path: Path, modified: datetime | None = None, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only if the block ends without an exception.
-
-    It is written as `NAME.tmp`; a kill may leave that behind, and the next attempt overwrites it.
-    """
-    part = path.with_name(path.name + PART)
-    try:
-        with open(part, "wb", opener=_open_part) as file:
-            yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        if modified is not None:
-            os.utime(part, (modified.timestamp(), modified.timestamp()))
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    if durable:
-        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fsync_fd(fd)
-        finally:
-            os.close(fd)
-
-
-def _open_part(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+def _date(file: IO[bytes], modified: datetime | None) -> None:
+    if modified is not None:
+        file.flush()
+        os.utime(file.fileno(), (modified.timestamp(), modified.timestamp()))
 
 
 def claim_of(manifest: bytes, origin: str) -> Claim:

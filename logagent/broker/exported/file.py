@@ -12,7 +12,6 @@ times the memory and start-up a second longer, and every message here says where
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from typing import Any, TypeVar
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import EXPORTED_ASSIGNMENTS, parse_json, read_regular
+from logagent.files.whole_file import PART, whole_file
 from logagent.model.assignments.image import (
     AssignmentImage,
     BrokerRegistration,
@@ -225,24 +225,10 @@ def document_pieces(image: AssignmentImage) -> Iterator[bytes]:
 
 
 def write_assignments(path: str, image: AssignmentImage) -> None:
-    """Write the document durably: temp file beside it, fsync, rename, fsync of the directory. Raises `OSError`."""
-    directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.writelines(document_pieces(image))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Write the document as a whole, durably. Raises `OSError`."""
+    # Two exports to one file may run at once: each has a temporary file of its own.
+    with whole_file(path, temp=f".{os.path.basename(path)}.{os.getpid()}{PART}") as file:
+        file.writelines(document_pieces(image))
 
 
 def read_assignments(path: str) -> AssignmentImage:
