@@ -222,7 +222,6 @@ OTHERWISE = {
     "shorten": "for writing, O_NONBLOCK, and a look at what it is",
     "_sound": "a descriptor of safe_open's",
     "open_directory": "a directory",
-    "opened_below": "a directory",
     "open_regular": "safe_open itself",
     "connect": "SQLite, after a look by safe_open",
     "_log_dirs": "SQLite, after a look by safe_open",

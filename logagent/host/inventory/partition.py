@@ -174,14 +174,7 @@ class PartitionReader:
 
     def _count(self, fd: int, known: Known, blocks: int) -> None:
         names = os.listdir(fd)
-        logs = _segments(names)
-        # The newest segment's files begin with this; empty until one is found.
-        newest = ""
-        if logs:
-            newest = max(logs)[:20]
-            known.segments = len(logs)
-            known.last_segment_offset = _offset(newest)
-            known.first_offset = _offset(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
+        newest = _note_segments(known, names)
         files = len(names)
         total = 0
         plain = True
@@ -236,6 +229,18 @@ class PartitionReader:
             if error.errno in OFFLINE_ERRNOS:
                 raise
             entry.error = f"{PARTITION_METADATA} cannot be read: {error.strerror}"
+
+
+def _note_segments(known: Known, names: list[str]) -> str:
+    """Returns what the names of the newest segment's files begin with; empty if there is none."""
+    logs = _segments(names)
+    if not logs:
+        return ""
+    newest = max(logs)[:20]
+    known.segments = len(logs)
+    known.last_segment_offset = _offset(newest)
+    known.first_offset = _offset(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
+    return newest
 
 
 def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:

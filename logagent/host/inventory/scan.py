@@ -367,9 +367,6 @@ class ScanTurns:
                 self._give(self._waiting.popleft() if self._waiting else None)
                 self._changed.notify_all()
 
-    def is_wanted(self) -> bool:
-        return bool(self._waiting)
-
     def _give(self, turn: ScanTurn | None) -> None:
         self._holder, self._since = turn, self.monotonic()
 

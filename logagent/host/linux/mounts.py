@@ -57,12 +57,6 @@ def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
     return best
 
 
-def mount_point_of(path: str) -> str:
-    """The mount point that `path` (absolute, symlinks resolved) is on. Raises OSError as `mounts` does."""
-    mount = mount_of(path, mounts())
-    return mount.point if mount is not None else "/"
-
-
 def mounted_children(dir_fd: int) -> frozenset[str]:
     """Names in the directory `dir_fd` that are mount points or have one below them. Raises OSError as `mounts` does."""
     prefix = os.readlink(f"/proc/self/fd/{dir_fd}").rstrip("/") + "/"

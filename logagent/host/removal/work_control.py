@@ -79,6 +79,10 @@ class WorkControl:
     before each change, even in the middle of a file; true when nobody waits for this work any more because its log dir
     hung. budget: bytes per second, shared by all workers. workers: threads for one large directory. on_progress(files,
     bytes): what was removed since its last call.
+
+    held: the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log` files with one
+    link are truncated to nothing first (truncate_held=False: unlinked only, for brokers with which that is untested),
+    index files, which the broker maps, are only unlinked.
     """
 
     stop: Stop = never
@@ -86,6 +90,8 @@ class WorkControl:
     budget: ByteBudget | None = None
     workers: int = 1
     on_progress: Progress | None = None
+    held: bool = False
+    truncate_held: bool = True
 
     @property
     def chunk(self) -> int:

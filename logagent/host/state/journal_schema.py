@@ -148,10 +148,6 @@ def text_or_none(value: str | bytes | None) -> str | None:
     return None if value is None else text_of(value)
 
 
-def _key_or_none(log_dir: str | bytes | None, name: str | bytes) -> DirKey | None:
-    return None if log_dir is None else DirKey(text_of(log_dir), text_of(name))
-
-
 FILE_NAME = "journal.db"
 SCHEMA_VERSION = 5
 # An in-memory file system, which every Linux has: for copies that need no disk.
