@@ -15,13 +15,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import KIB, FileLimit, parse_json
 from logagent.files.whole_file import PART, whole_file
+from logagent.model.times import instant
 from logagent.store.contract import MANIFEST_SCHEMA
 from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST
 from logagent.store.shared import SharedStore
@@ -58,11 +59,6 @@ class Claim:
     node_id: int | None
     host: str
     at: datetime
-
-
-def rfc3339(at: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds. `at` must be aware."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def millis(at: datetime) -> int:
@@ -108,7 +104,7 @@ def put(
         "cluster_id": claim.cluster_id,
         "node_id": claim.node_id,
         "host": claim.host,
-        "at": rfc3339(claim.at),
+        "at": instant(claim.at),
         "rows": rows,
         "bytes": sink.count,
         "sha256": sink.digest.hexdigest(),

@@ -198,7 +198,7 @@ class BoundedCalls:
             if not users.isdisjoint(self._active):
                 self._closing.append((users, close))
                 return
-        closer = threading.Thread(target=close, name=f"logagent-close {paths[0]}", daemon=True)
+        closer = Task(f"logagent-close {paths[0]}", close)
         try:
             closer.start()
         except RuntimeError:
