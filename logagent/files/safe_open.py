@@ -184,6 +184,14 @@ def opened_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None,
         os.close(fd)
 
 
+def listed(directory: Name) -> list[str]:
+    """The names in a directory, sorted; none if it is missing or cannot be listed."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
 def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
     """Names and `lstat` results of an open directory, sorted by name; entries that vanish meanwhile are left out.
 

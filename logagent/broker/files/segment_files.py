@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -75,13 +75,31 @@ def is_segment_file(name: str, suffix: str) -> bool:
     return name[_DIGITS:] == suffix and name[:_DIGITS].isdigit() and name.isascii()
 
 
+def segment_bases(names: Iterable[str]) -> list[str]:
+    """The base offsets (20 digits) of the segments that have a `.log` among `names`, in order."""
+    return sorted(name[:_DIGITS] for name in names if is_segment_file(name, LOG))
+
+
+def last_index_entry(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int, ...] | None:
+    """The last entry of an index file; None if it has none, is torn, or cannot be read. Raises OSError only if the
+    disk fails."""
+    try:
+        with opened_regular(name, INDEX, dir_fd=dir_fd) as fd:
+            size = os.fstat(fd).st_size
+            if size < layout.size or size % layout.size:
+                return None
+            return layout.unpack(os.pread(fd, layout.size, size - layout.size))
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+
+
 def look_at_segments(dir_fd: int) -> SegmentsLook:
     """Inspect the segments in the open partition dir `dir_fd`.
 
     An index that is not a regular file is not sound. Raises OSError from the disk.
     """
     names = set(os.listdir(dir_fd))
-    bases = sorted(name[:_DIGITS] for name in names if is_segment_file(name, LOG))
+    bases = segment_bases(names)
     segments = tuple(
         SegmentLook(
             base,
@@ -170,7 +188,7 @@ def rebuilt_segment_times(dir_fd: int) -> Iterator[SegmentAge]:
 
 
 def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[SegmentAge]:
-    bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+    bases = segment_bases(os.listdir(dir_fd))
     for base in bases:
         with suppress(FileNotFoundError):
             log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
@@ -184,16 +202,8 @@ def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[Segment
 def _largest(dir_fd: int, base: str) -> int | None:
     """The timestamp in the last entry of the time index; None if there is none: then Kafka uses the last write. (An
     index that was not closed ends in zeros.)"""
-    entry = ENTRY_BYTES[TIME_INDEX]
-    try:
-        with opened_regular(base + TIME_INDEX, INDEX, dir_fd=dir_fd) as fd:
-            size = os.fstat(fd).st_size
-            if size < entry or size % entry:
-                return None
-            timestamp, _ = _TIME_INDEX_ENTRY.unpack(os.pread(fd, entry, size - entry))
-    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
-        return None
-    return int(timestamp) if timestamp > 0 else None
+    timestamp, _ = last_index_entry(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY) or (0, 0)
+    return timestamp if timestamp > 0 else None
 
 
 def _largest_in_batches(dir_fd: int, base: str) -> int | None:

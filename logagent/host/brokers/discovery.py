@@ -33,6 +33,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.server_properties import ServerProperties, read_server_properties
 from logagent.broker.process.version import Launch, launch_of_java, version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
+from logagent.files.safe_open import listed
 from logagent.host.brokers.systemd_units import BrokerUnit, broker_units, under
 from logagent.host.linux.child import ask_as
 from logagent.host.linux.proc import effective_user
@@ -368,7 +369,7 @@ def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfig
     read) is left out.
     """
     proc = under(root, "/proc")
-    for name in _numbers(proc):
+    for name in sorted(filter(str.isdecimal, listed(proc)), key=int):
         try:
             with open(f"{proc}/{name}/cmdline", "rb") as file:
                 line = file.read()
@@ -485,10 +486,3 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _numbers(proc: str) -> list[str]:
-    try:
-        return sorted((name for name in os.listdir(proc) if name.isdecimal()), key=int)
-    except OSError:
-        return []

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from logagent.files.safe_open import listed
+
 # Behind these is a server or process that may never answer: even `stat` of an open file waits for it.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "afs", "virtiofs", "beegfs", "glusterfs")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
@@ -121,7 +123,7 @@ def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> l
         if len(fields) > 2 and not fields[0].startswith("#"):
             found.append(_FSTAB_ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[1]))
     for folder in unit_dirs:
-        for name in _names(folder):
+        for name in listed(folder):
             if name.endswith(".mount"):
                 lines = _lines(content(f"{folder}/{name}"))
                 found += [line.partition("=")[2].strip() for line in lines if line.startswith("Where=")]
@@ -130,10 +132,3 @@ def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> l
 
 def _lines(data: bytes) -> list[str]:
     return os.fsdecode(data).splitlines()
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

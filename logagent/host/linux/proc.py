@@ -78,6 +78,15 @@ def is_java(command: str, words: list[bytes]) -> bool:
     return command in ("java", "jsvc") or os.path.basename(words[0]) in (b"java", b"jsvc")
 
 
+def is_kafka(pid: int) -> bool:
+    """Whether a process is a JVM or has Kafka's main class on its command line; False if that cannot be read."""
+    try:
+        words = command_line(pid)
+    except OSError:
+        return False
+    return b"kafka.Kafka" in words or os.path.basename(words[0]) == b"java"
+
+
 def may_be_a_broker(words: list[bytes]) -> bool:
     """For a JVM: whether its command line has a main class of Kafka, is empty, or hides it in `java @FILE`."""
     hidden = not words[0] or any(word.startswith(b"@") for word in words[1:])
