@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from logagent.agent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
-from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
 from logagent.files.whole_file import whole_file
