@@ -7,10 +7,8 @@ here waits for the other end of a FIFO. Hung disks are handled elsewhere: see `l
 
 Messages name the file and what is wrong with it, never its content.
 
-How large a file of each kind may be. A larger one was not written by Kafka or by us, and is not read.
-
-Each limit is well above what a host with a million partitions needs. The limits guard against sparse files and disks
-that return garbage; they do not judge a cluster.
+A file larger than the limit of its kind was not written by Kafka or by us. Each limit is well above what a host with a
+million partitions needs: they guard against sparse files and disks that return garbage, and do not judge a cluster.
 
 A call that takes a path resolves it again, so anyone who can write to a directory on the way can redirect it. Below a
 root that others can write to, directories are therefore opened by descriptor, one component at a time.

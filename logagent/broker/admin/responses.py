@@ -2,8 +2,6 @@
 
 No I/O and no import of kafka-python: an answer is anything with the fields of Kafka's response schemas. A partial
 answer raises `UnreadableError`.
-
-Asks a broker for the settings of topics (DescribeConfigs, KIP-133).
 """
 
 from __future__ import annotations
@@ -131,8 +129,9 @@ _TOPICS_A_REQUEST = 500
 
 
 def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
-    """By topic, the settings that `TopicConfigs` consists of. Topics that do not exist, or that the principal may not
-    describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and UnreadableError."""
+    """By topic, the settings that `TopicConfigs` consists of (DescribeConfigs, KIP-133). Topics that do not exist, or
+    that the principal may not describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and
+    UnreadableError."""
     wanted, found = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
     for start in range(0, len(wanted), _TOPICS_A_REQUEST):
         resource = DescribeConfigsRequest.DescribeConfigsResource

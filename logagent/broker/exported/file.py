@@ -4,10 +4,9 @@ Two forms of `logagent.assignments/1`: one JSON document for hosts, and JSON lin
 ends with `"sha256"`, the SHA-256 of every byte before the comma in front of it: a file that was truncated, edited or
 damaged in transit is refused, and never taken for a cluster with fewer topics.
 
-Parses an assignment document, checking each member by hand.
-
-This does not use pydantic, although there is a schema for other programs: with models, 100,000 partitions take ten
-times the memory and start-up a second longer, and every message here says where the document is wrong.
+Each member is checked by hand and not by pydantic, although there is a schema for other programs: with models, 100,000
+partitions take ten times the memory and start-up a second longer, and every message here says where the document is
+wrong.
 """
 
 from __future__ import annotations

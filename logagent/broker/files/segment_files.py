@@ -1,15 +1,12 @@
 """The segment files of one partition dir, as `LogSegment` names them: sizes, and whether their indexes are sound.
 
-Which index files to remove before a directory gets its current name back, so that Kafka rebuilds them.
-
-A broker that loads a `-stray` dir extends the last segment's indexes to their preallocated length and never trims them
-again. Under the current name, next to a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`):
-the last entry of the time index reads as 0, and the next retention check deletes the segment, also on every follower.
-If an `.index` is missing, Kafka recovers that segment: it rebuilds `.index`, `.timeindex`, `.txnindex`, producer state
-and leader epochs. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment exposes aborted
+Before a directory gets its current name back, some index files are removed, so that Kafka rebuilds them. A broker that
+loads a `-stray` dir extends the last segment's indexes to their preallocated length and never trims them again. Under
+the current name, next to a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`): the last
+entry of the time index reads as 0, and the next retention check deletes the segment, also on every follower. If an
+`.index` is missing, Kafka recovers that segment: it rebuilds `.index`, `.timeindex`, `.txnindex`, producer state and
+leader epochs. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment exposes aborted
 transactions. So only `.index` files are removed; `.kafka_cleanshutdown` stays, because other partitions rely on it.)
-
-The age of a partition dir's segments, by Kafka's rule for retention (`LogSegment.largestTimestamp`).
 """
 
 from __future__ import annotations
@@ -175,7 +172,8 @@ _WINDOW = 1 << 12
 
 
 def segment_times(dir_fd: int) -> list[SegmentAge]:
-    """The segments of the open partition dir, oldest first. The last one is the active one, which a broker rolls before
+    """The segments of the open partition dir, oldest first, with their ages by Kafka's rule for retention
+    (`LogSegment.largestTimestamp`). The last one is the active one, which a broker rolls before
     it deletes it; without records it stays, and is left out. If it was not closed, it goes by its last write, which is
     no earlier than its records unless they are of the future. Raises OSError only if the disk fails."""
     return list(_ages(dir_fd, lambda base: _largest(dir_fd, base)))

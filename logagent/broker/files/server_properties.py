@@ -2,8 +2,6 @@
 
 Only the file is read. `--override key=value` on the broker's command line and dynamic configuration
 (`log.segment.delete.delay.ms`) can change values; neither is visible here.
-
-Where a broker listens, from its `server.properties` (`KafkaConfig.listeners`).
 """
 
 from __future__ import annotations
@@ -298,7 +296,8 @@ _MOST_PORT: Final = 65_535
 
 
 def broker_listeners(props: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The addresses on this host at which clients reach the broker, as they are bound, not as they are advertised.
+    """The addresses on this host at which clients reach the broker, as they are bound, not as they are advertised
+    (`KafkaConfig.listeners`).
 
     Without those of the controller and of the control plane, which answer no client, and without any that cannot be
     read. An address that means "every interface" is given as the loopback address.

@@ -1,7 +1,5 @@
 """Who holds a log dir: the lock and the open files of all processes, taken together.
 
-What processes have open or mapped below the log dirs, read from `/proc` once per batch.
-
 A broker keeps the `.log` descriptors and the index maps of everything it loaded, and may keep them after it gave up a
 log dir, so a free lock does not mean that no process uses the log dir. This module only reports what it saw and what it
 could not see.

@@ -1,8 +1,6 @@
 """Scans `/proc` for open and mapped files, process by process, and matches them against the watched log dirs.
 
 It reads links by descriptor, not through psutil (several times slower for a broker's 20,000 files).
-
-One log dir whose open files are being looked for, and what a scan of `/proc` found in it.
 """
 
 from __future__ import annotations

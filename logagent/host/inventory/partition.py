@@ -1,7 +1,4 @@
-"""One partition directory, read in full.
-
-Disk usage of directories below a partition directory. Kafka makes none, so this only has to be safe and bounded.
-"""
+"""One partition directory, read in full."""
 
 from __future__ import annotations
 
@@ -33,7 +30,8 @@ class Usage:
 
 
 def nested_usage(parent_fd: int, name: str, device: int) -> Usage:
-    """Add up the directory `name` and all below it on `device`.
+    """Add up the directory `name` and all below it on `device`. Kafka makes no directories below a partition's, so this
+    only has to be safe and bounded.
 
     Uses no recursion, one descriptor whatever the depth, and follows no symlinks. Entries that vanish or change type
     during the walk are left out. Raises `OSError` for what cannot be read, EAGAIN if directories are moved during the

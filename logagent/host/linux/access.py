@@ -3,10 +3,9 @@
 Access control lists are not evaluated: if a file has one, nothing is reported as denied. Security modules and the
 immutable flag are not considered either.
 
-Files that root may trust, because only trusted users could have put them where they are.
-
-A path is walked from the root directory, symlinks included. If a directory belongs to a trusted user and nobody else
-can write to it, nobody else can swap its entries, so the next step can be taken by name.
+And which files root may trust, because only trusted users could have put them where they are. A path is walked from the
+root directory, symlinks included. If a directory belongs to a trusted user and nobody else can write to it, nobody else
+can swap its entries, so the next step can be taken by name.
 """
 
 from __future__ import annotations

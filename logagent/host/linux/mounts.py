@@ -1,8 +1,6 @@
 """The kernel's mount table, for ourselves or another process: the only reader of `/proc/PID/mountinfo`.
 
 Bind mounts of the same device show nowhere else, and no disk is touched.
-
-Where disks are or will be mounted: at boot they may not be mounted yet, nor those of a stopped broker.
 """
 
 from __future__ import annotations
@@ -112,7 +110,8 @@ _FSTAB_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> list[str]:
-    """Every mount point: the current ones, those in /etc/fstab, and those of `*.mount` units in `unit_dirs`.
+    """Every mount point: the current ones, those in /etc/fstab, and those of `*.mount` units in `unit_dirs`; at boot
+    the disks may not be mounted yet, nor those of a stopped broker.
 
     `content` reads a file; it returns nothing for one that cannot or must not be read. Raises OSError if the current
     mounts cannot be read.

@@ -1,7 +1,4 @@
-"""What `/proc` says about one process: its start time, its user, and what kind of program it is.
-
-Whether a certain process is the one that listens on a port of this host.
-"""
+"""What `/proc` says about one process: its start time, its user, and what kind of program it is."""
 
 from __future__ import annotations
 

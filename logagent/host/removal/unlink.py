@@ -8,8 +8,6 @@ hard link (a backup made by `cp -l` would lose its bytes; checked again before e
 to anything but a regular file on this mount, or to one that a process may have mapped.
 
 Several workers remove the segments of one large directory, each in a thread and with an interlock of its own.
-
-What a file system gets back when a directory is removed: the blocks of files that nothing else keeps.
 """
 
 from __future__ import annotations

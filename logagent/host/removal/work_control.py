@@ -1,7 +1,4 @@
-"""How work on a log dir is controlled from outside: when it ends, how fast it goes, with how many threads.
-
-How fast a removal may go: bytes per second, spread evenly, so that the disk's other users keep their share.
-"""
+"""How work on a log dir is controlled from outside: when it ends, how fast it goes, with how many threads."""
 
 from __future__ import annotations
 
@@ -20,7 +17,8 @@ _NAP_SECONDS = 0.1
 
 
 class ByteBudget:
-    """A rate in bytes per second shared by any number of workers. Thread-safe.
+    """A rate in bytes per second shared by any number of workers, so that the disk's other users keep their share.
+    Thread-safe.
 
     Freeing is spread evenly: each take waits until the earlier ones are paid for, and after idle times there is no
     burst beyond one take. `chunk` is how much of a file one call should free at this rate: a tenth of a second's worth,

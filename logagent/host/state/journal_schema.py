@@ -1,7 +1,4 @@
-"""The journal's file: its schema, and how it is opened for writing, or for reading without writing anything.
-
-The rows of the journal: intents, outcomes, removed checkpoint entries, failures.
-"""
+"""The journal's file: its rows, its schema, and how it is opened for writing, or for reading without writing."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""The version of Kafka that this host's broker had when it was last seen running: a file in the state dir.
+"""What the state dir remembers of the broker, in files of their own: its version when it was last seen running, and
+the addresses of its cluster's brokers when that was last confirmed to be this host's cluster.
 
 A stopped broker shows no version, and `kafka.version` may be left over from an upgrade that was rolled back. No file
 means that nothing was seen. A file of another cluster or node (a state dir of another host, a broker set up from
-scratch) counts as none. One that cannot be read, or is damaged, counts as an unknown version: never as a newer one.
-
-The addresses of this cluster's brokers when it was last confirmed to be this host's cluster: a file in the state
-dir.
-
-While this host's broker is down, only these may answer for it. A file that is missing, damaged or of another cluster
-counts as none seen.
+scratch) counts as none. A version that cannot be read, or is damaged, counts as an unknown one: never as a newer one.
+While this host's broker is down, only the remembered brokers may answer for it; a damaged file counts as none seen.
 """
 
 from __future__ import annotations
