@@ -113,7 +113,9 @@ def rewrite_checkpoint(
     changed meanwhile, OSError from the disk. Only if the very last step fails, the fsync of the log dir, may the new
     file be in place despite the error.
     """
-    temp = TEMP_PREFIX + _known(name)
+    if name not in CHECKPOINTS:
+        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
+    temp = TEMP_PREFIX + name
     _remove_leftover(dir_fd, temp, before_act)
     found = _read(dir_fd, name)
     if found is None and not put:
@@ -137,12 +139,6 @@ def rewrite_checkpoint(
     with replacement(dir_fd, name, temp, mode=mode, owner=owner, before_rename=before_rename) as file:
         file.write(content)
     return dropped
-
-
-def _known(name: str) -> str:
-    if name not in CHECKPOINTS:
-        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
-    return name
 
 
 def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:

@@ -145,7 +145,7 @@ class OpenLogDir:
                 raise ItemFailed(
                     f"open of {self.path} failed: {error.strerror}", path=self.path, errno=error.errno
                 ) from error
-            raise self._offline(error, f"it cannot be opened ({error.strerror})") from error
+            raise self._offline(f"it cannot be opened ({error.strerror})") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,11 +186,11 @@ class OpenLogDir:
         if isinstance(error.filename, str | bytes) and error.filename != name:
             said = f"{said}: {os.fsdecode(error.filename)}"
         if error.errno in OFFLINE_ERRNOS:
-            return self._offline(error, f"{what} of {path} failed ({said})")
+            return self._offline(f"{what} of {path} failed ({said})")
         hint = _HINTS.get(error.errno) if error.errno is not None else None
         return ItemFailed(f"{what} of {path} failed: {said}", path=path, errno=error.errno, hint=hint)
 
-    def _offline(self, error: OSError, reason: str) -> KafkaStorageError:
+    def _offline(self, reason: str) -> KafkaStorageError:
         self.failures.mark_offline(self.path, reason)
         return KafkaStorageError(f"log dir {self.path} is offline: {reason}", log_dir=self.path)
 

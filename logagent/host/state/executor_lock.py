@@ -9,7 +9,6 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from logagent.errors import Busy, ItemFailed, JournalError, KafkaStorageError, LogAgentError
@@ -82,9 +81,7 @@ class ExecutorLock:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def _held(self) -> LogAgentError:
