@@ -29,7 +29,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
-    ("`explain` reads no configuration", "logagent.config logagent.host.state.state_dir", SMALL),
+    ("`explain` reads no configuration", "logagent.agent.config logagent.host.state.state_dir", SMALL),
     ("`status` loads the daemon's types, not what only a running daemon needs",
      "apscheduler logagent.agent.publish.publish logagent.agent.orders.box", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),

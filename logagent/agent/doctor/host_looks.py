@@ -15,10 +15,10 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
+from logagent.agent.config import key_lines, load
 from logagent.agent.doctor.broker_looks import LOOK_SECONDS, user_name
 from logagent.agent.status.status import SOCKET_NAME, ask_status
 from logagent.agent.target import resolve_target
-from logagent.config import key_lines, load
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.brokers.systemd_units import read_unit, show_unit, systemd_runs
 from logagent.host.linux.access import User, owner_of, user_named
