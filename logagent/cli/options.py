@@ -44,20 +44,30 @@ class Call:
 
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)
-        settings = self.loaded_settings.settings
-        if self.assignments is not None:
-            sources = ("file",)
-            settings = replace(
-                settings, assignments=replace(settings.assignments, sources=sources, file=self.assignments)
-            )
-        if self.kafka_config is not None:
-            settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
+        settings = self.overridden(self.loaded_settings.settings)
         if config.instance_of(self.config_file) is not None and settings.kafka.config is None and not self.log_dirs:
             # With several brokers on a host, two instances could find the same broker.
             problem = (
                 f"{self.config_file}: kafka.config: not set; the configuration of an instance must name its broker"
             )
             raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers on this host")
+        return settings
+
+    def valid_part(self) -> Settings:
+        """The same with defaults in place of what is wrong; for looking, not for acting. Raises ConfigError if the file
+        is not readable TOML."""
+        from logagent.agent import config
+
+        loaded = self.loaded_settings or config.load_valid_part(self.config_file)[0]
+        return self.overridden(loaded.settings)
+
+    def overridden(self, settings: Settings) -> Settings:
+        """`settings` with what `--assignments` and `--kafka-config` say instead."""
+        if self.assignments is not None:
+            assignments = replace(settings.assignments, sources=("file",), file=self.assignments)
+            settings = replace(settings, assignments=assignments)
+        if self.kafka_config is not None:
+            settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
         return settings
 
     @property
