@@ -125,7 +125,9 @@ class Looker:
             checkpoints=broken_checkpoints(log_dir.fd),
             broken_epochs=broken_epochs(log_dir.fd, names),
             metadata_log=has_metadata_log(log_dir.fd),
-            metadata_faults=metadata_faults(log_dir.fd) if seen.holds_metadata else (),
+            metadata_faults=metadata_faults(log_dir.fd, self._session.target.server.quorum_voters)
+            if seen.holds_metadata
+            else (),
             dir_links=links,
             odd_files=tuple(partitions.odd_files),
             denied=tuple(partitions.denied),
@@ -182,6 +184,7 @@ class MetadataDir:
     ) -> None:
         server = session.target.server
         self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
+        self._voters = server.quorum_voters
         self._log_dirs = log_dirs
         self._timeout = timeout
         self._user = user
@@ -225,7 +228,7 @@ class MetadataDir:
             holder_is_broker=is_broker,
             meta=read_meta_file(opened.fd),
             metadata_log=has_metadata_log(opened.fd),
-            metadata_faults=metadata_faults(opened.fd),
+            metadata_faults=metadata_faults(opened.fd, self._voters),
             room=room_of(opened.fd),
             odd_files=tuple(odd),
             denied=tuple(found),

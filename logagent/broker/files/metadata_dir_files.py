@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Final
 
 from logagent.broker.files.checkpoint_files import parse_epochs
 from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT, segment_bases
 from logagent.broker.files.meta_properties import PARTITION_METADATA, parse_partition_metadata
-from logagent.broker.metadata_log.batches import BatchDefect
+from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
 from logagent.broker.metadata_log.log import ControlType, control_type, open_file
 from logagent.broker.metadata_log.metadata_records import FeatureLevel, decode_record
 from logagent.errors import UnreadableError
@@ -31,31 +31,48 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _DATA_VERSIONS = (0, 1)
 _ELECTION = ("leaderId", "leaderEpoch", "votedId")
+# `Records.HEADER_SIZE_UP_TO_MAGIC`, `LegacyRecord.RECORD_OVERHEAD_V0`, `Records.LOG_OVERHEAD`.
+_HEADER_UP_TO_MAGIC, _LEAST_LENGTH, _LENGTH_FROM = 17, 14, 12
 # What a batch or record that cannot be read raises.
 _BROKEN = (UnreadableError, BatchDefect, ValueError)
+
+
+class _VotersError(UnreadableError):
+    """The voters are others than the configured ones."""
+
+
+class _NoFooterError(UnreadableError):
+    """A snapshot may end too early."""
 
 
 class _RefusedError(UnreadableError):
     """Kafka raises something else than an IOException, which every release dies of."""
 
 
-def metadata_faults(dir_fd: int) -> tuple[MetadataFault, ...]:
-    """What is wrong in the open metadata log dir `dir_fd`. Raises OSError from the disk."""
+_OTHERWISE: Final[dict[type[Exception], MetadataFile]] = {
+    _VotersError: MetadataFile.VOTERS,
+    _NoFooterError: MetadataFile.SNAPSHOT_END,
+}
+
+
+def metadata_faults(dir_fd: int, voters: Collection[int] = ()) -> tuple[MetadataFault, ...]:
+    """What is wrong in the open metadata log dir `dir_fd`; `voters`: those of `controller.quorum.voters`. Raises
+    OSError from the disk."""
     found = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
     try:
         log_fd = os.open(METADATA_LOG, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return tuple(found)
     try:
-        found += _in_log(log_fd)
+        found += _in_log(log_fd, voters)
     finally:
         os.close(log_fd)
     return tuple(found)
 
 
-def _in_log(log_fd: int) -> Iterator[MetadataFault]:
+def _in_log(log_fd: int, voters: Collection[int]) -> Iterator[MetadataFault]:
     checks: tuple[tuple[MetadataFile, str, FileLimit, Callable[[bytes], object]], ...] = (
-        (MetadataFile.QUORUM_STATE, QUORUM_STATE, limits.QUORUM_STATE, _check_quorum_state),
+        (MetadataFile.QUORUM_STATE, QUORUM_STATE, limits.QUORUM_STATE, partial(_check_quorum_state, voters)),
         (MetadataFile.EPOCHS, LEADER_EPOCH_CHECKPOINT, limits.LEADER_EPOCHS, parse_epochs),
         (MetadataFile.TOPIC_ID, PARTITION_METADATA, limits.PARTITION_METADATA, _check_topic_id),
     )
@@ -77,11 +94,12 @@ def _fault(
         return
     except _BROKEN as error:
         path = f"{folder}/{name}" if folder else name
+        file = _OTHERWISE.get(type(error), file)
         yield MetadataFault(file, path, f"{name}: {error}", isinstance(error, _RefusedError), spare)
 
 
-def _check_quorum_state(data: bytes) -> None:
-    """`FileQuorumStateStore.readStateFromFile`: the first JSON value of the first line."""
+def _check_quorum_state(voters: Collection[int], data: bytes) -> None:
+    """`FileQuorumStateStore.readStateFromFile`: the first JSON value of the first line; `QuorumState.initialize`."""
     lines = data.splitlines()
     if not lines:
         raise UnreadableError("it is empty")
@@ -96,6 +114,11 @@ def _check_quorum_state(data: bytes) -> None:
     for key in _ELECTION:
         if not isinstance(state.get(key), int):
             raise _RefusedError(f"it has no {key}")
+    listed = state.get("currentVoters")
+    known = {v.get("voterId") for v in listed if isinstance(v, dict)} if isinstance(listed, list) else set()
+    if known and voters and known != set(voters):
+        says = f"its voters are {', '.join(map(str, sorted(known, key=str)))}, and controller.quorum.voters names"
+        raise _VotersError(f"{says} {', '.join(map(str, sorted(voters)))}")
 
 
 def _check_topic_id(data: bytes) -> None:
@@ -127,26 +150,54 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
 
 
 def _check_snapshot(log_fd: int, name: str) -> None:
-    """`RecordsSnapshotReader`: every checksum is right, and it is complete from header to footer."""
+    """`RecordsSnapshotReader`: every checksum is right. Kafka does not miss a batch that is not there, nor the footer,
+    and loads the rest; what it lacks are topics."""
     last = None
     with open_file(log_fd, name) as file:
-        for batch in file.batches(0, 0):
-            if not batch.raw.validate_crc():
-                raise UnreadableError(f"byte {batch.position}: its checksum is wrong")
-            last = batch
+        try:
+            for batch in file.batches(0, 0):
+                if not batch.raw.validate_crc():
+                    raise UnreadableError(f"byte {batch.position}: its checksum is wrong")
+                last = batch
+        except BatchDefect as defect:
+            if _is_cut_off(file, defect.position) and _is_footer(file, defect.position):
+                raise _NoFooterError("its footer is cut off: it was not written completely") from None
+            raise
     if last is None:
         raise UnreadableError("it is empty")
     kinds = [control_type(key) for _, key, _ in last.records()] if last.control else []
     if not kinds or kinds[-1] != ControlType.SNAPSHOT_FOOTER:
-        raise UnreadableError("it has no footer: it was not written completely")
+        raise _NoFooterError("it has no footer: it was not written completely")
 
 
 def _check_bootstrap(dir_fd: int) -> None:
-    """`BootstrapMetadata.fromRecords`: without a `metadata.version` in it, no node starts."""
+    """`BatchFileReader` (which compares no checksums), `BootstrapMetadata.fromRecords`: without a `metadata.version`
+    in it, no node starts."""
+    found = False
     with open_file(dir_fd, BOOTSTRAP) as file:
-        for batch in file.batches(0, 0):
-            for _, _, value in batch.records() if not batch.control else ():
-                record = decode_record(value or b"")
-                if isinstance(record, FeatureLevel) and record.name == "metadata.version":
-                    return
-    raise UnreadableError("it has no metadata.version")
+        try:
+            for batch in file.batches(0, 0):
+                for _, _, value in batch.raw.records() if not batch.control else ():
+                    record = decode_record(value or b"")
+                    found = found or (isinstance(record, FeatureLevel) and record.name == "metadata.version")
+        except BatchDefect as defect:
+            if not _is_cut_off(file, defect.position):
+                raise
+    if not found:
+        raise UnreadableError("it has no metadata.version")
+
+
+def _is_cut_off(file: BatchFile, position: int) -> bool:
+    """Whether Kafka takes what is at `position` for the beginning of a batch whose rest is not there, which it passes
+    over (`FileLogInputStream.nextBatch`)."""
+    left = file.size - position
+    if left <= _HEADER_UP_TO_MAGIC:
+        return True
+    length = int.from_bytes(file.bytes_at(position + 8, 4), "big", signed=True)
+    return length >= _LEAST_LENGTH and length + _LENGTH_FROM > left
+
+
+def _is_footer(file: BatchFile, position: int) -> bool:
+    """Whether no records can be lost with the cut off batch at `position`: it is of control records."""
+    attributes = file.bytes_at(position + 21, 2) if file.size >= position + 23 else b"\0\0"
+    return bool(attributes[1] & 0x20)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logagent.model.check.start_facts import MetadataFault, MetadataFile, Mode, StartFacts, StartLogDirLook
-from logagent.model.finding import ALL, Finding, Releases, fatal
+from logagent.model.finding import ALL, Finding, Releases, fatal, warning
 
 METADATA_LOG = "__cluster_metadata-0"
-# KIP-853: up to 3.7 a quorum-state that cannot be read is removed and begun anew.
+# KIP-853: up to 3.7 a quorum-state that cannot be read is begun anew, and its voters must be the configured ones.
 QUORUM_STATE_COUNTS = (3, 8, 0)
 # Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
 SWAP_NEEDS_OFFSET = (2, 6, 0)
@@ -61,16 +61,27 @@ def _spelled(s: StartLogDirLook, facts: StartFacts) -> str:
 
 
 def _broken(s: StartLogDirLook, fault: MetadataFault, facts: StartFacts) -> Finding:
-    cleared = fault.file is MetadataFile.QUORUM_STATE and not fault.refused
+    hint = _HINTS[fault.file] if fault.spare else _whole_log(facts)
+    path = f"{s.path}/{fault.name}"
+    if fault.file is MetadataFile.SNAPSHOT_END:
+        says = f"{fault.error}: the node starts with what is there, and misses the topics that are not"
+        return warning("broken-metadata-log", path, says, hint)
+    releases = ALL
+    if fault.file is MetadataFile.QUORUM_STATE and not fault.refused:
+        releases = Releases(since=QUORUM_STATE_COUNTS)
+    elif fault.file is MetadataFile.VOTERS:
+        releases = Releases(before=QUORUM_STATE_COUNTS)
     return fatal(
         "broken-metadata-log",
-        f"{s.path}/{fault.name}",
-        f"{fault.error}: the node does not start",
-        _HINTS[fault.file] if fault.spare else _whole_log(facts),
-        releases=Releases(since=QUORUM_STATE_COUNTS) if cleared else ALL,
+        path,
+        f"{fault.error}: the node does not start{_OR_WORSE if fault.file is MetadataFile.SNAPSHOT else ''}",
+        hint,
+        releases=releases,
     )
 
 
+# What is cut off within a batch is passed over, and a broker sets aside the directories of topics that it misses.
+_OR_WORSE = ", or starts without some of its topics"
 _AWAY = "with the node stopped, move the file out of the directory (keep it): "
 _HINTS = {
     MetadataFile.QUORUM_STATE: f"{_AWAY}the node begins a new one from its log; of several controllers, start this one"
@@ -78,7 +89,10 @@ _HINTS = {
     MetadataFile.EPOCHS: f"{_AWAY}the node writes it again from the records of its log",
     MetadataFile.TOPIC_ID: f"{_AWAY}the node writes it again",
     MetadataFile.SNAPSHOT: f"{_AWAY}an older snapshot or the log itself has all that it has",
+    MetadataFile.SNAPSHOT_END: f"{_AWAY}an older snapshot or the log itself has all that it should have",
     MetadataFile.BOOTSTRAP: f"{_AWAY}it only counts while the metadata log is still empty",
+    MetadataFile.VOTERS: "correct controller.quorum.voters, which is the same on every node; if the voters were changed"
+    f" on purpose: {_AWAY}the node begins a new one",
     MetadataFile.ODD_NAME: f"{_AWAY}it is not Kafka's",
 }
 

@@ -106,7 +106,9 @@ class MetadataFile(StrEnum):
     TOPIC_ID = "partition.metadata"
     SNAPSHOT = "snapshot"
     BOOTSTRAP = "bootstrap.checkpoint"
+    SNAPSHOT_END = "end-of-snapshot"
     ODD_NAME = "odd-name"
+    VOTERS = "voters"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def main() -> int:
     for version in asked.versions.split(","):
         for (kind, trimmed), damages in _groups(version, asked.only).items():
             with ExitStack() as stack:
-                root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="logagent-check-")))
+                root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="logagent-starts-")))
                 prepared = Prepared(root, version, kind, trimmed=trimmed)
                 stack.callback(prepared.close)
                 for damage in damages:

@@ -7,7 +7,6 @@ everything. `python -m tests.broker.check` tries them all.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +41,11 @@ class Damage:
     write: bool = False
     starts: int = 1
 
+    @property
+    def quick(self) -> frozenset[tuple[str, Kind]]:
+        """The releases and kinds of node of a default run."""
+        return QUICK.get(self.id, frozenset())
+
     def tries(self, version: str) -> tuple[Kind, ...]:
         """The kinds of node to try it on with that release."""
         if version not in self.versions:
@@ -72,6 +76,10 @@ def flipped(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
 def padded(path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(100))
 
@@ -92,8 +100,8 @@ def written(text: str) -> How:
     return lambda path: path.write_text(text)
 
 
-def moved_away(path: Path) -> None:
-    shutil.move(path, path.parent.parent.parent / f"aside-{path.name}")
+def moved_away(disk: Disk, path: Path) -> None:
+    shutil.move(path, disk.root / "aside")
 
 
 Where = Callable[[Disk], Path]
@@ -245,6 +253,7 @@ METADATA = [
             "with a flipped bit": flipped,
             "without its footer": without_footer,
             "with zeros behind": padded,
+            "cut at its end": cut_off,
             "missing": removed,
         },
         ("broken-metadata-log",),
@@ -270,7 +279,13 @@ METADATA = [
     *each(
         "bootstrap.checkpoint",
         in_metadata_dir("bootstrap.checkpoint"),
-        {"cut in half": halved, "with a flipped bit": flipped, "with zeros behind": padded, "missing": removed},
+        {
+            "cut in half": halved,
+            "cut at its end": cut_off,
+            "with a flipped bit": flipped,
+            "with zeros behind": padded,
+            "missing": removed,
+        },
         ("broken-metadata-log",),
         removed,
     ),
@@ -288,10 +303,10 @@ METADATA += [
         only_snapshot_of_a_broker,
         ("broken-metadata-log",),
         ("broker",),
-        lambda disk: moved_away(disk.metadata_log),
+        lambda disk: moved_away(disk, disk.metadata_log),
         trimmed=True,
     ),
-    Damage("metadata log missing", lambda disk: moved_away(disk.metadata_log), (), ("broker",)),
+    Damage("metadata log missing", lambda disk: moved_away(disk, disk.metadata_log), (), ("broker",)),
     Damage(
         "odd file in the metadata log",
         to(in_metadata_log("backup.log"), written("")),
@@ -368,14 +383,14 @@ PLACES = [
         _stray_metadata_log,
         ("stray-metadata-log",),
         ANY,
-        lambda disk: moved_away(disk.d2 / METADATA_LOG),
+        lambda disk: moved_away(disk, disk.d2 / METADATA_LOG),
     ),
     Damage(
         "a metadata log left in the first log dir",
         _first_after_all,
         ("stray-metadata-log",),
         ("combined",),
-        lambda disk: moved_away(disk.d1 / METADATA_LOG),
+        lambda disk: moved_away(disk, disk.d1 / METADATA_LOG),
     ),
     Damage(
         "a file of the metadata log's name",
@@ -408,7 +423,11 @@ PLACES = [
     ),
     Damage("metadata.log.dir in a log dir", _metadata_dir_inside, ("nested-log-dir",), ANY),
     Damage(
-        "metadata.log.dir in a log dir, as a partition", _metadata_dir_inside_named, ("nested-log-dir",), ANY, starts=2
+        "metadata.log.dir in a log dir, as a partition",
+        _metadata_dir_inside_named,
+        ("nested-log-dir", "no-topic-id"),
+        ANY,
+        starts=2,
     ),
     Damage(
         "a log dir in the metadata dir", _log_dir_inside_metadata_dir, ("nested-log-dir",), ("combined", "controller")
@@ -507,7 +526,7 @@ CONTROLLERS = [
     ),
     Damage("metadata dir full", _full_metadata_dir, ("full",), ("controller", "combined"), patience=10),
     Damage("metadata dir read-only", _read_only_metadata_dir, ("read-only",), ("controller", "combined"), patience=10),
-    Damage("metadata dir not there", lambda d: moved_away(d.meta), ("log-dir-missing",), ("controller", "combined")),
+    Damage("metadata dir not there", lambda d: moved_away(d, d.meta), ("log-dir-missing",), ("controller", "combined")),
     Damage(
         "meta.properties of the metadata dir empty",
         to(in_metadata_dir("meta.properties"), empty),
@@ -669,5 +688,15 @@ IDS = [
 ]
 
 CORPUS = [*METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS]
-_names = [damage.id for damage in CORPUS]
-assert len(_names) == len(set(_names)), re.findall(r"\b(\w+)\b", str(_names))
+
+QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
+    "quorum-state zeroed": frozenset({(NEWEST, "combined")}),
+    "newest snapshot empty": frozenset({(NEWEST, "combined")}),
+    "a metadata log in another log dir": frozenset({(NEWEST, "combined")}),
+    "epochs of a partition zeroed": frozenset({(NEWEST, "combined")}),
+    "what stops brokers only": frozenset({("3.9.1", "controller")}),
+    "metadata.log.dir in a log dir": frozenset({("3.9.1", "controller")}),
+    "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
+    "a configured id above the reserved ones": frozenset({("3.5.2", "zookeeper")}),
+}
+assert {*QUICK} <= {damage.id for damage in CORPUS}

@@ -17,6 +17,7 @@ import pytest
 
 from logagent.cli.main import run as logagent
 from logagent.model.check import linter
+from tests.broker.check.corpus import CORPUS
 from tests.broker.check.start_cases import ACCESS, CASES, ZOOKEEPER, Case
 from tests.broker.check.starts import NOBODY, Disk, Kind, Outcome, Prepared, outcome, reachable_root
 from tests.needs import need_command, need_root
@@ -131,6 +132,7 @@ def test_every_fatal_code_was_seen_on_a_real_broker() -> None:
     shown = {
         code for case in [*CASES, *ACCESS] for code in case.codes if set(case.outcomes.values()) - {Outcome.STARTS}
     }
+    shown |= {code for damage in CORPUS for code in damage.codes}
     assert fatal - shown == {"delete-through-link"}
     assert shown <= fatal
 
