@@ -302,11 +302,19 @@ def outcome(disk: Disk, patience: float = 0, *, write: bool = False, timeout: fl
     if not node.alive:
         given_up = re.search(r"Stopping serving logs in dir|Shutdown broker because all log dirs", node.log_text())
         return Outcome.OFFLINE if given_up else Outcome.REFUSES
+    if _took_another_id(node):
+        return Outcome.UNSERVED
     if node._properties_file.get("process.roles") == "controller":
         return _of_controller(node)
     if write:
         _write(node)
     return _of_running(node, time.monotonic() + patience, deadline)
+
+
+def _took_another_id(node: KafkaNode) -> bool:
+    """A ZooKeeper-mode broker that got a new id: no partition of the old one is its own."""
+    started = re.search(r"\[KafkaServer id=(\d+)\] started", node.log_text())
+    return started is not None and int(started[1]) != node.node_id
 
 
 def _of_controller(node: KafkaNode) -> Outcome:
@@ -323,7 +331,8 @@ def _of_running(node: KafkaNode, watched: float, deadline: float) -> Outcome:
 
     settled = time.monotonic() + SETTLE_SECONDS
     while True:
-        assert time.monotonic() < deadline, f"it never answered\n{node.log_tail()}"
+        if time.monotonic() > deadline:
+            return Outcome.HANGS
         if not node.alive:
             return Outcome.OFFLINE
         try:

@@ -13,7 +13,7 @@ from tests.broker.check.corpus import Damage
 from tests.broker.check.starts import Disk, Outcome, Prepared, outcome
 
 # Longer than any start that goes well.
-_HUNG_SECONDS = 60
+_HUNG_SECONDS = 45
 
 
 @dataclass(frozen=True)
