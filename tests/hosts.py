@@ -8,7 +8,7 @@ from typing import Any
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.plan import Proposal
-from logagent.model.records import ActionKind, Health, Holder, HolderState, Identity, PartitionDir, Verdict
+from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Identity, PartitionDir, Verdict
 
 LOG_DIR = "/data/d1"
 DEVICE = 2049
@@ -16,7 +16,7 @@ NOW = 1_800_000_000_000
 HEX = "0123456789abcdef" * 2
 CLUSTER = "abcdefghijklmnopqrstuv"
 TOPIC_ID = "DDDDDDDDDDDDDDDDDDDDDA"
-ASSIGNED = (LOG_DIR, "kept-0")
+ASSIGNED = DirKey(LOG_DIR, "kept-0")
 
 
 def directory(name: str, *, inode: int = 100, log_dir: str = LOG_DIR, **fields: Any) -> PartitionDir:
@@ -57,10 +57,10 @@ def log_dir(path: str = LOG_DIR, **fields: Any) -> LogDirFacts:
     return replace(found, **fields)
 
 
-class AllMayGo(dict[tuple[str, str], StrayRuling]):
+class AllMayGo(dict[DirKey, StrayRuling]):
     """Of every stray it is known that it may go."""
 
-    def get(self, key: tuple[str, str], default: Any = None) -> Any:
+    def get(self, key: DirKey, default: Any = None) -> Any:
         return StrayRuling(True, "test")
 
 

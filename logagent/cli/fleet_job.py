@@ -130,12 +130,14 @@ def run_job(
 
 
 def has_little_to_ingest(store: str) -> bool:
+    need_pyspark()
     from logagent.fleet.spark_session import is_small_landing
 
     return "://" not in store and is_small_landing(store.removeprefix("file:"))
 
 
 def has_little_to_report(store: str) -> bool:
+    need_pyspark()
     from logagent.fleet.spark_session import is_small_report
 
     return "://" not in store and is_small_report(store.removeprefix("file:"))

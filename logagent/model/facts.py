@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
-from logagent.model.records import Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
+from logagent.model.records import DirKey, Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StrayRuling:
     hint: str | None = None
 
 
-class Rulings(Mapping[tuple[str, str], Ruling]):
+class Rulings(Mapping[DirKey, Ruling]):
     """Verdicts by log dir and name, filled by `add`.
 
     Stored by name within each log dir: key tuples for 100,000 directories would add 6 MB to the daemon's peak memory,
@@ -77,11 +77,11 @@ class Rulings(Mapping[tuple[str, str], Ruling]):
             found = self._found[log_dir] = {}
         found[name] = ruling
 
-    def __getitem__(self, key: tuple[str, str]) -> Ruling:
+    def __getitem__(self, key: DirKey) -> Ruling:
         return self._found[key[0]][key[1]]
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return ((log_dir, name) for log_dir, found in self._found.items() for name in found)
+    def __iter__(self) -> Iterator[DirKey]:
+        return (DirKey(log_dir, name) for log_dir, found in self._found.items() for name in found)
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
@@ -105,10 +105,10 @@ class RecentAction:
 class Keys:
     """(log dir, name) of many directories, computed on each iteration to avoid keeping 100,000 of them in memory."""
 
-    def __init__(self, make: Callable[[], Iterator[tuple[str, str]]]) -> None:
+    def __init__(self, make: Callable[[], Iterator[DirKey]]) -> None:
         self._make = make
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
+    def __iter__(self) -> Iterator[DirKey]:
         return self._make()
 
 
@@ -134,7 +134,7 @@ class Facts:
     now_ms: int
     log_dirs: Mapping[str, LogDirFacts]
     cluster_problems: Mapping[str, str] = field(default_factory=dict)
-    rulings: Mapping[tuple[str, str], Ruling] = field(default_factory=dict)
+    rulings: Mapping[DirKey, Ruling] = field(default_factory=dict)
     journal_problem: str | None = None
     delete_topic_enable: bool = True
     kafka_version: tuple[int, ...] | None = None
@@ -143,11 +143,11 @@ class Facts:
     recent: tuple[RecentAction, ...] = ()
     partition_dirs: int = 0
     partition_bytes: int = 0
-    assigned_dirs: Iterable[tuple[str, str]] = ()
+    assigned_dirs: Iterable[DirKey] = ()
     left_out: tuple[str, ...] = ()
     directory_ids: Callable[[], frozenset[str]] = frozenset
-    strays: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
-    doubles: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict)
+    strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
+    doubles: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
 
     def not_seen(self) -> NotSeen | None:
         """A log dir that may contain partitions that cannot be seen now: it is offline, it has no `meta.properties`
@@ -175,4 +175,4 @@ class Facts:
     def ruling(self, directory: PartitionDir) -> Ruling:
         """The verdict on `directory`; unknown for lack of assignments if none was reached."""
         unknown = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
-        return self.rulings.get((directory.log_dir, directory.name), unknown)
+        return self.rulings.get(directory.key, unknown)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Kind(StrEnum):
@@ -102,6 +103,14 @@ class RemovedFile:
         return f"/proc/{self.pid}/fd/{self.fd}"
 
 
+class DirKey(NamedTuple):
+    """Where a directory is: its log dir and its name there. It says nothing about which directory that is: after a
+    rename or a removal another one may have the name, so whatever acts compares `Identity` too."""
+
+    log_dir: str
+    name: str
+
+
 @dataclass(slots=True)
 class PartitionDir:
     """One directory in a log dir, as an inventory saw it."""
@@ -136,6 +145,10 @@ class PartitionDir:
     @property
     def identity(self) -> Identity:
         return Identity(self.device, self.inode)
+
+    @property
+    def key(self) -> DirKey:
+        return DirKey(self.log_dir, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.model.assignments import commitment as known_until
+from logagent.model.records import DirKey
 from logagent.settings import AssignmentsSettings, CleanupSettings, KafkaSettings, Settings
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, verdicts
 from tests.broker.rig.cluster import KafkaCluster
@@ -101,7 +102,7 @@ def test_absence_is_proven_by_another_broker_once_it_knows_enough(
     three.stop()
     cluster.delete_topic("gone")
     with asking.session("agent") as session:
-        ruling = session.facts().rulings[str(three.log_dirs[0]), "living-0"]
+        ruling = session.facts().rulings[DirKey(str(three.log_dirs[0]), "living-0")]
         answering = session.assignments.answering
         assert ruling.verdict == "assigned" and answering is not None and not answering.own
     wait_until(lambda: asking.verdicts("agent")["gone-0"] == "topic-absent", 150, "another one proves it", interval=1)

@@ -101,8 +101,8 @@ def _still_queued(queue: list[QueueEntry], plan: Plan | None, execution: Executi
     if plan is None or execution is None:
         return queue
     done = {n for n, r in execution.results.items() if r.outcome is Outcome.DONE}
-    gone = {(p.dir.log_dir, p.dir.name) for p in plan.actions if action_id(p) in done}
-    return [e for e in queue if (e.dir.log_dir, e.dir.name) not in gone]
+    gone = {p.dir.key for p in plan.actions if action_id(p) in done}
+    return [e for e in queue if e.dir.key not in gone]
 
 
 def _results(plan: Plan | None, execution: Execution | None) -> dict[tuple[str, str], int]:
@@ -144,9 +144,9 @@ def _reclaimable(session: Session, plan: Plan | None, execution: Execution | Non
         result = results.get(action_id(p))
         if (p.dir.log_dir, "now") in found and (result is None or result.outcome is not Outcome.DONE):
             found[p.dir.log_dir, "now"] += p.dir.allocated
-    later = {(w.log_dir, w.name) for w in plan.waiting}
+    later = {w.key for w in plan.waiting}
     for d in session.dirs:
-        if (d.log_dir, d.name) in later and (d.log_dir, "later") in found:
+        if d.key in later and (d.log_dir, "later") in found:
             found[d.log_dir, "later"] += d.allocated
     return found
 
@@ -154,7 +154,7 @@ def _reclaimable(session: Session, plan: Plan | None, execution: Execution | Non
 def _orphans(session: Session, facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for d in session.of_kind(Kind.CURRENT, Kind.FUTURE):
-        ruling = facts.rulings.get((d.log_dir, d.name))
+        ruling = facts.rulings.get(d.key)
         if ruling is not None and ruling.verdict is Verdict.ORPHAN:
             count, size = found.get((d.log_dir, ruling.reason or ""), (0, 0))
             found[d.log_dir, ruling.reason or ""] = (count + 1, size + d.bytes)
@@ -365,9 +365,7 @@ class Cycles:
         assert cycle.plan is not None and cycle.facts is not None
         marks = session.marks() if self.settings.orders.accept else {}
         ordered = {key for key, mark in marks.items() if mark.ordered}
-        due = [
-            p for p in cycle.plan.actions if p.action is ActionKind.REMOVE and (p.dir.log_dir, p.dir.name) in ordered
-        ]
+        due = [p for p in cycle.plan.actions if p.action is ActionKind.REMOVE and p.dir.key in ordered]
         return session.plan(due, facts=cycle.facts)
 
     def _stop_or_yield(self, stop: Callable[[], bool]) -> StopOrYield:

@@ -29,9 +29,8 @@ from logagent.model.assignments.strays import (
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.planning.queue import Mark
-from logagent.model.records import PartitionDir, TopicPartition, Verdict
+from logagent.model.records import DirKey, PartitionDir, TopicPartition, Verdict
 
-Key = tuple[str, str]
 _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
 
 
@@ -51,32 +50,32 @@ class StrayQuestions:
     ours: Mapping[str, OpenLogDir]
     calls: DiskCalls
     dirs: Sequence[PartitionDir]
-    marks: Mapping[Key, Mark]
+    marks: Mapping[DirKey, Mark]
     now_ms: int
     ask_leaders: bool
     reads: CopyReads
     to_act: bool
     brokers: BrokersToAsk | None
 
-    def rule_on(self, strays: Sequence[PartitionDir]) -> dict[Key, StrayRuling]:
+    def rule_on(self, strays: Sequence[PartitionDir]) -> dict[DirKey, StrayRuling]:
         """Whether each of `strays` may be removed."""
-        was = {_key(d): self._before_stray(d) for d in strays}
+        was = {d.key: self._before_stray(d) for d in strays}
         rulings = {
             key: rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
             for key, d in was.items()
         }
-        living = [d for d in strays if needs_cover(rulings[_key(d)])]
+        living = [d for d in strays if needs_cover(rulings[d.key])]
         logs = _look_at_logs(living, self.opened, self.calls)
         # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
         here = frozenset(key for key, ruling in rulings.items() if is_assigned_here(ruling))
-        answers = self._answers([was[_key(d)] for d in living], logs, here)
+        answers = self._answers([was[d.key] for d in living], logs, here)
         nobody = self._nobody_to_ask()
         return {
-            _key(d): decide_stray(
-                rulings[_key(d)],
+            d.key: decide_stray(
+                rulings[d.key],
                 proof=self._proof(d),
-                own=logs.get(_key(d)),
-                answers=answers.get(_key(d), ()),
+                own=logs.get(d.key),
+                answers=answers.get(d.key, ()),
                 nobody=nobody,
             )
             for d in strays
@@ -88,11 +87,11 @@ class StrayQuestions:
         return None if self.brokers is None else self.brokers.leader_problem
 
     def _before_stray(self, d: PartitionDir) -> PartitionDir:
-        mark = self.marks.get(_key(d))
+        mark = self.marks.get(d.key)
         return before_stray(d, mark.full_topic if mark is not None else None, self.assignments.first)
 
     def _proof(self, d: PartitionDir) -> str | None:
-        mark = self.marks.get(_key(d))
+        mark = self.marks.get(d.key)
         if mark is None or contradicted(d, mark.at_ms, self.assignments.usable, self.assignments.unusable):
             return None
         return mark.reason
@@ -110,19 +109,19 @@ class StrayQuestions:
         ]
 
     def _answers(
-        self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook], here: frozenset[Key]
-    ) -> dict[Key, list[EpochEnd]]:
+        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook], here: frozenset[DirKey]
+    ) -> dict[DirKey, list[EpochEnd]]:
         """Where other copies end the last leader epoch of each; copies on this host count for those in `here`. Reading
         takes longest, so it comes last, and only for what nothing else covers."""
         asked = {
-            (_key(d), _key(other)): (own, own.last_epoch, other)
+            (d.key, other.key): (own, own.last_epoch, other)
             for d in living
-            if _key(d) in here and (own := logs.get(_key(d))) is not None and own.last_epoch is not None
+            if d.key in here and (own := logs.get(d.key)) is not None and own.last_epoch is not None
             for other in self._beside(d)
         }
         copies = look_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
 
-        def answer(pair: tuple[Key, Key], problem: str | None = None) -> EpochEnd:
+        def answer(pair: tuple[DirKey, DirKey], problem: str | None = None) -> EpochEnd:
             _, epoch, _ = asked[pair]
             return end_of_epoch("/".join(pair[1]), copies[pair[1]].unsound(problem), epoch)
 
@@ -132,7 +131,7 @@ class StrayQuestions:
             if pair[1] in copies and covers(answer(pair), own)
         }
         problems = self.reads.problems(resting, self.ours, self.calls, to_act=self.to_act)
-        answers: dict[Key, list[EpochEnd]] = {_key(d): [] for d in living}
+        answers: dict[DirKey, list[EpochEnd]] = {d.key: [] for d in living}
         for pair in asked:
             if pair[1] in copies and pair not in problems:
                 answers[pair[0]].append(answer(pair))
@@ -146,18 +145,18 @@ class StrayQuestions:
         return answers
 
     def _ask_leaders(
-        self, living: Sequence[PartitionDir], logs: Mapping[Key, LogLook], answers: dict[Key, list[EpochEnd]]
+        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook], answers: dict[DirKey, list[EpochEnd]]
     ) -> None:
         """Add the leaders' answers for strays that nothing on this host covers. Not of the broker that serves this
         host's copies: it knows less of their segments than the files show."""
         asked = {
-            _key(d): (TopicPartition(d.topic, d.partition), own.last_epoch)
+            d.key: (TopicPartition(d.topic, d.partition), own.last_epoch)
             for d in living
-            if (own := logs.get(_key(d))) is not None
+            if (own := logs.get(d.key)) is not None
             and own.last_epoch is not None
             and d.topic is not None
             and d.partition is not None
-            and not _is_covered(own, answers[_key(d)])
+            and not _is_covered(own, answers[d.key])
         }
         reader = self.brokers.leaders() if self.brokers is not None and asked else None
         if reader is None:
@@ -178,39 +177,37 @@ def rule_on_doubles(
     reads: CopyReads,
     *,
     to_act: bool,
-) -> dict[Key, StrayRuling]:
+) -> dict[DirKey, StrayRuling]:
     """Whether the first directory of each pair may be removed: the other one, looked at now, contains all of it.
     `reads`, `to_act`: as in `StrayQuestions`."""
     logs = look_as_loaded([d for pair in asked for d in pair], opened, calls)
-    rulings = {_key(d): decide_double(logs.get(_key(d)), logs.get(_key(other)), other) for d, other in asked}
+    rulings = {d.key: decide_double(logs.get(d.key), logs.get(other.key), other) for d, other in asked}
     resting = {
-        _key(d): Overlap(other, in_common(logs[_key(d)], logs[_key(other)]))
-        for d, other in asked
-        if rulings[_key(d)].may_go
+        d.key: Overlap(other, in_common(logs[d.key], logs[other.key])) for d, other in asked if rulings[d.key].may_go
     }
     problems = reads.read(resting, opened, calls) if to_act else reads.problems(resting, opened, calls)
     for key, problem in problems.items():
         other = resting[key].dir
-        rulings[key] = decide_double(logs[key], logs[_key(other)].unsound(problem), other)
+        rulings[key] = decide_double(logs[key], logs[other.key].unsound(problem), other)
     return rulings
 
 
 def look_as_loaded(
     dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls
-) -> dict[Key, LogLook]:
+) -> dict[DirKey, LogLook]:
     """The logs of those of the current `dirs` that can be read now and have the topic id that they were judged with, as
     a broker would load them, with their gaps. None on a file system that is read-only: that is how one looks that is
     about to fail."""
     logs = _look_at_logs(dirs, opened, calls, whole=True)
     jobs = {path: partial(_log_starts, opened[path]) for path in {path for path, _ in logs}}
-    found: dict[Key, LogLook] = {}
+    found: dict[DirKey, LogLook] = {}
     for path, starts in calls.looks(jobs).items():
         if isinstance(starts, LogAgentError) or starts is None:
             continue
         for d in dirs:
-            if d.log_dir == path and _key(d) in logs:
+            if d.log_dir == path and d.key in logs:
                 partition = TopicPartition(d.topic or "", d.partition if d.partition is not None else -1)
-                found[_key(d)] = as_loaded(logs[_key(d)], starts.get(partition, 0))
+                found[d.key] = as_loaded(logs[d.key], starts.get(partition, 0))
     return found
 
 
@@ -227,21 +224,21 @@ def _log_starts(log_dir: OpenLogDir) -> Mapping[TopicPartition, int] | None:
 
 def _look_at_logs(
     dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls, *, whole: bool = False
-) -> dict[Key, LogLook]:
+) -> dict[DirKey, LogLook]:
     """The logs of those of `dirs` that can be read now and have the topic id that they were judged with."""
     by_log_dir: dict[str, list[PartitionDir]] = {}
     for d in dirs:
         by_log_dir.setdefault(d.log_dir, []).append(d)
     jobs = {path: partial(_read_logs, opened[path], d, whole) for path, d in by_log_dir.items() if path in opened}
-    found: dict[Key, LogLook] = {}
+    found: dict[DirKey, LogLook] = {}
     for looked in calls.looks(jobs).values():
         if not isinstance(looked, LogAgentError):
             found |= looked
     return found
 
 
-def _read_logs(log_dir: OpenLogDir, dirs: Sequence[PartitionDir], whole: bool) -> dict[Key, LogLook]:
-    found = {_key(d): read_log(log_dir, d, whole=whole, check=partial(same_topic_id, d)) for d in dirs}
+def _read_logs(log_dir: OpenLogDir, dirs: Sequence[PartitionDir], whole: bool) -> dict[DirKey, LogLook]:
+    found = {d.key: read_log(log_dir, d, whole=whole, check=partial(same_topic_id, d)) for d in dirs}
     return {key: log for key, log in found.items() if log is not None}
 
 
@@ -263,7 +260,3 @@ def read_log(
             return None
         finally:
             os.close(fd)
-
-
-def _key(d: PartitionDir) -> Key:
-    return d.log_dir, d.name

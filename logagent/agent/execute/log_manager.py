@@ -64,7 +64,7 @@ class Lane:
     def refused(self, refusal: Refusal, among: Iterable[Proposal]) -> None:
         self.execution.refusals.append(refusal)
         for p in among:
-            if (p.dir.log_dir, p.dir.name) == (refusal.log_dir, refusal.name):
+            if p.dir.key == refusal.key:
                 self.record_result(p, ActionResult(Outcome.SKIPPED, f"{refusal.guard}: {refusal.fact}"))
 
     def stopped(self, proposals: Iterable[Proposal]) -> None:
@@ -230,7 +230,7 @@ class LogManager:
             lane.stopped(asked)
             return
         passed = [p for p in asked if lane.passes(p, facts, self.guards)]
-        here = {(p.dir.log_dir, p.dir.name) for p in asked}
+        here = {p.dir.key for p in asked}
         permitted, alone = keep_pairs(passed, [p for p in asked if p.makes_room_for in here])
         for refusal in alone:
             lane.refused(refusal, passed)

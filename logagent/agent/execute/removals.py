@@ -91,7 +91,7 @@ class Remover:
             if result.outcome is Outcome.FAILED:
                 journal.record_failure(p.dir.log_dir, p.dir.name, result.error or "", self.journal.now_ms())
         done = [p for _, p, result in self.unsettled if result.outcome is Outcome.DONE]
-        journal.clear_failures((p.dir.log_dir, p.dir.name) for p in done)
+        journal.clear_failures(p.dir.key for p in done)
 
     def _forget(self) -> None:
         self.unsettled.clear()

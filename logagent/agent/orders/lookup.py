@@ -17,7 +17,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
-from logagent.model.records import ActionKind, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
 from logagent.store.deletion import LARGEST_COUNT, Identity, Order, OrderedPartition, Result
 from logagent.store.orders import moment
@@ -34,16 +34,16 @@ class Lookup:
 
     session: Session
     facts: Facts
-    _by_name: dict[tuple[str, str], PartitionDir] = field(default_factory=dict)
+    _by_name: dict[DirKey, PartitionDir] = field(default_factory=dict)
     _by_partition: dict[tuple[str | None, int | None], list[PartitionDir]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for d in self.session.dirs:
-            self._by_name[d.log_dir, d.name] = d
+            self._by_name[d.key] = d
             self._by_partition.setdefault((d.topic_id, d.partition), []).append(d)
 
     def named(self, log_dir: str, name: str) -> PartitionDir | None:
-        return self._by_name.get((log_dir, name))
+        return self._by_name.get(DirKey(log_dir, name))
 
     def of(self, topic_id: str | None, partition: int) -> list[PartitionDir]:
         """Every directory of a partition, whatever its kind. `topic_id` None: of every topic, those without an id."""
@@ -58,7 +58,7 @@ class Lookup:
             if not found[i]:
                 results.append(self.not_there(p))
             for d in found[i]:
-                results.append(self._seen(order, p, d, identities.get((d.log_dir, d.name))))
+                results.append(self._seen(order, p, d, identities.get(d.key)))
         return results
 
     def sought(self, p: OrderedPartition) -> list[PartitionDir]:
@@ -138,22 +138,22 @@ class Lookup:
             return None
         return refused(p, RESTORED, f"restored at {at}", hint + "5 minutes after the restore")
 
-    def identities(self, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Identity | LogAgentError]:
+    def identities(self, dirs: Iterable[PartitionDir]) -> dict[DirKey, Identity | LogAgentError]:
         """The identity of each directory, with its log end offset where it can be read."""
         by_log_dir: dict[str, list[PartitionDir]] = {}
         for d in dirs:
             by_log_dir.setdefault(d.log_dir, []).append(d)
         opened = self.session.log_dirs.online()
         jobs = {path: partial(_ends, opened[path], there) for path, there in by_log_dir.items() if path in opened}
-        found: dict[tuple[str, str], Identity | LogAgentError] = {}
+        found: dict[DirKey, Identity | LogAgentError] = {}
         boot = clocks_now(self.session.clock).boot_id
         for path, ends in self.session.calls.looks(jobs).items():
             where = self.facts.log_dirs.get(path)
             for d in by_log_dir[path]:
                 if isinstance(ends, LogAgentError):
-                    found[path, d.name] = ends
+                    found[d.key] = ends
                     continue
-                found[path, d.name] = Identity(
+                found[d.key] = Identity(
                     path, d.name, d.inode, d.device, where.directory_id if where is not None else None, boot,
                     min(d.bytes, LARGEST_COUNT), ends.get(d.name),
                 )  # fmt: skip

@@ -19,7 +19,7 @@ from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
-from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 from logagent.model.times import rfc3339
 from logagent.store.deletion import Identity, Order, OrderedPartition, Result, ResultName
 
@@ -39,7 +39,7 @@ class OrderExecution:
     plan: Plan | None = None
     lookup: Lookup = field(init=False)
     _found: dict[int, PartitionDir] = field(default_factory=dict)
-    _marks: Mapping[tuple[str, str], Mark] = field(default_factory=dict)
+    _marks: Mapping[DirKey, Mark] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lookup = Lookup(self.session, self.facts)
@@ -100,7 +100,7 @@ class OrderExecution:
         assert p.directory is not None
         boot_id = clocks_now(self.session.clock).boot_id
         for d in self.lookup.of(p.topic_id, p.partition):
-            mark = self._marks.get((d.log_dir, d.name))
+            mark = self._marks.get(d.key)
             if mark is None or not mark.ordered:
                 continue
             log_dir, name = mark.original_dir or d.log_dir, mark.old_name or d.name
@@ -112,7 +112,7 @@ class OrderExecution:
     def _check_identities(self, results: dict[int, Result]) -> None:
         now = self.lookup.identities(self._found.values())
         for i, d in self._found.items():
-            p, identity = self.order.partitions[i], now.get((d.log_dir, d.name))
+            p, identity = self.order.partitions[i], now.get(d.key)
             assert p.directory is not None
             if not isinstance(identity, Identity):
                 results[i] = result_of(p, "offline", fact=str(identity or f"{d.log_dir} is offline"))
@@ -124,7 +124,7 @@ class OrderExecution:
     def _propose(self, p: OrderedPartition, d: PartitionDir) -> Proposal | Result:
         approved = p.approved_plan is not None
         if d.kind is Kind.STRAY:
-            mark = self._marks.get((d.log_dir, d.name))
+            mark = self._marks.get(d.key)
             due = (
                 marked_at_ms(d, mark, self.session.clock_watch.corrected)
                 + self.session.settings.cleanup.stray_retention
@@ -178,7 +178,7 @@ class OrderExecution:
 
     def _leaves_nothing(self, plan: Plan) -> Refusal | None:
         """No order, however approved, takes the last assigned directory of a host (or acts if none is known)."""
-        taken = {(p.dir.log_dir, p.dir.name) for p in plan.actions if p.dir.kind in LIVE}
+        taken = {p.dir.key for p in plan.actions if p.dir.kind in LIVE}
         if not taken or any(key not in taken for key in self.facts.assigned_dirs):
             return None
         fact = "it would leave this host without any assigned partition dir"
@@ -196,4 +196,4 @@ class OrderExecution:
 
 
 def _refusal_of(p: Proposal, refusals: Iterable[Refusal]) -> Refusal | None:
-    return next((r for r in refusals if (r.log_dir, r.name) == (p.dir.log_dir, p.dir.name)), None)
+    return next((r for r in refusals if r.key == p.dir.key), None)

@@ -25,7 +25,7 @@ from logagent.model.planning.proposals import (
     strays,
     uncounted,
 )
-from logagent.model.records import Kind, TopicPartition
+from logagent.model.records import DirKey, Kind, TopicPartition
 
 NO_FLAGS = Flags()
 
@@ -55,7 +55,7 @@ def async_delete(
             quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
             flags=flags,
         )
-        for d in sorted(found, key=lambda d: (d.log_dir, d.name))
+        for d in sorted(found, key=lambda d: d.key)
     ]
     return session.plan(proposals, facts=facts, approve=approve), absent
 
@@ -93,7 +93,7 @@ def look_ahead(session: Session, facts: Facts) -> Plan:
 def _due(
     session: Session,
     facts: Facts,
-    sightings: Mapping[tuple[str, str], Sighting],
+    sightings: Mapping[DirKey, Sighting],
     doubt: ClockDoubt | None,
     flags: Flags,
 ) -> tuple[list[Proposal], list[Waiting]]:

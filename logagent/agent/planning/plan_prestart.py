@@ -32,8 +32,8 @@ from logagent.model.planning.proposals import (
     rename_away,
     strays,
 )
-from logagent.model.planning.room import Key, StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
-from logagent.model.records import ActionKind, Kind
+from logagent.model.planning.room import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
+from logagent.model.records import ActionKind, DirKey, Kind
 from logagent.model.space import NOTHING, Space
 
 # Nobody is asked during a start, so a hint must not say how to approve its plan.
@@ -77,7 +77,7 @@ class Prestart:
     plan: Plan
     lacking: Mapping[int, Space] = field(default_factory=dict)
     removals: Sequence[Proposal] = ()
-    gains: Mapping[Key, Space] = field(default_factory=dict)
+    gains: Mapping[DirKey, Space] = field(default_factory=dict)
     marked: Sequence[Proposal] = ()
     beyond: Sequence[Proposal] = ()
 
@@ -130,7 +130,7 @@ def _making_room(
     gains = room_given_back(session, facts, [p.dir for p in passed.values()])
     found = to_make_room([p for p in due if p.key in passed], renamed, lacking, gains, facts, session.limits)
     told = {p.key for p in due} - {p.key for p in renames}
-    refusals = [r for r in whole.refusals if (r.log_dir, r.name) in told]
+    refusals = [r for r in whole.refusals if r.key in told]
     if found.stop is not None:
         fact = f"{found.stop.fact}; only what makes room for a start is removed"
         refusals.append(replace(found.stop, fact=fact, hint=_NO_APPROVAL))

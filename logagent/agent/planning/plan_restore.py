@@ -22,10 +22,8 @@ from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
 from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, restorations
 from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
-from logagent.model.records import Kind, PartitionDir, TopicPartition
+from logagent.model.records import DirKey, Kind, PartitionDir, TopicPartition
 from logagent.model.times import rfc3339
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +88,15 @@ def _possible_versions(facts: Facts) -> set[Version | None]:
 def _ask_leaders(
     session: Session,
     chosen: Sequence[PartitionDir],
-    marks: Mapping[Key, Mark],
-    copies: Mapping[Key, CopyLook],
+    marks: Mapping[DirKey, Mark],
+    copies: Mapping[DirKey, CopyLook],
     options: RestoreOptions,
-) -> dict[Key, EpochEnd]:
+) -> dict[DirKey, EpochEnd]:
     """Where the leaders end the last leader epoch of each; empty if no broker may answer for this cluster."""
-    wanted: dict[Key, tuple[TopicPartition, int]] = {}
+    wanted: dict[DirKey, tuple[TopicPartition, int]] = {}
     topic_ids: dict[str, str] = {}
     for d in chosen:
-        key = (d.log_dir, d.name)
+        key = d.key
         copy, topic = copies.get(key), full_topic(d, marks.get(key)) or options.topic
         epoch = copy.log.last_epoch if copy is not None else None
         if topic is not None and d.partition is not None and d.topic_id is not None and epoch is not None:
@@ -111,11 +109,11 @@ def _ask_leaders(
 
 
 def _ask_settings(
-    session: Session, chosen: Sequence[PartitionDir], marks: Mapping[Key, Mark], options: RestoreOptions
+    session: Session, chosen: Sequence[PartitionDir], marks: Mapping[DirKey, Mark], options: RestoreOptions
 ) -> dict[str, TopicConfigs]:
     """What a broker of this cluster says now of the topics' settings; empty if none may answer for it. Asked however
     fresh the metadata log here is: it ends when its broker stopped."""
-    topics = (full_topic(d, marks.get((d.log_dir, d.name))) or options.topic for d in chosen)
+    topics = (full_topic(d, marks.get(d.key)) or options.topic for d in chosen)
     names = {topic for topic in topics if topic is not None}
     reader = session.leaders() if names else None
     answers = reader.topic_settings(names) if reader is not None else {}
@@ -140,19 +138,19 @@ def _why_unknown(session: Session, *, zookeeper: bool) -> str:
 def _look_at_copies(
     session: Session,
     chosen: Sequence[PartitionDir],
-    marks: Mapping[Key, Mark],
+    marks: Mapping[DirKey, Mark],
     options: RestoreOptions,
     retention: Retention,
-) -> dict[Key, CopyLook]:
+) -> dict[DirKey, CopyLook]:
     """What the disk (and, for the log start offset, the journal) shows of each; those that cannot be read are
     missing."""
-    found: dict[tuple[str, str], CopyLook] = {}
+    found: dict[DirKey, CopyLook] = {}
     opened = session.log_dirs.opened()
     for d in chosen:
         if d.kind not in (Kind.STRAY, Kind.DELETE) or d.log_dir not in opened:
             continue
         try:
-            topic = full_topic(d, marks.get((d.log_dir, d.name))) or options.topic
+            topic = full_topic(d, marks.get(d.key)) or options.topic
             copy = _look_at(opened[d.log_dir], d, topic, retention)
             saved = saved_entries(session.journal, opened[d.log_dir], d) if session.journal_problem is None else ()
         except LogAgentError:
@@ -162,7 +160,7 @@ def _look_at_copies(
             named = (s for s in session.of_kind(Kind.CURRENT) if (s.topic, s.partition) == (topic, partition))
             standing = next((read_log(opened[s.log_dir], s) for s in named if s.log_dir in opened), None)
             copy = replace(copy, log_start_back=offset, standing=standing)
-        found[d.log_dir, d.name] = copy
+        found[d.key] = copy
     return found
 
 

@@ -28,6 +28,7 @@ from logagent.model.assignments.image import AssignmentImage
 from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.reclaim_windows import Reclaim, reclaims
+from logagent.model.records import DirKey
 from logagent.store import landing_files as landing
 from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.landing_files import Claim
@@ -199,7 +200,7 @@ class Publisher:
         for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings())):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
-            said = planned.get((row["log_dir"], row["name"]))
+            said = planned.get(DirKey(row["log_dir"], row["name"]))
             yield _line("dir", landing.snapshot_row(row, said.row()) if said else landing.snapshot_row(row))
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
@@ -310,7 +311,7 @@ class Publisher:
             above = os.path.dirname(above)
 
 
-def _planned(session: Session, facts: Facts) -> dict[tuple[str, str], Reclaim]:
+def _planned(session: Session, facts: Facts) -> dict[DirKey, Reclaim]:
     """What would be done with each directory now; empty if that cannot be planned, because the snapshot matters
     more."""
     try:

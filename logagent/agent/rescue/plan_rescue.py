@@ -31,7 +31,6 @@ from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refus
 from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
 from logagent.model.planning.rescue_steps import (
     Kept,
-    Key,
     Offer,
     Step,
     approved,
@@ -44,7 +43,7 @@ from logagent.model.planning.rescue_steps import (
     with_approval,
     without_a_stop,
 )
-from logagent.model.records import Holder, HolderState, Kind, Outcome, PartitionDir, RemovedFile
+from logagent.model.records import DirKey, Holder, HolderState, Kind, Outcome, PartitionDir, RemovedFile
 from logagent.model.space import NOTHING, Space
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
@@ -79,7 +78,7 @@ class Rescue:
     when a process ends; while there is any, no stop or restart is advised."""
 
     plan: Plan
-    offers: dict[Key, Offer]
+    offers: dict[DirKey, Offer]
     more: int
     need: int | None
     kept: list[Kept]
@@ -106,7 +105,7 @@ def plan_rescue(
     approve: str | None = None,
     only_due: bool = False,
     include_internal: bool = False,
-    leave_out: Collection[Key] = (),
+    leave_out: Collection[DirKey] = (),
 ) -> Rescue:
     """What can be freed now. `only_due`: without what would need approval (plain `--execute`); `approve`: exactly the
     plan with that id; `leave_out`: directories that are not offered, because they were tried already."""
@@ -116,7 +115,7 @@ def plan_rescue(
     offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
     offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
-    passed = {(p.dir.log_dir, p.dir.name) for p in whole.actions}
+    passed = {p.dir.key for p in whole.actions}
     possible = in_order(o for o in offers if o.key in passed)
     due = [o for o in possible if o.shortens is None]
     only_due = only_due and approve is None
@@ -138,8 +137,8 @@ def plan_rescue(
     planned = {p.key for p in plan.actions}
     by_key = {o.key: o for o in chosen if o.key in planned}
     given = sum(o.gives_back for o in by_key.values())
-    concerned = {o.key for o in offers}.union((w.log_dir, w.name) for w in waiting)
-    concerned.update((r.log_dir, r.name) for r in only_copies)
+    concerned = {o.key for o in offers}.union(w.key for w in waiting)
+    concerned.update(r.key for r in only_copies)
     idle = [o.proposal.dir for o in possible if need is not None and not o.helps and o.key not in by_key]
     by_hand = _removed_by_hand(facts)
     if by_hand:
@@ -240,8 +239,8 @@ def _due_first(
     """What is due, and the rest, with the wait that removing it now would shorten: its delay, its retention, or the
     backoff after a failed removal."""
     due, later = now
-    waits = {(w.log_dir, w.name): f"{_SETTINGS.get(w.reason, _RETRY)}{why}" for w in later}
-    rest = [(p, waits[key]) for p in whole if (key := (p.dir.log_dir, p.dir.name)) in waits]
+    waits = {w.key: f"{_SETTINGS.get(w.reason, _RETRY)}{why}" for w in later}
+    rest = [(p, waits[key]) for p in whole if (key := p.dir.key) in waits]
     return [*((past, p, None) for p in due), *((within, p, wait) for p, wait in rest)]
 
 
@@ -253,13 +252,13 @@ def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer],
     decided = doubles(session.dirs, facts, logs, session.spared, free)
     found = decided.found
     room = room_given_back(session, facts, [double.dir for double in found])
-    session.doubles = {(d.dir.log_dir, d.dir.name): d.other for d in found}
+    session.doubles = {d.dir.key: d.other for d in found}
     offers = [offer_double(d, _bytes(room, d.dir), new_uuid, flags, facts) for d in found]
     return offers, decided
 
 
-def _bytes(room: Mapping[Key, Space], d: PartitionDir) -> int:
-    return room.get((d.log_dir, d.name), NOTHING).bytes
+def _bytes(room: Mapping[DirKey, Space], d: PartitionDir) -> int:
+    return room.get(d.key, NOTHING).bytes
 
 
 def _early(offer: Offer) -> Refusal:
@@ -395,7 +394,7 @@ def _removals(session: Session, plan: Plan, aside: Sequence[Proposal]) -> Plan:
     """The removal of what `plan` has just set aside."""
     session.take_inventory()
     before = {(p.new_dir or p.dir.log_dir, p.new_name): p for p in aside}
-    removals = [removal_of(d, p) for d in session.dirs if (p := before.get((d.log_dir, d.name))) is not None]
+    removals = [removal_of(d, p) for d in session.dirs if (p := before.get(d.key)) is not None]
     return replace(session.plan(removals, facts=session.facts()), plan_id=plan.plan_id)
 
 

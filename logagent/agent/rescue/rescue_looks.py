@@ -30,25 +30,26 @@ from logagent.model.planning.topic_retention import (
     advise,
     loaded,
 )
-from logagent.model.records import HolderState, Kind, PartitionDir
+from logagent.model.records import DirKey, HolderState, Kind, PartitionDir
 from logagent.model.space import Space
 
 T = TypeVar("T")
-Key = tuple[str, str]
 # With what `kafka-storage.sh format` writes.
 _KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
 # Free inodes of a file system that creates them on demand (btrfs).
 UNCOUNTED = 1 << 31
 
 
-def look_into(session: Session, dirs: Iterable[PartitionDir], look: Callable[[int, PartitionDir], T]) -> dict[Key, T]:
+def look_into(
+    session: Session, dirs: Iterable[PartitionDir], look: Callable[[int, PartitionDir], T]
+) -> dict[DirKey, T]:
     """`look(fd, dir)` for those that still exist and can be opened, log dir by log dir."""
     by_log_dir: dict[str, list[PartitionDir]] = {}
     for d in dirs:
         by_log_dir.setdefault(d.log_dir, []).append(d)
     opened = session.log_dirs.opened()
     jobs = {path: partial(_look_each, opened[path], ds, look) for path, ds in by_log_dir.items() if path in opened}
-    found: dict[Key, T] = {}
+    found: dict[DirKey, T] = {}
     for looked in session.calls.looks(jobs).values():
         if not isinstance(looked, LogAgentError):
             found |= looked
@@ -57,14 +58,14 @@ def look_into(session: Session, dirs: Iterable[PartitionDir], look: Callable[[in
 
 def _look_each(
     log_dir: OpenLogDir, dirs: Sequence[PartitionDir], look: Callable[[int, PartitionDir], T]
-) -> dict[Key, T]:
-    found: dict[Key, T] = {}
+) -> dict[DirKey, T]:
+    found: dict[DirKey, T] = {}
     for d in dirs:
         try:
             with log_dir.acting("read", d.name):
                 fd = log_dir.open_child(d.name, d.identity)
                 try:
-                    found[d.log_dir, d.name] = look(fd, d)
+                    found[d.key] = look(fd, d)
                 finally:
                     os.close(fd)
         except LogAgentError:
@@ -73,7 +74,7 @@ def _look_each(
     return found
 
 
-def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]) -> dict[Key, Space]:
+def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]) -> dict[DirKey, Space]:
     """By directory, what its file system gets back if it is removed now."""
     truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
 
@@ -98,7 +99,7 @@ class BrokersPart:
     no_retention: Sequence[tuple[str, int, str]] = ()
 
 
-def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: int | None) -> BrokersPart:
+def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], need: int | None) -> BrokersPart:
     """`planned`: what the plan removes or could remove; `need`: the bytes that are needed beyond that."""
     if need is not None and need <= 0:
         return BrokersPart()
@@ -117,7 +118,7 @@ def brokers_part(session: Session, facts: Facts, planned: Container[Key], need: 
     ages = look_into(session, wanted, lambda fd, d: segment_times(fd))
     by_topic: dict[str, list[list[SegmentAge]]] = {}
     for d in wanted:
-        by_topic.setdefault(d.topic or "", []).append(ages.get((d.log_dir, d.name), []))
+        by_topic.setdefault(d.topic or "", []).append(ages.get(d.key, []))
     advice, expired = advise(by_topic, sizes, facts.now_ms, need, configs)
     return BrokersPart(
         [a for a in advice if a.setting == RETENTION],
@@ -136,18 +137,18 @@ def _with_signs(configs: TopicConfigs, dirs: Iterable[PartitionDir]) -> TopicCon
     return replace(configs, tiering=replace(configs.tiering, on_broker=True))
 
 
-def plain_files(session: Session) -> list[tuple[Key, int]]:
+def plain_files(session: Session) -> list[tuple[DirKey, int]]:
     """The files in the log dirs that are acted on and that Kafka did not write, with their bytes on disk."""
 
-    def look(log_dir: OpenLogDir) -> list[tuple[Key, int]]:
+    def look(log_dir: OpenLogDir) -> list[tuple[DirKey, int]]:
         with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
-            files: list[tuple[Key, int]] = []
+            files: list[tuple[DirKey, int]] = []
             for e in entries:
                 # Also what Kafka and we write before it gets its name.
                 name = e.name.removeprefix(TEMP_PREFIX).removesuffix(".tmp")
                 if name not in _KAFKAS_FILES and e.is_file(follow_symlinks=False):
                     with suppress(FileNotFoundError):
-                        files.append(((log_dir.path, e.name), e.stat(follow_symlinks=False).st_blocks * 512))
+                        files.append((DirKey(log_dir.path, e.name), e.stat(follow_symlinks=False).st_blocks * 512))
             return files
 
     online = session.log_dirs.online()

@@ -10,7 +10,7 @@ from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import RecentAction
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
-from logagent.model.records import ActionKind, Kind, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 from logagent.settings import CleanupSettings
 
 _BY_ORDER = "order "
@@ -21,16 +21,16 @@ def actor_of(order_id: str) -> str:
     return f"{_BY_ORDER}{order_id}"
 
 
-def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[tuple[str, str], Mark]:
+def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
     """What we know about the rename of each (log dir, present name), whatever path its log dir had then."""
-    found: dict[tuple[str, str], Mark] = {}
+    found: dict[DirKey, Mark] = {}
     renames = journal.renames()
     for d in dirs:
         entry = renames.get((d.name, d.inode))
         if entry is not None:
             chain = list(_renames_back(entry, renames))
             i = chain[-1].intent
-            found[d.log_dir, d.name] = Mark(
+            found[d.key] = Mark(
                 entry.at_ms,
                 i.topic,
                 i.name,
@@ -66,10 +66,10 @@ def note_restores(journal: Journal, dirs: Iterable[PartitionDir]) -> None:
         d.restored_by = entry.id if entry is not None else None
 
 
-def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[tuple[str, str]]:
+def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[DirKey]:
     """(log dir, present name) of what the plan renamed away and what is still there."""
     mine = {(e.intent.new_name, e.intent.identity.inode) for e in journal.of_plan(plan_id)}
-    return [(d.log_dir, d.name) for d in dirs if (d.name, d.inode) in mine]
+    return [d.key for d in dirs if (d.name, d.inode) in mine]
 
 
 def _is_taken_name(name: str) -> bool:
@@ -85,7 +85,7 @@ def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIn
     if not removals:
         return NO_REMOVALS
     named = journal.renames()
-    found: dict[tuple[str, str], list[RemovalIntent]] = {}
+    found: dict[DirKey, list[RemovalIntent]] = {}
     for d in dirs:
         entry = named.get((d.name, d.inode))
         names = {d.name}
@@ -96,7 +96,7 @@ def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIn
             entry = before if before is not None and before.id < entry.id else None
         meant = [intent for name in names for intent in removals.get((name, d.inode), ())]
         if meant:
-            found[d.log_dir, d.name] = meant
+            found[d.key] = meant
     return found
 
 

@@ -36,7 +36,7 @@ def forget_failures_of_removed(session: Session) -> None:
     Failures in log dirs that could not be scanned stay. Raises JournalError.
     """
     failed = set(session.attempts())
-    failed -= {key for d in session.dirs if (key := (d.log_dir, d.name)) in failed}
+    failed -= {key for d in session.dirs if (key := d.key) in failed}
     scanned = _scanned(session)
     session.journal.clear_failures([key for key in failed if key[0] in scanned])
 

@@ -48,7 +48,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, RemovalIntents, build_queue
-from logagent.model.records import ActionKind, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ class Session:
     ask_leaders: bool = True
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
-    doubles: dict[tuple[str, str], PartitionDir] = field(default_factory=dict)
-    marked: set[tuple[str, str]] = field(default_factory=set)
+    doubles: dict[DirKey, PartitionDir] = field(default_factory=dict)
+    marked: set[DirKey] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.clock_watch = ClockWatch(self.journal, self.clock, self.acting, self._changed_ms)
@@ -186,10 +186,10 @@ class Session:
 
     # What the journal adds
 
-    def marks(self) -> dict[tuple[str, str], Mark]:
+    def marks(self) -> dict[DirKey, Mark]:
         return dir_history.marks(self.journal, self.dirs)
 
-    def renamed_by(self, plan_id: str) -> list[tuple[str, str]]:
+    def renamed_by(self, plan_id: str) -> list[DirKey]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
 
     def removal_intents(self) -> RemovalIntents:
@@ -199,7 +199,7 @@ class Session:
         """Path of each directory that an interrupted `restore --replace` displaced, with its former name."""
         return dir_history.open_exchanges(self.journal, self.of_kind(Kind.STRAY))
 
-    def attempts(self) -> dict[tuple[str, str], Attempts]:
+    def attempts(self) -> dict[DirKey, Attempts]:
         """Removals that failed so far, by (log dir, name)."""
         return {key: Attempts(f.attempts, f.last_at_ms, f.last_error) for key, f in self.journal.failures().items()}
 
@@ -265,7 +265,7 @@ class Session:
         dynamic = self.assignments.delete_delay_ms
         return dynamic if dynamic is not None else self.target.server.file_delete_delay_ms
 
-    def count_sightings(self, facts: Facts) -> dict[tuple[str, str], Sighting]:
+    def count_sightings(self, facts: Facts) -> dict[DirKey, Sighting]:
         """Every orphan with the number of its sightings, this inventory included, and the first one's time by the
         current clock.
 
@@ -285,11 +285,11 @@ class Session:
                 self.journal.replace_sightings(counted.values())
         return self._by_todays_clock(counted)
 
-    def sightings(self) -> dict[tuple[str, str], Sighting]:
+    def sightings(self) -> dict[DirKey, Sighting]:
         """The sightings of earlier cycles, with times by the current clock."""
         return self._by_todays_clock(self.journal.sightings())
 
-    def _by_todays_clock(self, known: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
+    def _by_todays_clock(self, known: dict[DirKey, Sighting]) -> dict[DirKey, Sighting]:
         since = self.clock_watch.corrected
         if not self.clock_watch.jumped():
             return known
@@ -331,13 +331,12 @@ class Session:
             doubles=self._rule_on_doubles(dirs or self.dirs, to_act=dirs is not None),
         )
 
-    def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[tuple[str, str], Ruling]) -> list[PartitionDir]:
+    def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[DirKey, Ruling]) -> list[PartitionDir]:
         """Those of `dirs`, which are about to be acted on, that have to be covered by another copy."""
         return [
             d
             for d in dirs
-            if d.kind is Kind.STRAY
-            or ((key := (d.log_dir, d.name)) in self.marked and key in rulings and needs_cover(rulings[key]))
+            if d.kind is Kind.STRAY or ((key := d.key) in self.marked and key in rulings and needs_cover(rulings[key]))
         ]
 
     def facts_to_act(self, dirs: Sequence[PartitionDir], stop: Stop = never) -> Facts:
@@ -386,7 +385,7 @@ class Session:
 
     def rule_on_strays(
         self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
-    ) -> dict[tuple[str, str], StrayRuling]:
+    ) -> dict[DirKey, StrayRuling]:
         """Whether the strays that are about to be removed may be; `to_act`: right now."""
         if not strays:
             return {}
@@ -410,10 +409,8 @@ class Session:
         )
         return questions.rule_on(strays)
 
-    def _rule_on_doubles(
-        self, dirs: Sequence[PartitionDir], *, to_act: bool = False
-    ) -> dict[tuple[str, str], StrayRuling]:
-        asked = [(d, other) for d in dirs if (other := self.doubles.get((d.log_dir, d.name))) is not None]
+    def _rule_on_doubles(self, dirs: Sequence[PartitionDir], *, to_act: bool = False) -> dict[DirKey, StrayRuling]:
+        asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]
         return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act) if asked else {}
 
     def ours(self) -> dict[str, OpenLogDir]:
@@ -443,12 +440,12 @@ class Session:
         if older or before == LastRun(file=before.file) or seen.pid in serving:
             write_version_seen(self.state_dir, cluster.cluster_id, cluster.node_id, running)
 
-    def _assigned(self, rulings: Mapping[tuple[str, str], Ruling]) -> Keys:
+    def _assigned(self, rulings: Mapping[DirKey, Ruling]) -> Keys:
         """What counts as assigned for the blast radius: by verdict, or every current dir if nothing is known."""
         if self.assignments.usable:
             return Keys(lambda: (key for key, ruling in rulings.items() if ruling.verdict is not Verdict.ORPHAN))
         dirs = self.dirs
-        return Keys(lambda: ((d.log_dir, d.name) for d in dirs if d.kind is Kind.CURRENT))
+        return Keys(lambda: (d.key for d in dirs if d.kind is Kind.CURRENT))
 
     def _mark_serving(self, log_dirs: dict[str, LogDirFacts], now_ms: int) -> dict[str, LogDirFacts]:
         brokers = brokers_to_ask(

@@ -35,8 +35,8 @@ from logagent.host.linux.child import work_in_child
 from logagent.model.check.log_dirs import SPACE_CODES
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Proposal, action_id
-from logagent.model.planning.room import Key, StartRoom
-from logagent.model.records import ActionKind, Outcome, PartitionDir
+from logagent.model.planning.room import StartRoom
+from logagent.model.records import ActionKind, DirKey, Outcome, PartitionDir
 from logagent.model.space import NOTHING, Space
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
@@ -71,7 +71,7 @@ def settled_by(rooms: Mapping[int, StartRoom], prestart: Prestart, findings: Ite
     return [f for f in findings if f["severity"] == "fatal" and f["code"] in SPACE_CODES and f["path"] in enough]
 
 
-def _notes(device: int, room: StartRoom, prestart: Prestart, gone: set[Key]) -> Iterator[str]:
+def _notes(device: int, room: StartRoom, prestart: Prestart, gone: set[DirKey]) -> Iterator[str]:
     free, need = room.free, room.need
     has = "has" if len(room.log_dirs) == 1 else "(one file system) have"
     where = ", ".join(room.log_dirs)
@@ -110,7 +110,7 @@ def _removed(done: Done) -> list[Proposal]:
     return [p for p in removals if action_id(p) in results and results[action_id(p)].outcome is Outcome.DONE]
 
 
-def _given(removals: Sequence[Proposal], gains: Mapping[Key, Space]) -> Space:
+def _given(removals: Sequence[Proposal], gains: Mapping[DirKey, Space]) -> Space:
     return sum((gains.get(p.key, NOTHING) for p in removals), NOTHING)
 
 
@@ -305,7 +305,7 @@ class _Run:
         others = [f for f in self.found.findings if f["code"] not in SPACE_CODES]
         self.found.findings = [*others, *(row for row in map(finding_row, now) if row not in others)]
 
-    def _obey(self, session: Session, renamed: Collection[tuple[str, str]]) -> None:
+    def _obey(self, session: Session, renamed: Collection[DirKey]) -> None:
         """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon
         saw."""
         from logagent.agent.orders.box import bounded, box_of
@@ -322,7 +322,7 @@ class _Run:
                 "the store was not read in time and no order was seen recently; no order was carried out"
             )
             return
-        session.dirs = [d for d in session.dirs if (d.log_dir, d.name) not in renamed]
+        session.dirs = [d for d in session.dirs if d.key not in renamed]
         with looking_at_most(self._left()):
             facts = session.facts()
         self._step.note("renaming by orders; what was done is in the journal (logagent history)")

@@ -32,7 +32,7 @@ from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
 from logagent.model.planning.topic_retention import LOCAL_RETENTION, RetentionAdvice
-from logagent.model.records import Health
+from logagent.model.records import DirKey, Health
 from logagent.model.space import Space
 from logagent.settings import parse_size
 
@@ -48,7 +48,7 @@ def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
     """Add to the plan's document which step each action is, and everything else that a rescue reports."""
     aside = {(o.proposal.new_dir or o.key[0], o.proposal.new_name): o for o in rescue.offers.values()}
     for action in document["actions"]:
-        key = action["log_dir"], action["name"]
+        key = DirKey(action["log_dir"], action["name"])
         offer = rescue.offers.get(key) or aside.get(key)
         if offer is not None:
             action["step"] = offer.step

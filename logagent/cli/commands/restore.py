@@ -69,12 +69,12 @@ def restore(
         here = [d for d in session.dirs if d.log_dir not in session.spared]
         if plan_id is not None and not moved:
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")
-        chosen = {(d.log_dir, d.name): d for d in here if (d.log_dir, d.name) in moved}
+        chosen = {d.key: d for d in here if d.key in moved}
         for name in names:
             found = _named(name, here)
             if not found:
                 raise UsageError(f"no directory {name} in the log dirs", hint="logagent scan lists them")
-            chosen |= {(d.log_dir, d.name): d for d in found}
+            chosen |= {d.key: d for d in found}
         return plan_restore(session, facts, chosen.values(), options, approve=approve)
 
     run_plan(call, make_plan, execute=execute)

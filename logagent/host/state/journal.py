@@ -58,7 +58,7 @@ from logagent.model.facts import RecentAction
 from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import SeenHolder
 from logagent.model.planning.queue import RemovalIntent, SettledAction
-from logagent.model.records import ActionKind, Identity, Outcome, in_64_bits
+from logagent.model.records import ActionKind, DirKey, Identity, Outcome, in_64_bits
 
 __all__ = [
     "FILE_NAME",
@@ -219,20 +219,22 @@ class Journal:
                 (put(log_dir), put(name), now_ms, put(error)),
             )
 
-    def clear_failures(self, gone: Iterable[tuple[str, str]]) -> None:
+    def clear_failures(self, gone: Iterable[DirKey]) -> None:
         keys = [(put(log_dir), put(name)) for log_dir, name in gone]
         if not keys:
             return
         with self._transaction() as db:
             db.executemany("DELETE FROM failures WHERE log_dir=? AND name=?", keys)
 
-    def failures(self) -> dict[tuple[str, str], Failure]:
+    def failures(self) -> dict[DirKey, Failure]:
         rows = self._rows("SELECT log_dir, name, attempts, last_at_ms, last_error FROM failures")
-        return {(text_of(d), text_of(n)): Failure(attempts, at, text_of(error)) for d, n, attempts, at, error in rows}
+        return {
+            DirKey(text_of(d), text_of(n)): Failure(attempts, at, text_of(error)) for d, n, attempts, at, error in rows
+        }
 
     # Sightings
 
-    def sightings(self) -> dict[tuple[str, str], Sighting]:
+    def sightings(self) -> dict[DirKey, Sighting]:
         rows = self._rows(
             "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
             " FROM sightings"
@@ -251,7 +253,7 @@ class Journal:
             )
             for r in rows
         ]
-        return {(s.log_dir, s.name): s for s in found}
+        return {s.key: s for s in found}
 
     def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
         """Make exactly these the known sightings, in one durable transaction."""

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from logagent.errors import JournalError, UnreadableError
 from logagent.host.state.state_dir import ELSEWHERE
-from logagent.model.records import ActionKind, Identity, Outcome
+from logagent.model.records import ActionKind, DirKey, Identity, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Intent:
     approved: bool = False
     checkpoint_entries: tuple[CheckpointEntry, ...] = ()
     new_dir: str | None = None
-    through: tuple[str, str] | None = None
+    through: DirKey | None = None
     closed_cleanly: bool | None = None
     reason: str | None = None
     files: int | None = None
@@ -67,10 +67,10 @@ class Intent:
         return self.log_dir if self.new_dir is None else self.new_dir
 
     @property
-    def names(self) -> tuple[tuple[str, str], ...]:
+    def names(self) -> tuple[DirKey, ...]:
         """Every (directory, name) that it can have while the action is under way."""
-        after = () if self.new_name is None else ((self.ends_in, self.new_name),)
-        return ((self.log_dir, self.name), *after, *(() if self.through is None else (self.through,)))
+        after = () if self.new_name is None else (DirKey(self.ends_in, self.new_name),)
+        return (DirKey(self.log_dir, self.name), *after, *(() if self.through is None else (self.through,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,9 @@ def entry_of(row: sqlite3.Row) -> Entry:
         actor=row["actor"],
         approved=bool(row["approved"]),
         new_dir=text_or_none(row["new_dir"]),
-        through=None if row["through_dir"] is None else (text_of(row["through_dir"]), text_of(row["through_name"])),
+        through=None
+        if row["through_dir"] is None
+        else DirKey(text_of(row["through_dir"]), text_of(row["through_name"])),
         closed_cleanly=None if row["closed_cleanly"] is None else bool(row["closed_cleanly"]),
         reason=row["reason"],
         files=row["files"],
@@ -144,6 +146,10 @@ def text_of(value: str | bytes) -> str:
 
 def text_or_none(value: str | bytes | None) -> str | None:
     return None if value is None else text_of(value)
+
+
+def _key_or_none(log_dir: str | bytes | None, name: str | bytes) -> DirKey | None:
+    return None if log_dir is None else DirKey(text_of(log_dir), text_of(name))
 
 
 FILE_NAME = "journal.db"

@@ -15,9 +15,7 @@ from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, wh
 from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.naming.dir_names import current_name
-from logagent.model.records import Kind, PartitionDir, Verdict
-
-Key = tuple[str, str]
+from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,8 @@ class Doubles:
     `covering`: the other one of each pair of which one may be deleted, and which that is, in words."""
 
     found: list[Double]
-    kept: dict[Key, str]
-    covering: dict[Key, str] = field(default_factory=dict)
+    kept: dict[DirKey, str]
+    covering: dict[DirKey, str] = field(default_factory=dict)
 
 
 def pairs(dirs: Iterable[PartitionDir]) -> list[tuple[PartitionDir, PartitionDir]]:
@@ -65,7 +63,7 @@ def _copies(dirs: Iterable[PartitionDir]) -> Iterable[list[PartitionDir]]:
 def doubles(
     dirs: Sequence[PartitionDir],
     facts: Facts,
-    logs: Mapping[Key, LogLook],
+    logs: Mapping[DirKey, LogLook],
     spared: Collection[str] = (),
     free: Mapping[str, int] = MappingProxyType({}),
 ) -> Doubles:
@@ -73,34 +71,34 @@ def doubles(
     system, else the shorter one. Nothing in a `spared` log dir is. `free`: the free bytes of its file system, by log
     dir."""
     chosen: list[Double] = []
-    kept: dict[Key, str] = {}
-    covering: dict[Key, str] = {}
+    kept: dict[DirKey, str] = {}
+    covering: dict[DirKey, str] = {}
     for one, two in pairs(dirs):
         rated: list[Double] = []
-        why: dict[Key, str] = {}
+        why: dict[DirKey, str] = {}
         for d, other in ((one, two), (two, one)):
             if not _is_known(d, facts):
                 continue
             if not is_loaded_as(d, other) or not _is_known(other, facts):
                 there = f"{other.log_dir}/{other.name}"
-                why[_key(d)] = f"{there} has the same topic id, but is no copy that the broker loads"
+                why[d.key] = f"{there} has the same topic id, but is no copy that the broker loads"
                 continue
-            ruling = decide_double(logs.get(_key(d)), logs.get(_key(other)), other)
+            ruling = decide_double(logs.get(d.key), logs.get(other.key), other)
             if ruling.may_go:
                 rated.append(Double(d, other))
-            why[_key(d)] = f"a duplicate, not known to be covered: {ruling.detail}"
-        rated.sort(key=lambda double: _rank(double.dir, facts, logs[_key(double.dir)], free))
+            why[d.key] = f"a duplicate, not known to be covered: {ruling.detail}"
+        rated.sort(key=lambda double: _rank(double.dir, facts, logs[double.dir.key], free))
         going = [double for double in rated if double.dir.log_dir not in spared][:1]
         chosen += going
         for double in going or rated[:1]:
             left_out = "" if going else ", in a log dir that is left out"
             fact = f"a duplicate: {double.dir.log_dir}/{double.dir.name} is the one that may go{left_out}"
-            covering[_key(double.other)] = fact
+            covering[double.other.key] = fact
         if not rated:
             kept |= why
     for ds in _copies(dirs):
         if len(ds) > 2:
-            kept |= {_key(d): f"one of {len(ds)} copies on this host: which may go is for you to decide" for d in ds}
+            kept |= {d.key: f"one of {len(ds)} copies on this host: which may go is for you to decide" for d in ds}
     return Doubles(chosen, kept, covering)
 
 
@@ -151,10 +149,6 @@ def _is_known(d: PartitionDir, facts: Facts) -> bool:
     return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
 
 
-def _rank(d: PartitionDir, facts: Facts, log: LogLook, free: Mapping[str, int]) -> tuple[bool, int, int, Key]:
+def _rank(d: PartitionDir, facts: Facts, log: LogLook, free: Mapping[str, int]) -> tuple[bool, int, int, DirKey]:
     rightly_here = facts.ruling(d).reason != Reason.WRONG_DIRECTORY
-    return rightly_here, free.get(d.log_dir, 0), log.log_end or 0, _key(d)
-
-
-def _key(d: PartitionDir) -> Key:
-    return d.log_dir, d.name
+    return rightly_here, free.get(d.log_dir, 0), log.log_end or 0, d.key

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from logagent.model.facts import Facts
-from logagent.model.records import Identity, PartitionDir, Verdict, in_64_bits
+from logagent.model.records import DirKey, Identity, PartitionDir, Verdict, in_64_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Sighting:
     count: int
     first_ms: int
     last_ms: int
+
+    @property
+    def key(self) -> DirKey:
+        return DirKey(self.log_dir, self.name)
 
     def same_as(self, other: Sighting) -> bool:
         return (
@@ -63,18 +67,16 @@ def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
             facts.now_ms,
         )
         for d in dirs
-        if d.error is None
-        and (ruling := facts.rulings.get((d.log_dir, d.name))) is not None
-        and ruling.verdict is Verdict.ORPHAN
+        if d.error is None and (ruling := facts.rulings.get(d.key)) is not None and ruling.verdict is Verdict.ORPHAN
     ]
 
 
 def count_sightings(
-    known: Mapping[tuple[str, str], Sighting],
+    known: Mapping[DirKey, Sighting],
     seen: Iterable[Sighting],
     complete_log_dirs: frozenset[str],
     now_ms: int,
-) -> dict[tuple[str, str], Sighting]:
+) -> dict[DirKey, Sighting]:
     """The sightings after an inventory that found `seen` (whose count and times are ignored).
 
     Only log dirs in `complete_log_dirs` (completely inventoried, with fresh assignments) count: there, a known orphan
@@ -84,7 +86,7 @@ def count_sightings(
     for s in seen:
         if s.log_dir not in complete_log_dirs:
             continue
-        key = (s.log_dir, s.name)
+        key = s.key
         before = known.get(key)
         if before is not None and before.same_as(s) and before.first_ms <= before.last_ms <= now_ms:
             kept[key] = replace(before, count=before.count + 1, last_ms=now_ms)

@@ -84,7 +84,7 @@ def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator
         )
     elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
         yield from _without_topic_id(d, facts)
-    if d.kind is Kind.CURRENT and (d.log_dir, d.name) in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
+    if d.kind is Kind.CURRENT and d.key in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
         yield warning(
             "deleted-at-start",
             _path(d),
@@ -92,7 +92,7 @@ def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator
             "copy it first if you need its records",
             releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
         )
-    wrong = facts.wrong_directory.get((d.log_dir, d.name))
+    wrong = facts.wrong_directory.get(d.key)
     if wrong is not None:
         yield info(
             "wrong-directory",
@@ -227,7 +227,7 @@ def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool:
         return True
     own: dict[str, int] = defaultdict(int)
     for d in dirs:
-        if d.topic_id is not None and (d.log_dir, d.name) not in facts.gone:
+        if d.topic_id is not None and d.key not in facts.gone:
             own[d.topic_id] += 1
     return any(count > 1 for count in own.values())
 
@@ -239,7 +239,7 @@ def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) 
     current = {(d.log_dir, d.topic, d.partition): d for d in loaded if d.kind is Kind.CURRENT}
     for d in loaded:
         beside = current.get((d.log_dir, d.topic, d.partition)) if d.kind is Kind.FUTURE else None
-        if beside is not None and beside.topic_id == d.topic_id and (d.log_dir, d.name) not in facts.gone:
+        if beside is not None and beside.topic_id == d.topic_id and d.key not in facts.gone:
             yield fatal(
                 "future-beside-current",
                 _path(d),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
-from logagent.model.records import Health, Holder, HolderState, PartitionDir, TopicPartition
+from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 
 NOBODY = Holder(HolderState.FREE)
 DEFAULT_RESERVED_MAX_ID = 1000
@@ -210,8 +210,8 @@ class StartFacts:
     dirs: tuple[PartitionDir, ...] = ()
     user: str = ""
     assigned: AbstractSet[TopicPartition] = frozenset()
-    gone: AbstractSet[tuple[str, str]] = frozenset()
-    wrong_directory: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    gone: AbstractSet[DirKey] = frozenset()
+    wrong_directory: Mapping[DirKey, str] = field(default_factory=dict)
     open_exchanges: Mapping[str, str] = field(default_factory=dict)
     emptied: tuple[Emptied, ...] = ()
     overrides: tuple[Override, ...] = ()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.dir_names import renamed_at_ms
 from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
-from logagent.model.records import ActionKind, Identity, Kind, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Identity, Kind, PartitionDir
 
 Key = tuple[Identity, str | None, int | None]
 _PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
@@ -180,7 +180,7 @@ def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str 
 
 
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
-    taken = {(p.dir.log_dir, p.dir.name) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+    taken = {p.dir.key for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
     if taken and all(key in taken for key in facts.assigned_dirs):
         return "it would leave this host without any assigned partition dir"
     return None
@@ -241,16 +241,16 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
 
     Setting a live partition aside for a restore that does not happen would only do harm.
     """
-    there = {(p.dir.log_dir, p.dir.name) for p in permitted}
-    partner: dict[tuple[str, str], tuple[str, str]] = {}
+    there = {p.dir.key for p in permitted}
+    partner: dict[DirKey, DirKey] = {}
     for p in making_room:
         if p.makes_room_for is not None:
-            partner[p.dir.log_dir, p.dir.name] = p.makes_room_for
-            partner[p.makes_room_for] = (p.dir.log_dir, p.dir.name)
+            partner[p.dir.key] = p.makes_room_for
+            partner[p.makes_room_for] = p.dir.key
     kept: list[Proposal] = []
     refused: list[Refusal] = []
     for p in permitted:
-        other = partner.get((p.dir.log_dir, p.dir.name))
+        other = partner.get(p.dir.key)
         if other is None or other in there:
             kept.append(p)
             continue
@@ -261,7 +261,7 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
 
 def _with_their_restores(permitted: Sequence[Proposal]) -> list[Proposal]:
     """`permitted` without marked directories that would leave the queue for a restore that does not happen."""
-    comes_back = {(p.dir.log_dir, p.dir.name) for p in permitted if p.action is ActionKind.RESTORE}
+    comes_back = {p.dir.key for p in permitted if p.action is ActionKind.RESTORE}
     return [
         p for p in permitted if not p.on_the_way_back or (p.new_dir or p.dir.log_dir, p.new_name or "") in comes_back
     ]

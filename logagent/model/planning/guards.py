@@ -133,7 +133,7 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def _stray(p: Proposal, facts: Facts) -> Refusal | None:
-    ruling = facts.strays.get((p.dir.log_dir, p.dir.name))
+    ruling = facts.strays.get(p.dir.key)
     if ruling is not None and ruling.may_go:
         return None
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
@@ -145,7 +145,7 @@ def _stray(p: Proposal, facts: Facts) -> Refusal | None:
 
 def _marked_orphan(p: Proposal, facts: Facts) -> Refusal | None:
     """Of a topic that lives on other nodes, whose copies may lack what is here."""
-    ruling = facts.strays.get((p.dir.log_dir, p.dir.name))
+    ruling = facts.strays.get(p.dir.key)
     if p.flags.even_last_copy or (ruling is not None and ruling.may_go):
         return None
     fact = "nobody checked whether another copy has all of it" if ruling is None else ruling.detail
@@ -156,7 +156,7 @@ def _marked_orphan(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def _double(p: Proposal, facts: Facts) -> Refusal | None:
-    ruling = facts.doubles.get((p.dir.log_dir, p.dir.name))
+    ruling = facts.doubles.get(p.dir.key)
     if ruling is not None and ruling.may_go:
         return None
     fact = "the other copy was not checked" if ruling is None else ruling.detail

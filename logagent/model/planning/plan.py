@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from logagent.model.facts import Facts, StrayRuling
-from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 
 GuardName = Literal[
     "inside",
@@ -64,15 +64,15 @@ class Proposal:
     approved: bool = False
     removal_started: bool = False
     flags: Flags = Flags()
-    makes_room_for: tuple[str, str] | None = None
-    through: tuple[str, str] | None = None
+    makes_room_for: DirKey | None = None
+    through: DirKey | None = None
     rebuild_all: bool = False
     double: bool = False
     then_removed: bool = False
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.dir.log_dir, self.dir.name
+    def key(self) -> DirKey:
+        return self.dir.key
 
     @property
     def on_the_way_back(self) -> bool:
@@ -94,6 +94,10 @@ class Refusal:
     bytes: int = 0
     command: str | None = None
 
+    @property
+    def key(self) -> DirKey:
+        return DirKey(self.log_dir, self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -107,6 +111,10 @@ class Waiting:
     until_ms: int | None
     sightings: int = 0
     bytes: int = 0
+
+    @property
+    def key(self) -> DirKey:
+        return DirKey(self.log_dir, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +148,7 @@ class Plan:
     refusals: tuple[Refusal, ...]
     waiting: tuple[Waiting, ...] = ()
     needs_approval: Refusal | None = None
-    strays: Mapping[tuple[str, str], StrayRuling] = field(default_factory=dict, compare=False)
+    strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict, compare=False)
 
     @property
     def bytes(self) -> int:

@@ -30,7 +30,7 @@ from logagent.model.planning.queue import (
     marked_at_ms,
     removal_begun,
 )
-from logagent.model.records import ActionKind, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import ActionKind, DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 
 NewUuid = Callable[[], str]
 _NO_FLAGS = Flags()
@@ -127,11 +127,11 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
 
 def strays(
     found: Iterable[PartitionDir],
-    marks: Mapping[tuple[str, str], Mark],
+    marks: Mapping[DirKey, Mark],
     removal_intents: RemovalIntents,
     retention_ms: int,
     now_ms: int,
-    failures: Mapping[tuple[str, str], Attempts] = MappingProxyType({}),
+    failures: Mapping[DirKey, Attempts] = MappingProxyType({}),
     *,
     corrected: Corrected = as_written,
     flags: Flags = _NO_FLAGS,
@@ -142,10 +142,8 @@ def strays(
     """
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
-    for d in sorted(
-        found, key=lambda d: (marked_at_ms(d, marks.get((d.log_dir, d.name)), corrected), d.log_dir, d.name)
-    ):
-        key = (d.log_dir, d.name)
+    for d in sorted(found, key=lambda d: (marked_at_ms(d, marks.get(d.key), corrected), d.log_dir, d.name)):
+        key = d.key
         mark = marks.get(key)
         at = marked_at_ms(d, mark, corrected)
         begun = removal_begun(d, removal_intents)
@@ -175,7 +173,7 @@ def strays(
 def orphans(
     dirs: Iterable[PartitionDir],
     facts: Facts,
-    sightings: Mapping[tuple[str, str], Sighting],
+    sightings: Mapping[DirKey, Sighting],
     ages: Ages,
     new_uuid: NewUuid,
 ) -> tuple[list[Proposal], list[Waiting]]:
@@ -188,7 +186,7 @@ def orphans(
         ruling = facts.ruling(d)
         if ruling.verdict is not Verdict.ORPHAN:
             continue
-        seen = of_directory(sightings.get((d.log_dir, d.name)), d, ruling.reason or "", facts.now_ms)
+        seen = of_directory(sightings.get(d.key), d, ruling.reason or "", facts.now_ms)
         count = seen.count if seen is not None else 0
         until = seen.first_ms + ages.min_age_ms if seen is not None else facts.now_ms + ages.min_age_ms
         reason = ruling.reason or "orphan"

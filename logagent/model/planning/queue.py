@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from logagent.model.records import PartitionDir
+from logagent.model.records import DirKey, PartitionDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RemovalIntent:
         return self.files == d.files and self.bytes == d.bytes
 
 
-RemovalIntents = Mapping[tuple[str, str], Sequence[RemovalIntent]]
+RemovalIntents = Mapping[DirKey, Sequence[RemovalIntent]]
 NO_REMOVALS: RemovalIntents = MappingProxyType({})
 
 
@@ -57,7 +57,7 @@ class NotWhole(NamedTuple):
 def removal_begun(d: PartitionDir, intents: RemovalIntents) -> bool:
     """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
     journal (`intents`, by log dir and name), and fewer files than then."""
-    return d.removal_started and any(intent.has_taken(d) for intent in intents.get((d.log_dir, d.name), ()))
+    return d.removal_started and any(intent.has_taken(d) for intent in intents.get(d.key, ()))
 
 
 def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: int | None) -> NotWhole | None:
@@ -65,7 +65,7 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: i
     took its current name, if it had that mode bit already (else None): then no removal has set it."""
     if not d.removal_started:
         return None
-    meant = intents.get((d.log_dir, d.name), ())
+    meant = intents.get(d.key, ())
     if meant and all(intent.left_all(d) for intent in meant):
         return None
     if meant:
@@ -168,8 +168,8 @@ def full_topic(directory: PartitionDir, mark: Mark | None) -> str | None:
 
 def build_queue(
     marked: Iterable[PartitionDir],
-    marks: Mapping[tuple[str, str], Mark],
-    failures: Mapping[tuple[str, str], Attempts],
+    marks: Mapping[DirKey, Mark],
+    failures: Mapping[DirKey, Attempts],
     removal_intents: RemovalIntents,
     *,
     delay_ms: int,
@@ -183,7 +183,7 @@ def build_queue(
     """
     entries = []
     for directory in marked:
-        key = (directory.log_dir, directory.name)
+        key = directory.key
         mark, failed = marks.get(key), failures.get(key)
         at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"

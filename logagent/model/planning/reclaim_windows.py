@@ -11,12 +11,10 @@ from typing import Literal
 
 from logagent.model.facts import StrayRuling
 from logagent.model.planning.plan import GuardName, Plan, Refusal
-from logagent.model.records import ActionKind
+from logagent.model.records import ActionKind, DirKey
 from logagent.model.times import LAST_MS
 
 Window = Literal["now", "restart", "approval", "later"]
-Key = tuple[str, str]
-
 _OPENS: dict[GuardName, Window] = {
     "window": "restart",
     "in-use": "restart",
@@ -45,22 +43,22 @@ class Reclaim:
         return {"window": self.window, "due_at": due, "covered": self.covered, "obstacle": self.obstacle}
 
 
-def reclaims(plan: Plan) -> dict[Key, Reclaim]:
+def reclaims(plan: Plan) -> dict[DirKey, Reclaim]:
     """By (log dir, name), for every directory that `plan` names."""
-    found: dict[Key, Reclaim] = {}
+    found: dict[DirKey, Reclaim] = {}
     for w in plan.waiting:
         if w.until_ms is not None:
             window: Window | None = "later"
         else:
             # An orphan that is old enough waits only for the broker to stop.
             window = "restart" if w.action is ActionKind.QUARANTINE else None
-        found[w.log_dir, w.name] = Reclaim(window, w.until_ms, w.reason)
+        found[w.key] = Reclaim(window, w.until_ms, w.reason)
     for refusal in plan.refusals:
         if refusal.name:
-            key = (refusal.log_dir, refusal.name)
+            key = refusal.key
             found[key] = _refused(refusal, plan.strays.get(key))
     for p in plan.actions:
-        key = (p.dir.log_dir, p.dir.name)
+        key = p.dir.key
         ruling = plan.strays.get(key)
         covered = ruling.covered if ruling is not None else None
         if plan.needs_approval is not None and not p.approved:

@@ -30,7 +30,7 @@ from logagent.model.naming import dir_names
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.plan import Flags, GuardName, Plan, Proposal, Refusal, first_of_plan
 from logagent.model.planning.proposals import NewUuid, rename_away
-from logagent.model.records import ActionKind, Kind, PartitionDir, RemovedFile, Verdict
+from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir, RemovedFile, Verdict
 
 _ROOM = frozenset({Kind.STRAY, Kind.DELETE, Kind.CACHE})
 # Their hints are to stop the broker, or whatever uses the log dir.
@@ -53,16 +53,13 @@ def _is_room(log_dir: str, file: RemovedFile, facts: Facts) -> bool:
         return True  # a plain file in the log dir: of no partition
     if classify(name).kind in _ROOM:
         return True
-    ruling = facts.rulings.get((log_dir, name))
+    ruling = facts.rulings.get(DirKey(log_dir, name))
     return ruling is not None and ruling.verdict is Verdict.ORPHAN and not needs_cover(ruling)
 
 
 def without_a_stop(refusal: Refusal) -> Refusal:
     """`refusal` with a hint that does not lead to a loss, while anything is at risk."""
     return replace(refusal, hint=_COPY_FIRST) if refusal.guard in _WANT_A_STOP else refusal
-
-
-Key = tuple[str, str]
 
 
 class Step(StrEnum):
@@ -95,8 +92,8 @@ class Offer:
     shortens: str | None = None
 
     @property
-    def key(self) -> Key:
-        return self.proposal.dir.log_dir, self.proposal.dir.name
+    def key(self) -> DirKey:
+        return self.proposal.dir.key
 
     @property
     def helps(self) -> bool:
@@ -157,9 +154,9 @@ def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:
     return None
 
 
-def with_approval(plan: Plan, offers: Mapping[Key, Offer], approve: str | None) -> Plan:
+def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | None) -> Plan:
     """`plan`, made to need approval if anything in it would be removed early."""
-    early = [o for p in plan.actions if (o := offers[p.dir.log_dir, p.dir.name]).shortens is not None]
+    early = [o for p in plan.actions if (o := offers[p.dir.key]).shortens is not None]
     if approve is not None or not early or plan.needs_approval is not None:
         return plan
     waits = ", ".join(dict.fromkeys(o.shortens for o in early if o.shortens is not None))
@@ -186,9 +183,9 @@ def offer_double(double: Double, gives_back: int, new_uuid: NewUuid, flags: Flag
 
 def kept(
     dirs: Iterable[PartitionDir],
-    files: Iterable[tuple[Key, int]],
+    files: Iterable[tuple[DirKey, int]],
     facts: Facts,
-    concerned: Iterable[Key],
+    concerned: Iterable[DirKey],
     doubles: Doubles,
     idle: Iterable[PartitionDir] = (),
 ) -> list[Kept]:
@@ -202,10 +199,10 @@ def kept(
             d.name,
             _why_kept(d, facts, doubles),
             d.allocated,
-            details.get(_key(d)) or d.error or _why_unknown(d, facts),
+            details.get(d.key) or d.error or _why_unknown(d, facts),
         )
         for d in dirs
-        if d.kind not in (Kind.STRAY, Kind.DELETE) and _key(d) not in known
+        if d.kind not in (Kind.STRAY, Kind.DELETE) and d.key not in known
     ]
     found += [Kept(d.log_dir, d.name, _FREES_NOTHING, d.allocated) for d in idle]
     found += [Kept(*key, "a file that is not Kafka's: not for logagent to remove", size) for key, size in files]
@@ -213,7 +210,7 @@ def kept(
 
 
 def _why_unknown(d: PartitionDir, facts: Facts) -> str | None:
-    ruling = facts.rulings.get(_key(d))
+    ruling = facts.rulings.get(d.key)
     return ruling.detail if ruling is not None and ruling.verdict is Verdict.UNKNOWN else None
 
 
@@ -232,7 +229,7 @@ def _why_kept(d: PartitionDir, facts: Facts, doubles: Doubles) -> str:
     if d.topic is not None and dir_names.is_internal(d.topic) and ruling.verdict is not Verdict.ASSIGNED:
         return f"internal topic ({ruling.reason or ruling.verdict.value})"
     if ruling.verdict is Verdict.ASSIGNED:
-        return "assigned: the only live copy" if ruling.last_copy and _key(d) not in doubles.covering else "assigned"
+        return "assigned: the only live copy" if ruling.last_copy and d.key not in doubles.covering else "assigned"
     return f"{ruling.verdict.value}: {ruling.reason or 'no verdict'}"
 
 
@@ -246,7 +243,3 @@ def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:
         approved=before.approved,
         flags=before.flags,
     )
-
-
-def _key(d: PartitionDir) -> Key:
-    return d.log_dir, d.name

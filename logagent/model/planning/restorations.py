@@ -28,7 +28,7 @@ from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.planning.queue import NO_REMOVALS, Mark, NotWhole, RemovalIntents, full_topic, why_not_whole
-from logagent.model.records import ActionKind, Kind, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 
 # Never "get it from a replica": nobody has asked one, and this may be the only copy.
 _COPY_IT = "copy what is left of it elsewhere before anything removes it, if that may be the only copy"
@@ -173,7 +173,7 @@ class Owner:
 
     image: AssignmentImage | None = None
     node_id: int | None = None
-    leaders: Mapping[tuple[str, str], EpochEnd] = field(default_factory=dict)
+    leaders: Mapping[DirKey, EpochEnd] = field(default_factory=dict)
     deletes_unassigned: bool = False
     version_doubt: Doubt | None = None
     zookeeper: bool = False
@@ -256,7 +256,7 @@ class Owner:
             return None
         # Without an in-sync replica any other one may be elected (KIP-966, or uncleanly).
         others = [node for node in partition.isr or partition.replicas if node != self.node_id]
-        answer = self.leaders.get((d.log_dir, d.name))
+        answer = self.leaders.get(d.key)
         if not others or (answer is None and undone and self.node_id in partition.isr):
             return None
         if answer is not None and covers(answer, log):
@@ -279,7 +279,7 @@ class Owner:
 
     def _gone_at_leader(self, d: PartitionDir, topic: str, copy: CopyLook, options: RestoreOptions) -> Refusal | None:
         """A follower deletes the segments below its leader's log start, and begins anew if it ends below it."""
-        answer = self.leaders.get((d.log_dir, d.name))
+        answer = self.leaders.get(d.key)
         if answer is None or answer.log_start is None or options.retention_will_delete:
             return None
         ends = [*(base for base, _ in copy.segments[1:]), copy.log.log_end]
@@ -335,8 +335,8 @@ def restorations(
     chosen: Iterable[PartitionDir],
     all_dirs: Sequence[PartitionDir],
     facts: Facts,
-    marks: Mapping[tuple[str, str], Mark],
-    copies: Mapping[tuple[str, str], CopyLook],
+    marks: Mapping[DirKey, Mark],
+    copies: Mapping[DirKey, CopyLook],
     owner: Owner,
     options: RestoreOptions,
     *,
@@ -352,7 +352,7 @@ def restorations(
     refusals: list[Refusal] = []
     occupied = _Occupied.of(all_dirs)
     for d in chosen:
-        key = (d.log_dir, d.name)
+        key = d.key
         mark = marks.get(key)
         name = full_topic(d, mark) or options.topic
         home = home_of(d, mark, facts)
@@ -428,7 +428,7 @@ def _swap(
         steps.append(first)
         aside = replaced(back.dir, log_dir=quarantine or back.dir.log_dir, name=name, kind=Kind.STRAY)
         back = replaced(back, dir=aside, new_dir=home if quarantine is not None else None)
-    coming = (back.dir.log_dir, back.dir.name)
+    coming = back.dir.key
     reason = f"makes room for {back.dir.name}"
     away = rename_away(there, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine, flags=freely)
     return [*steps, replaced(away, makes_room_for=coming, through=coming), back]

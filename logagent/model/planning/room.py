@@ -14,10 +14,8 @@ from itertools import product
 from logagent.model.facts import Facts
 from logagent.model.planning.assemble import BlastRadius, blast_radius, within_limits
 from logagent.model.planning.plan import Proposal, Refusal
-from logagent.model.records import Kind, PartitionDir
+from logagent.model.records import DirKey, Kind, PartitionDir
 from logagent.model.space import NOTHING, Space
-
-Key = tuple[str, str]
 
 # A start on xfs with 10 partitions failed with 148 KiB free and succeeded with 276 KiB (2.5.1); with 20 partitions it
 # failed with 84 KiB free and used 168 KiB of 1 MiB (3.9.1). Epochs, indexes, producer snapshots and checkpoints grow
@@ -64,7 +62,7 @@ def room_to_start(
 def until_it_starts(
     removals: Sequence[Proposal],
     lacks: Mapping[int, Space],
-    gains: Mapping[Key, Space],
+    gains: Mapping[DirKey, Space],
     allowed: Callable[[Proposal], bool] = lambda p: True,
 ) -> list[Proposal]:
     """The first of `removals`, in order, with which each device gets what it lacks; one that gives back nothing of that
@@ -85,7 +83,7 @@ def helps(gain: Space, lack: Space) -> bool:
 
 
 def still_lacking(
-    lacks: Mapping[int, Space], removed: Iterable[Proposal], gains: Mapping[Key, Space]
+    lacks: Mapping[int, Space], removed: Iterable[Proposal], gains: Mapping[DirKey, Space]
 ) -> dict[int, Space]:
     """What each device lacks once `removed` has given back its `gains`."""
     left = dict(lacks)
@@ -111,7 +109,7 @@ def to_make_room(
     due: Sequence[Proposal],
     renames: Sequence[Proposal],
     lacking: Mapping[int, Space],
-    gains: Mapping[Key, Space],
+    gains: Mapping[DirKey, Space],
     facts: Facts,
     limits: BlastRadius,
 ) -> Removals:
@@ -139,7 +137,7 @@ def _one_way(
     order: Sequence[Proposal],
     beside: Sequence[Proposal],
     lacking: Mapping[int, Space],
-    gains: Mapping[Key, Space],
+    gains: Mapping[DirKey, Space],
     may_join: Callable[[Proposal], bool],
 ) -> Removals:
     chosen = until_it_starts(order, lacking, gains, may_join)
@@ -153,7 +151,7 @@ def _without(proposals: Sequence[Proposal], others: Sequence[Proposal]) -> list[
     return [p for p in proposals if p.key not in keys]
 
 
-def _short(way: Removals, lacking: Mapping[int, Space], gains: Mapping[Key, Space]) -> tuple[int, int, int]:
+def _short(way: Removals, lacking: Mapping[int, Space], gains: Mapping[DirKey, Space]) -> tuple[int, int, int]:
     """On how many file systems a broker still lacks room to start, and how much."""
     left = [lack for lack in still_lacking(lacking, way.chosen, gains).values() if lack]
     total = sum(left, NOTHING)

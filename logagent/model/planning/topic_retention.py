@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import NEVER_DELETED, is_internal, is_valid_topic
-from logagent.model.records import Health, Kind, PartitionDir, Verdict
+from logagent.model.records import DirKey, Health, Kind, PartitionDir, Verdict
 
 HOUR_MS = 3_600_000
 # Offered from the longest to the shortest.
@@ -165,7 +165,7 @@ class Expired:
     retention_ms: int
 
 
-def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[str, str]]) -> list[PartitionDir]:
+def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[DirKey]) -> list[PartitionDir]:
     """The directories in which retention would free anything on this host: assigned replicas of topics that are
     neither internal nor `NEVER_DELETED`, in log dirs that their broker can use, without those that the plan
     removes (`planned`).
@@ -183,7 +183,7 @@ def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[tuple[
             and not is_internal(d.topic)
             and d.topic not in NEVER_DELETED
             and not d.removal_started
-            and (d.log_dir, d.name) not in planned
+            and d.key not in planned
             and where is not None
             and where.health in (Health.ONLINE, Health.FULL)
             and d.log_dir not in facts.cluster_problems

@@ -133,8 +133,8 @@ def test_reading_ends_when_it_is_told_to(tmp_path: Path) -> None:
     with session_on(mess) as session:
         (stray,) = (p.dir for p in planned(session).actions)
         facts = session.facts_to_act([stray], lambda: True)
-        assert "bytes to read" in facts.strays[stray.log_dir, stray.name].detail
-        assert session.facts_to_act([stray]).strays[stray.log_dir, stray.name].may_go
+        assert "bytes to read" in facts.strays[stray.key].detail
+        assert session.facts_to_act([stray]).strays[stray.key].may_go
 
 
 def test_the_daemon_remembers_what_it_read(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_where_a_leader_covers_it_no_copy_here_is_read(tmp_path: Path) -> None:
         session.assignments.reader, session.assignments.answering = cast(Any, Leader()), cast(Any, object())
         with session.reads.allowed(lambda: False) as has_read:
             ruling = session.rule_on_strays([stray], session.clock.now_ms(), to_act=True)
-        assert ruling[stray.log_dir, stray.name].may_go and not has_read()
+        assert ruling[stray.key].may_go and not has_read()
 
 
 def test_a_disk_that_hangs_while_a_copy_is_read_is_given_up(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_disk_that_hangs_while_a_copy_is_read_is_given_up(tmp_path: Path) -> N
 
         facts = session.facts_to_act([stray], hang)
         assert not over.is_set()
-        assert not facts.strays[stray.log_dir, stray.name].may_go
+        assert not facts.strays[stray.key].may_go
         over.set()
 
 

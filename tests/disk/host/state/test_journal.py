@@ -17,7 +17,7 @@ from logagent.host.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEnt
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import SeenHolder
-from logagent.model.records import ActionKind, Identity, Outcome
+from logagent.model.records import ActionKind, DirKey, Identity, Outcome
 from tests.needs import need_command, need_root
 
 HEX = "0123456789abcdef" * 2
@@ -164,11 +164,11 @@ def test_failures_add_up_and_go(tmp_path: Path) -> None:
     with Journal.open(str(tmp_path)) as journal:
         journal.record_failure("/d", "x", "EBUSY", 1)
         journal.record_failure("/d", "x", "EACCES", 2)
-        failure = journal.failures()["/d", "x"]
+        failure = journal.failures()[DirKey("/d", "x")]
         assert (failure.attempts, failure.last_at_ms, failure.last_error) == (2, 2, "EACCES")
-        journal.clear_failures([("/d", "y")])
+        journal.clear_failures([DirKey("/d", "y")])
         assert journal.failures()
-        journal.clear_failures([("/d", "x")])
+        journal.clear_failures([DirKey("/d", "x")])
         assert journal.failures() == {}
 
 
@@ -475,7 +475,7 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
     with Journal.open_read_only(str(tmp_path)) as journal:
         (old,) = journal.history()
         assert old.intent == intent()
-    through = ("/data/d1", f"orders-0.{'1' * 32}-stray")
+    through = DirKey("/data/d1", f"orders-0.{'1' * 32}-stray")
     with Journal.open(str(tmp_path)) as journal:
         assert journal.history() == [old]
         journal.begin([replace(intent(), through=through, closed_cleanly=True, reason="topic-absent")], 3)

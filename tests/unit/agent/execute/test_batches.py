@@ -20,7 +20,7 @@ def test_batches_keep_the_order_and_the_pairs(drawn: list[tuple[str, bool]]) -> 
         comes = directory(f"t-{number}.{number:032x}-stray", log_dir=log_dir)
         if in_pair:
             stands = directory(f"t-{number}", log_dir=log_dir)
-            room = (log_dir, comes.name)
+            room = comes.key
             proposals.append(Proposal(ActionKind.QUARANTINE, stands, "makes room", new_name="x", makes_room_for=room))
         proposals.append(Proposal(ActionKind.RESTORE, comes, "asked for", new_name=f"t-{number}"))
     made = list(batches(proposals))

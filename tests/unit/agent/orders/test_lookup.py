@@ -12,7 +12,7 @@ import pytest
 from logagent.agent.orders.lookup import Lookup
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts, Ruling
-from logagent.model.records import ActionKind, Health, Identity, PartitionDir, Verdict
+from logagent.model.records import ActionKind, DirKey, Health, Identity, PartitionDir, Verdict
 from logagent.store.deletion import Order, OrderedPartition
 from logagent.store.orders import instant
 from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
@@ -86,7 +86,7 @@ def test_a_row_whose_disk_has_another_path_now_is_not_absent(
 
 
 def test_what_is_assigned_elsewhere_is_not_the_orphan_of_the_row() -> None:
-    known = replace(TWO, rulings={(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
+    known = replace(TWO, rulings={DirKey(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
     assert answer(known, ordered=ROW, dirs=[directory("orders-0")]) == ("absent", "")
 
 
@@ -109,13 +109,13 @@ WITHOUT_ID = {
 }
 
 
-def sought(ordered: OrderedPartition) -> set[tuple[str, str]]:
+def sought(ordered: OrderedPartition) -> set[DirKey]:
     dirs = [*WITH_ID.values(), *WITHOUT_ID.values()]
-    return {(d.log_dir, d.name) for d in Lookup(cast(Session, SimpleNamespace(dirs=dirs)), SEEN).sought(ordered)}
+    return {d.key for d in Lookup(cast(Session, SimpleNamespace(dirs=dirs)), SEEN).sought(ordered)}
 
 
-def keys(*dirs: PartitionDir) -> set[tuple[str, str]]:
-    return {(d.log_dir, d.name) for d in dirs}
+def keys(*dirs: PartitionDir) -> set[DirKey]:
+    return {d.key for d in dirs}
 
 
 def test_a_whole_topic_is_its_current_and_future_directories_and_those_that_may_be_its_own() -> None:

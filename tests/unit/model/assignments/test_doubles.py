@@ -22,8 +22,8 @@ WRONG = Ruling(Verdict.UNKNOWN, "wrong-directory")
 
 def chosen(one: LogLook, two: LogLook, *rulings: Ruling) -> list[str]:
     first, second = rulings or (ASSIGNED, ASSIGNED)
-    known = facts(rulings={(LOG_DIR, "orders-0"): first, (D2, "orders-0"): second})
-    logs = {(LOG_DIR, "orders-0"): one, (D2, "orders-0"): two}
+    known = facts(rulings={ONE.key: first, TWO.key: second})
+    logs = {ONE.key: one, TWO.key: two}
     return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs).found]
 
 
@@ -45,7 +45,7 @@ def test_of_two_that_are_alike_one_goes_the_one_in_the_wrong_log_dir_first() -> 
 
 @pytest.mark.parametrize("full", [LOG_DIR, D2])
 def test_of_two_that_are_alike_the_one_on_the_fuller_file_system_goes(full: str) -> None:
-    keys = [(d.log_dir, d.name) for d in (ONE, TWO)]
+    keys = [d.key for d in (ONE, TWO)]
     known = facts(rulings=dict.fromkeys(keys, ASSIGNED))
     free = {LOG_DIR: 9000, D2: 9000} | {full: 10}
 
@@ -62,7 +62,7 @@ def test_of_two_that_are_alike_the_one_on_the_fuller_file_system_goes(full: str)
 
 @given(st.sets(st.sampled_from([LOG_DIR, D2])), st.sampled_from([90, 100]), st.sampled_from([90, 100]))
 def test_what_is_left_out_is_no_candidate_and_what_covers_is_said(spared: set[str], one: int, two: int) -> None:
-    keys = [(d.log_dir, d.name) for d in (ONE, TWO)]
+    keys = [d.key for d in (ONE, TWO)]
     known = facts(rulings=dict.fromkeys(keys, ASSIGNED))
     decided = doubles([ONE, TWO], known, dict(zip(keys, (log(one), log(two)), strict=True)), spared)
     may_go = {LOG_DIR: one <= two, D2: two <= one}
@@ -71,7 +71,7 @@ def test_what_is_left_out_is_no_candidate_and_what_covers_is_said(spared: set[st
     assert bool(decided.found) == any(may and d not in spared for d, may in may_go.items())
     ((covering, fact),) = decided.covering.items()
     assert decided.kept == {} and may_go[D2 if covering[0] == LOG_DIR else LOG_DIR]
-    assert all(covering == (d.other.log_dir, d.other.name) and d.dir.log_dir in fact for d in decided.found)
+    assert all(covering == d.other.key and d.dir.log_dir in fact for d in decided.found)
     assert fact.endswith("left out") == (not decided.found)
 
 
@@ -167,8 +167,8 @@ def test_only_readable_current_directories_of_two_log_dirs_are_a_pair(two: Parti
 
 
 def test_why_neither_of_a_pair_is_offered_is_said_of_each() -> None:
-    known = facts(rulings={(d.log_dir, d.name): ASSIGNED for d in (ONE, TWO)})
-    keys = [(d.log_dir, d.name) for d in (ONE, TWO)]
+    known = facts(rulings={d.key: ASSIGNED for d in (ONE, TWO)})
+    keys = [d.key for d in (ONE, TWO)]
     apart = doubles(
         [ONE, TWO], known, dict(zip(keys, (log(110, (1, 0), (2, 100)), log(150, (1, 0), (3, 100))), strict=True))
     )

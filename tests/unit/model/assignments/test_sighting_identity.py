@@ -10,7 +10,7 @@ import pytest
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.planning.proposals import Ages, orphans
-from logagent.model.records import Health, Holder, HolderState, Identity, Kind, PartitionDir, Verdict
+from logagent.model.records import DirKey, Health, Holder, HolderState, Identity, Kind, PartitionDir, Verdict
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
@@ -25,13 +25,13 @@ WHERE = LogDirFacts("/d1", Identity(7, 2), Health.ONLINE, None, Holder(HolderSta
 FACTS = Facts(
     NOW_MS,
     {"/d1": WHERE},
-    rulings={("/d1", "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent")},
+    rulings={DirKey("/d1", "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent")},
     kafka_version=(3, 9, 1),
 )
 
 
 def propose(sighting: Sighting) -> tuple[int, int]:
-    proposals, waiting = orphans([DIR], FACTS, {("/d1", "orders-0"): sighting}, AGES, lambda: "0" * 32)
+    proposals, waiting = orphans([DIR], FACTS, {DirKey("/d1", "orders-0"): sighting}, AGES, lambda: "0" * 32)
     return len(proposals), len(waiting)
 
 

@@ -16,10 +16,10 @@ from logagent.model.assignments.sightings import (
     orphans_seen,
 )
 from logagent.model.facts import Facts, Ruling
-from logagent.model.records import Identity, Verdict
+from logagent.model.records import DirKey, Identity, Verdict
 from tests.hosts import LOG_DIR, NOW, directory, facts
 
-DIRS = (LOG_DIR, "/data/d2")
+DIRS = DirKey(LOG_DIR, "/data/d2")
 NAMES = ("orders-0", "orders-1", "payments-0")
 STATES = st.tuples(
     st.integers(1, 3),  # inode
@@ -39,8 +39,8 @@ class Counting(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: dict[tuple[str, str], Sighting] = {}
-        self.model: dict[tuple[str, str], tuple[tuple[int, str | None, int, str], list[int]]] = {}
+        self.known: dict[DirKey, Sighting] = {}
+        self.model: dict[DirKey, tuple[tuple[int, str | None, int, str], list[int]]] = {}
         self.now = NOW
 
     @rule(
@@ -50,7 +50,7 @@ class Counting(RuleBasedStateMachine):
     )
     def inventory(
         self,
-        orphans: dict[tuple[str, str], tuple[int, str | None, int, str]],
+        orphans: dict[DirKey, tuple[int, str | None, int, str]],
         complete: set[str],
         passed: int,
     ) -> None:
@@ -77,7 +77,7 @@ class Counting(RuleBasedStateMachine):
         for key, (_, times) in self.model.items():
             counted = self.known[key]
             assert (counted.count, counted.first_ms, counted.last_ms) == (len(times), times[0], times[-1])
-            assert (counted.log_dir, counted.name) == key
+            assert counted.key == key
 
 
 TestCounting = Counting.TestCase
@@ -87,11 +87,11 @@ TestCounting.settings = settings(deadline=None, max_examples=60, stateful_step_c
 def test_only_proven_orphans_that_could_be_read_are_sightings() -> None:
     dirs = [directory("orders-0"), directory("orders-1"), directory("orders-2", error="symlink"), directory("a-0")]
     seen_now: Facts = replace(
-        facts(orphans=[(LOG_DIR, "orders-0"), (LOG_DIR, "orders-2")]),
+        facts(orphans=[DirKey(LOG_DIR, "orders-0"), DirKey(LOG_DIR, "orders-2")]),
         rulings={
-            (LOG_DIR, "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent"),
-            (LOG_DIR, "orders-1"): Ruling(Verdict.UNKNOWN, "reassigning"),
-            (LOG_DIR, "orders-2"): Ruling(Verdict.ORPHAN, "topic-absent"),
+            DirKey(LOG_DIR, "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent"),
+            DirKey(LOG_DIR, "orders-1"): Ruling(Verdict.UNKNOWN, "reassigning"),
+            DirKey(LOG_DIR, "orders-2"): Ruling(Verdict.ORPHAN, "topic-absent"),
         },
     )
     assert [(s.name, s.reason, s.count, s.first_ms) for s in orphans_seen(dirs, seen_now)] == [
@@ -103,9 +103,9 @@ def test_only_proven_orphans_that_could_be_read_are_sightings() -> None:
 def test_an_orphan_is_seen_again_whatever_the_time_of_its_newest_segment(newest: int) -> None:
     """The journal has 64 bits for it, some file systems have more."""
     d = directory("orders-0", newest_mtime_ns=newest)
-    (first,) = orphans_seen([d], facts(orphans=[(LOG_DIR, "orders-0")]))
+    (first,) = orphans_seen([d], facts(orphans=[DirKey(LOG_DIR, "orders-0")]))
     assert -(2**63) <= first.newest_mtime_ns < 2**63
     known = count_sightings({}, [first], frozenset({LOG_DIR}), NOW)
     known = count_sightings(known, [first], frozenset({LOG_DIR}), NOW + 1)
-    assert known[LOG_DIR, "orders-0"].count == 2
-    assert of_directory(known[LOG_DIR, "orders-0"], d, first.reason, NOW + 1) is not None
+    assert known[DirKey(LOG_DIR, "orders-0")].count == 2
+    assert of_directory(known[DirKey(LOG_DIR, "orders-0")], d, first.reason, NOW + 1) is not None

@@ -19,7 +19,7 @@ from logagent.model.planning.assemble import (
     within_limits,
 )
 from logagent.model.planning.plan import Proposal, plan_id
-from logagent.model.records import ActionKind, Identity
+from logagent.model.records import ActionKind, DirKey, Identity
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
 
 LIMITS = BlastRadius(max_dirs=20, max_fraction=0.1)
@@ -112,10 +112,10 @@ def test_restoring_takes_nothing_away(count: int) -> None:
 
 def test_the_last_assigned_dir_of_the_host_needs_approval() -> None:
     kept = proposal(ActionKind.MARK, directory("kept-0", inode=1), new_name=f"kept-0.{HEX}-delete")
-    assert (kept.dir.log_dir, kept.dir.name) == ASSIGNED
+    assert kept.dir.key == ASSIGNED
     stop = blast_radius([kept], host(), LIMITS)
     assert stop is not None and "without any assigned" in stop.fact
-    more = replace(host(), assigned_dirs=frozenset({ASSIGNED, (LOG_DIR, "kept-1")}))
+    more = replace(host(), assigned_dirs=frozenset({ASSIGNED, DirKey(LOG_DIR, "kept-1")}))
     assert blast_radius([kept], more, LIMITS) is None
     # Removing marked dirs takes no assigned one, also where there is none at all.
     assert blast_radius([remove(1)], replace(host(), assigned_dirs=frozenset()), LIMITS) is None

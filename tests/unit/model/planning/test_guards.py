@@ -15,11 +15,11 @@ from logagent.model.planning import guards
 from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Guard, Proposal
-from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
 from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal
 
 WIDE = BlastRadius(1000, 1.0)
-ORPHAN = facts(orphans=[(LOG_DIR, "orders-0")])
+ORPHAN = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
 STRAY = f"orders-0.{HEX}-stray"
 MARKED = f"orders-0.{HEX}-delete"
 
@@ -46,15 +46,15 @@ def restore(name: str = STRAY) -> Proposal:
 
 def held(state: HolderState) -> Facts:
     where = log_dir(holder=Holder(state, 4711))
-    return facts(where, orphans=[(LOG_DIR, "orders-0")])
+    return facts(where, orphans=[DirKey(LOG_DIR, "orders-0")])
 
 
 def unhealthy(health: Health) -> Facts:
-    return facts(log_dir(health=health, health_reason="seen"), orphans=[(LOG_DIR, "orders-0")])
+    return facts(log_dir(health=health, health_reason="seen"), orphans=[DirKey(LOG_DIR, "orders-0")])
 
 
 def ruled(ruling: Ruling) -> Facts:
-    return replace(facts(), rulings={(LOG_DIR, "orders-0"): ruling})
+    return replace(facts(), rulings={DirKey(LOG_DIR, "orders-0"): ruling})
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ IN_USE = log_dir(open_by={"orders-0": (17,)})
 IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=Holder(HolderState.HELD, 4711))
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
-STAYS = facts(strays={(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
+STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
 
 CASES = [
     Case(guards.inside, "not the name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
-         facts(orphans=[(LOG_DIR, "../orders-0")])),
+         facts(orphans=[DirKey(LOG_DIR, "../orders-0")])),
     Case(guards.inside, "cannot be trusted", mark(directory("orders-0", error="symlink")), ORPHAN),
     Case(guards.inside, "another file system", mark(directory("orders-0", device=DEVICE + 1)), ORPHAN),
     Case(guards.inside, "metadata log", mark(directory("__cluster_metadata-0"), Flags(include_internal=True)),
-         facts(orphans=[(LOG_DIR, "__cluster_metadata-0")])),
+         facts(orphans=[DirKey(LOG_DIR, "__cluster_metadata-0")])),
     Case(guards.inside, "index cache", remove("remote-log-index-cache"), facts()),
     Case(guards.inside, "not named like a partition dir", remove("lost+found"), facts()),
     Case(guards.inside, "does not apply", remove("orders-0"), ORPHAN),
@@ -103,7 +103,7 @@ CASES = [
     Case(guards.window, "may still be starting", quarantine(), held(HolderState.STARTING)),
     Case(guards.window, "is live", quarantine(new_dir=OTHER),
          replace(held(HolderState.HELD), log_dirs={**held(HolderState.HELD).log_dirs, OTHER: log_dir(OTHER)})),
-    Case(guards.in_use, "process 17", mark(), facts(IN_USE, orphans=[(LOG_DIR, "orders-0")])),
+    Case(guards.in_use, "process 17", mark(), facts(IN_USE, orphans=[DirKey(LOG_DIR, "orders-0")])),
     Case(guards.in_use, "process 4711, 17", remove(STRAY), facts(IN_USE_STRAY)),
     Case(guards.in_use, "cannot be read", remove(), facts(UNSEEN)),
     Case(guards.version, "3.6.0", quarantine(), replace(ORPHAN, kafka_version=(3, 6, 0))),
@@ -111,7 +111,7 @@ CASES = [
     Case(guards.policy, "delete.topic.enable", mark(flags=Flags(by_topic=True)),
          replace(ORPHAN, delete_topic_enable=False)),
     Case(guards.policy, "internal topic", mark(directory("__consumer_offsets-3")),
-         facts(orphans=[(LOG_DIR, "__consumer_offsets-3")])),
+         facts(orphans=[DirKey(LOG_DIR, "__consumer_offsets-3")])),
     Case(guards.assigned, "assigned", mark(), ruled(ASSIGNED)),
     Case(guards.assigned, "no-assignments", quarantine(), facts()),
     Case(guards.assigned, "unknown", mark(), ruled(Ruling(Verdict.UNKNOWN, "reassigning"))),

@@ -154,7 +154,7 @@ def pair() -> tuple[Proposal, Proposal]:
         ActionKind.QUARANTINE,
         directory("orders-0", inode=8),
         new_name=f"orders-0.{HEX[::-1]}-stray",
-        makes_room_for=(stray.log_dir, stray.name),
+        makes_room_for=stray.key,
     )
     return away, coming
 

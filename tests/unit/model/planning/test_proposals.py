@@ -31,6 +31,7 @@ from logagent.model.planning.proposals import (
 from logagent.model.planning.queue import NO_REMOVALS, Attempts, Mark, QueueEntry, RemovalIntent, build_queue
 from logagent.model.records import (
     ActionKind,
+    DirKey,
     Health,
     Holder,
     HolderState,
@@ -148,7 +149,7 @@ def test_marked_directories_due_or_waiting() -> None:
         directory(f"orders-{n}.{HEX}-delete", ctime_ns=(NOW - n * 1000) * 10**6, mtime_ns=0, newest_mtime_ns=0)
         for n in range(4)
     ]
-    failed = {(LOG_DIR, found[3].name): Attempts(9, NOW, "EBUSY")}
+    failed = {found[3].key: Attempts(9, NOW, "EBUSY")}
     queue = build_queue(found, {}, failed, NO_REMOVALS, delay_ms=1000, leftover_grace_ms=1000)
     due, waiting = removals(queue, NOW)
     assert [(p.dir.name, p.reason, p.action) for p in due] == [(found[2].name, "marked by broker", ActionKind.REMOVE)]
@@ -184,8 +185,8 @@ def test_while_a_log_dir_is_not_seen_what_the_broker_marked_waits_unless_its_rem
 @given(SPANS, st.booleans(), st.booleans(), st.booleans(), SPANS.filter(lambda span: span >= 0))
 def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, marked: bool, retention: int) -> None:
     found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0, removal_started=marked)
-    marks = {(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
-    begun_keys = {(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]} if begun else NO_REMOVALS
+    marks = {DirKey(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
+    begun_keys = {DirKey(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]} if begun else NO_REMOVALS
     due, waiting = strays([found], marks, begun_keys, retention, NOW)
     # Never one from the future: a clock was set back.
     assert bool(due) == (age >= 0 and ((begun and marked) or age >= retention))
@@ -198,7 +199,7 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
 
 def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:
     found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
-    failed = {(LOG_DIR, STRAY): Attempts(3, NOW - 1000, "EBUSY")}
+    failed = {DirKey(LOG_DIR, STRAY): Attempts(3, NOW - 1000, "EBUSY")}
     due, (wait,) = strays([found], {}, NO_REMOVALS, HOUR, NOW, failed)
     assert (due, wait.until_ms, wait.reason) == ([], NOW + 3000, "retry after: EBUSY")
     (again,), _ = strays([found], {}, NO_REMOVALS, HOUR, NOW + 3000, failed)
@@ -210,13 +211,16 @@ def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:
 
 def test_a_stray_is_approved_only_if_its_mark_was() -> None:
     found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
-    (due,), _ = strays([found], {(LOG_DIR, STRAY): Mark(NOW - DAY, "orders")}, NO_REMOVALS, HOUR, NOW)
+    (due,), _ = strays([found], {DirKey(LOG_DIR, STRAY): Mark(NOW - DAY, "orders")}, NO_REMOVALS, HOUR, NOW)
     assert not due.approved
 
 
 def test_why_it_is_an_orphan_is_said_of_orphans_only() -> None:
     assigned_here = Ruling(Verdict.ASSIGNED, "assigned")
-    rulings = {(LOG_DIR, "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent"), (LOG_DIR, "orders-1"): assigned_here}
+    rulings = {
+        DirKey(LOG_DIR, "orders-0"): Ruling(Verdict.ORPHAN, "topic-absent"),
+        DirKey(LOG_DIR, "orders-1"): assigned_here,
+    }
     seen = replace(facts(), rulings=rulings)
     marks = [proposal(ActionKind.MARK, directory(name)) for name in ("orders-0", "orders-1", STRAY)]
     assert [orphan_because(p, seen) for p in marks] == ["topic-absent", None, None]
@@ -226,7 +230,7 @@ def test_why_it_is_an_orphan_is_said_of_orphans_only() -> None:
 def test_a_stray_is_asked_whose_it_is_until_something_of_it_went() -> None:
     """The broker took its lock between our intent and the first unlink. Days later the stray is the only copy of a
     partition that was assigned here again: the intent alone must not let it go."""
-    begun = {(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]}
+    begun = {DirKey(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]}
     (whole,), _ = strays([directory(STRAY)], {}, begun, 0, NOW)
     (half,), _ = strays([directory(STRAY, removal_started=True)], {}, begun, 0, NOW)
     nobody_asked = replace(facts(), strays={})
@@ -238,17 +242,17 @@ def test_a_stray_is_asked_whose_it_is_until_something_of_it_went() -> None:
 AGES = Ages(sightings=3, min_age_ms=DAY)
 
 
-def sighting(count: int, first_ms: int) -> dict[tuple[str, str], Sighting]:
+def sighting(count: int, first_ms: int) -> dict[DirKey, Sighting]:
     found = directory("orders-0")
     seen = Sighting(
         LOG_DIR, "orders-0", found.identity, TOPIC_ID, 0, "topic-absent", count, first_ms, max(first_ms, NOW)
     )
-    return {(LOG_DIR, "orders-0"): seen}
+    return {DirKey(LOG_DIR, "orders-0"): seen}
 
 
 @given(st.integers(0, 5), SPANS)
 def test_an_orphan_is_set_aside_only_when_seen_often_and_long_enough(count: int, age: int) -> None:
-    seen = facts(orphans=[(LOG_DIR, "orders-0")])
+    seen = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
     proposals, waiting = orphans([directory("orders-0")], seen, sighting(count, NOW - age), AGES, new_uuid)
     assert bool(proposals) == (count >= 3 and age >= DAY)
     assert len(proposals) + len(waiting) == 1
@@ -258,13 +262,13 @@ def test_an_orphan_is_set_aside_only_when_seen_often_and_long_enough(count: int,
 
 
 def test_an_orphan_never_seen_before_waits() -> None:
-    seen = facts(orphans=[(LOG_DIR, "orders-0")])
+    seen = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
     proposals, (wait,) = orphans([directory("orders-0")], seen, {}, AGES, new_uuid)
     assert (proposals, wait.until_ms, wait.sightings) == ([], NOW + DAY, 0)
 
 
 def test_the_sightings_of_another_directory_of_that_name_do_not_count() -> None:
-    seen = facts(orphans=[(LOG_DIR, "orders-0")])
+    seen = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
     for other in (directory("orders-0", inode=9), directory("orders-0", topic_id="9" * 22)):
         proposals, (wait,) = orphans([other], seen, sighting(9, NOW - 9 * DAY), AGES, new_uuid)
         assert (proposals, wait.sightings) == ([], 0)
@@ -272,7 +276,7 @@ def test_the_sightings_of_another_directory_of_that_name_do_not_count() -> None:
 
 @pytest.mark.parametrize("state", [HolderState.HELD, HolderState.STARTING])
 def test_an_orphan_under_a_broker_waits_for_its_stop(state: HolderState) -> None:
-    seen = facts(log_dir(holder=Holder(state, 7)), orphans=[(LOG_DIR, "orders-0")])
+    seen = facts(log_dir(holder=Holder(state, 7)), orphans=[DirKey(LOG_DIR, "orders-0")])
     proposals, (wait,) = orphans([directory("orders-0")], seen, sighting(3, NOW - DAY), AGES, new_uuid)
     assert proposals == []
     assert "next stop" in wait.reason
@@ -281,5 +285,5 @@ def test_an_orphan_under_a_broker_waits_for_its_stop(state: HolderState) -> None
 def test_only_orphans_are_proposed() -> None:
     """What is assigned, unknown, or marked already is not; nor anything of which there is no verdict."""
     dirs = [directory(n) for n in ("orders-0", "orders-1", MARKED, STRAY)]
-    seen = facts(orphans=[(LOG_DIR, MARKED), (LOG_DIR, STRAY)])
+    seen = facts(orphans=[DirKey(LOG_DIR, MARKED), DirKey(LOG_DIR, STRAY)])
     assert orphans(dirs, seen, sighting(9, 0), AGES, new_uuid) == ([], [])

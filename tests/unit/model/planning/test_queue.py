@@ -21,18 +21,18 @@ from logagent.model.planning.queue import (
     full_topic,
     marked_at_ms,
 )
-from logagent.model.records import PartitionDir
+from logagent.model.records import DirKey, PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
 
 DELAY, GRACE = 60_000, 3_600_000
 NAME = f"orders-0.{HEX}-delete"
-KEY = (LOG_DIR, NAME)
+KEY = DirKey(LOG_DIR, NAME)
 
 
 def queue(
     *marked: PartitionDir,
-    marks: dict[tuple[str, str], Mark] | None = None,
-    failures: dict[tuple[str, str], Attempts] | None = None,
+    marks: dict[DirKey, Mark] | None = None,
+    failures: dict[DirKey, Attempts] | None = None,
     removal_intents: RemovalIntents = NO_REMOVALS,
     delay_ms: int = DELAY,
 ) -> list[QueueEntry]:
@@ -100,13 +100,13 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     names = [f"orders-{n}.{HEX}-delete" for n in range(len(marked))]
     found = [at(ms, name) for name, (ms, _, _, _) in zip(names, marked, strict=True)]
     cases = list(zip(names, marked, strict=True))
-    marks = {(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
-    failures = {(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
-    begun = {(LOG_DIR, n): [RemovalIntent(9, 0)] for n, (_, _, _, b) in cases if b}
+    marks = {DirKey(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
+    failures = {DirKey(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
+    begun = {DirKey(LOG_DIR, n): [RemovalIntent(9, 0)] for n, (_, _, _, b) in cases if b}
     entries = queue(*found, marks=marks, failures=failures, removal_intents=begun, delay_ms=delay)
     assert sorted(e.dir.name for e in entries) == sorted(names)
     assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)
     ready = due(entries, now)
     assert all(e.due_at_ms <= now and e.marked_at_ms <= now for e in ready)
     for e in entries:
-        assert (LOG_DIR, e.dir.name) in begun or e.due_at_ms >= e.marked_at_ms + delay
+        assert DirKey(LOG_DIR, e.dir.name) in begun or e.due_at_ms >= e.marked_at_ms + delay

@@ -24,7 +24,7 @@ def said(given: Facts, *proposals: Proposal, waiting: tuple[Waiting, ...] = (), 
     """What is said of the first directory in the plan, or the first that waits."""
     found = reclaims(assemble(proposals, waiting, given, GUARDS, limits))
     first = proposals[0].dir if proposals else waiting[0]
-    return found[first.log_dir, first.name]
+    return found[first.key]
 
 
 def remove(name: str = STRAY) -> Proposal:

@@ -14,7 +14,7 @@ from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.plan import Flags, Plan, Proposal, plan_id
 from logagent.model.planning.rescue_steps import Offer, Step, approved, in_order, kept, removal_of, up_to, with_approval
-from logagent.model.records import ActionKind, Verdict
+from logagent.model.records import ActionKind, DirKey, Verdict
 from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, proposal
 
 STEPS = list(Step)
@@ -77,19 +77,19 @@ def test_what_goes_before_its_time_needs_approval() -> None:
 def test_everything_that_is_not_offered_is_said_with_its_reason() -> None:
     dirs = [directory(name, inode=n, allocated=n) for n, name in enumerate(["a-0", "b-0", "c-0", "d-0", "e-0"])]
     rulings = {
-        (LOG_DIR, "a-0"): Ruling(Verdict.ASSIGNED, last_copy=True),
-        (LOG_DIR, "b-0"): Ruling(Verdict.ASSIGNED, last_copy=False),
-        (LOG_DIR, "d-0"): Ruling(Verdict.UNKNOWN, "reassigning"),
+        DirKey(LOG_DIR, "a-0"): Ruling(Verdict.ASSIGNED, last_copy=True),
+        DirKey(LOG_DIR, "b-0"): Ruling(Verdict.ASSIGNED, last_copy=False),
+        DirKey(LOG_DIR, "d-0"): Ruling(Verdict.UNKNOWN, "reassigning"),
     }
     known = facts(rulings=rulings)
-    assert [(k.name, k.reason) for k in kept(dirs, [], known, [(LOG_DIR, "e-0")], Doubles([], {}))] == [
+    assert [(k.name, k.reason) for k in kept(dirs, [], known, [DirKey(LOG_DIR, "e-0")], Doubles([], {}))] == [
         ("d-0", "unknown: reassigning"),
         ("c-0", "unknown: no-assignments"),
         ("b-0", "assigned"),
         ("a-0", "assigned: the only live copy"),
     ]
     # Not the only one: what it covers is on this host.
-    pair = Doubles([], {}, {(LOG_DIR, "a-0"): "a duplicate"})
+    pair = Doubles([], {}, {DirKey(LOG_DIR, "a-0"): "a duplicate"})
     found = kept(dirs[:1], [], known, [], pair)
     assert [(k.reason, k.detail) for k in found] == [("assigned", "a duplicate")]
 
@@ -98,8 +98,8 @@ def test_what_is_no_partition_is_kept_and_said_too() -> None:
     names = ["bad", "remote-log-index-cache", "__cluster_metadata-0", stray_name("t", 0, HEX), "a-0"]
     dirs = [directory(name, inode=n, allocated=9 - n) for n, name in enumerate(names)]
     dirs[0].error = "it has no '-'"
-    files = [((LOG_DIR, "core.1234"), 100)]
-    found = kept(dirs, files, facts(), [], Doubles([], {(LOG_DIR, "a-0"): "a duplicate"}))
+    files = [(DirKey(LOG_DIR, "core.1234"), 100)]
+    found = kept(dirs, files, facts(), [], Doubles([], {DirKey(LOG_DIR, "a-0"): "a duplicate"}))
     assert [(k.name, k.bytes, k.detail) for k in found] == [
         ("core.1234", 100, None),
         ("bad", 9, "it has no '-'"),
@@ -134,13 +134,13 @@ def test_what_it_costs_to_remove_a_marked_directory_before_its_delay_is_over() -
 def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() -> None:
     found = directory("orders-0")
     away = replace(proposal(ActionKind.QUARANTINE, found, new_name=stray_name("orders", 0, HEX)), double=True)
-    living = facts(rulings={(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
+    living = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
     refusal = assigned(away, living)
     assert refusal is not None and "was not checked" in refusal.fact
-    no = replace(living, doubles={(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
+    no = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
     refusal = assigned(away, no)
     assert refusal is not None and refusal.fact == "it ends later"
-    yes = replace(living, doubles={(LOG_DIR, "orders-0"): StrayRuling(True, "covered")})
+    yes = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, "covered")})
     assert assigned(away, yes) is None
     # It permits nothing else.
     assert assigned(replace(away, action=ActionKind.MARK), yes) is not None

@@ -14,7 +14,7 @@ from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
 from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, restorations
-from logagent.model.records import ActionKind, Health, Identity, Kind, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
 STRAY = f"orders-0.{HEX}-stray"
@@ -29,14 +29,14 @@ def restored(
     chosen: list[PartitionDir],
     others: tuple[PartitionDir, ...] = (),
     *,
-    marks: dict[tuple[str, str], Mark] | None = None,
+    marks: dict[DirKey, Mark] | None = None,
     options: RestoreOptions = NOTHING,
     seen: Facts | None = None,
     copy: CopyLook = COPY,
     owner: Owner = NOBODY,
     removals: RemovalIntents = NO_REMOVALS,
 ) -> tuple[list[Proposal], list[Refusal]]:
-    copies = {(d.log_dir, d.name): copy for d in chosen}
+    copies = {d.key: copy for d in chosen}
     everything = [*chosen, *others]
     known = marks or {}
     return restorations(
@@ -60,20 +60,20 @@ def test_it_gets_its_name_back(name: str) -> None:
 
 
 def test_to_the_letter() -> None:
-    marks = {(LOG_DIR, f"zzz-1.{HEX}-stray"): Mark(NOW, "zzz", old_name="zzz-01")}
+    marks = {DirKey(LOG_DIR, f"zzz-1.{HEX}-stray"): Mark(NOW, "zzz", old_name="zzz-01")}
     ((p,), _) = restored([directory(f"zzz-1.{HEX}-stray")], marks=marks)
     assert p.new_name == "zzz-01"
 
 
 def test_a_future_log_becomes_one_again() -> None:
     future = f"orders-0.{HEX}-future"
-    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=future)}
+    marks = {DirKey(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=future)}
     ((p,), _) = restored([directory(MARKED)], (directory("orders-0", inode=3),), marks=marks)
     assert p.new_name == future
 
 
 def test_what_was_set_aside_before_it_was_marked_gets_its_current_name() -> None:
-    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=STRAY)}
+    marks = {DirKey(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=STRAY)}
     ((p,), _) = restored([directory(MARKED)], marks=marks)
     assert p.new_name == "orders-0"
 
@@ -82,7 +82,7 @@ FUTURE = f"orders-0.{HEX}-future"
 
 
 def test_a_future_log_may_come_back_where_no_current_one_is() -> None:
-    marks = {(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=FUTURE)}
+    marks = {DirKey(LOG_DIR, MARKED): Mark(NOW, "orders", old_name=FUTURE)}
     ((p,), refusals) = restored([directory(MARKED)], marks=marks)
     assert (p.new_name, refusals) == (FUTURE, [])
     # One partition twice, whatever its kind.
@@ -92,7 +92,7 @@ def test_a_future_log_may_come_back_where_no_current_one_is() -> None:
 
 def test_not_beside_a_future_log_in_one_log_dir() -> None:
     """No broker starts with both."""
-    for marks in ({}, {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
+    for marks in ({}, {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
         proposals, (refusal,) = restored([directory(STRAY)], (directory(FUTURE, inode=3),), marks=marks)
         assert proposals == [] and refusal.guard == "policy" and "no broker starts with both" in refusal.fact
 
@@ -104,7 +104,7 @@ def test_not_where_a_future_log_alone_may_have_more() -> None:
     _, (refusal,) = restored([directory(STRAY)], (future,), seen=seen)
     assert refusal.guard == "policy" and "truncated to this one" in refusal.fact
     # Set aside by us a moment ago, while it was moved: it goes back to where it was.
-    undo = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
+    undo = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
     ((p,), _) = restored([directory(STRAY)], (future,), seen=seen, marks=undo)
     assert p.new_name == "orders-0"
     (_, p), _ = restored(
@@ -125,7 +125,7 @@ def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
     assert found.truncated and len(CUT) == 255
     _, (refusal,) = restored([found])
     assert "--topic-name" in refusal.hint
-    ((p,), _) = restored([found], marks={(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
+    ((p,), _) = restored([found], marks={DirKey(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
     assert p.new_name == f"{LONG}-0"
     ((p,), _) = restored([found], options=RestoreOptions(topic=LONG))
     assert p.new_name == f"{LONG}-0"
@@ -162,7 +162,7 @@ def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> No
 )
 def test_not_once_its_removal_has_begun(then: list[RemovalIntent], says: str) -> None:
     found = directory(STRAY, removal_started=True)
-    _, (refusal,) = restored([found], removals={(LOG_DIR, STRAY): then})
+    _, (refusal,) = restored([found], removals={DirKey(LOG_DIR, STRAY): then})
     assert refusal.guard == "journal" and refusal.fact == f"its removal has started: {says}"
     assert "replica" not in refusal.hint and "copy what is left" in refusal.hint
 
@@ -170,7 +170,7 @@ def test_not_once_its_removal_has_begun(then: list[RemovalIntent], says: str) ->
 def test_what_a_removal_had_marked_and_not_touched_comes_back() -> None:
     """A batch of removals was killed: of its directories one has the mark, and every file."""
     found = directory(STRAY, removal_started=True)
-    (p,), _ = restored([found], removals={(LOG_DIR, STRAY): [RemovalIntent(files=4, bytes=1000)] * 2})
+    (p,), _ = restored([found], removals={DirKey(LOG_DIR, STRAY): [RemovalIntent(files=4, bytes=1000)] * 2})
     assert p.new_name == "orders-0"
 
 
@@ -178,16 +178,16 @@ def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
     """`chmod -R ug+s` on a log dir, and a day later the directory was set aside."""
     found = directory(STRAY, removal_started=True)
     mark = Mark(NOW, "orders", old_name="orders-0", files_with_bit=4)
-    (p,), _ = restored([found], marks={(LOG_DIR, STRAY): mark})
+    (p,), _ = restored([found], marks={DirKey(LOG_DIR, STRAY): mark})
     assert p.new_name == "orders-0"
-    _, (refusal,) = restored([found], marks={(LOG_DIR, STRAY): replace(mark, files_with_bit=5)})
+    _, (refusal,) = restored([found], marks={DirKey(LOG_DIR, STRAY): replace(mark, files_with_bit=5)})
     assert refusal.guard == "journal", "another state dir's removal took one"
 
 
 def test_a_mark_that_nobody_knows_sends_nobody_to_a_replica() -> None:
     """`chmod -R ug+s` on what was set aside: whole directories could never come back, and were given up."""
     found = directory(STRAY, removal_started=True)
-    for marks in ({}, {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
+    for marks in ({}, {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
         _, (refusal,) = restored([found], marks=marks)
         assert refusal.guard == "journal" and "this journal knows of no removal" in refusal.fact
         assert "replica" not in refusal.hint and f"chmod u-s {LOG_DIR}/{STRAY}" in refusal.hint
@@ -219,8 +219,12 @@ def test_not_over_what_stands_there_unless_that_is_set_aside_first() -> None:
     assert "--replace" in refusal.hint
     (away, back), refusals = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True))
     assert refusals == []
-    assert (away.action, away.dir.name, away.makes_room_for) == (ActionKind.QUARANTINE, "orders-0", (LOG_DIR, STRAY))
-    assert away.through == (LOG_DIR, STRAY) and away.new_name == f"orders-0.{HEX[::-1]}-stray"
+    assert (away.action, away.dir.name, away.makes_room_for) == (
+        ActionKind.QUARANTINE,
+        "orders-0",
+        DirKey(LOG_DIR, STRAY),
+    )
+    assert away.through == DirKey(LOG_DIR, STRAY) and away.new_name == f"orders-0.{HEX[::-1]}-stray"
     assert away.flags.allow_assigned and away.flags.include_internal and not away.flags.even_last_copy
     assert (back.action, back.new_name) == (ActionKind.RESTORE, "orders-0")
     (away, _), _ = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True, even_last_copy=True))
@@ -231,7 +235,7 @@ def test_what_is_displaced_never_bears_a_name_that_a_broker_purges() -> None:
     there = directory("orders-0", inode=3)
     (first, away, back), _ = restored([directory(MARKED)], (there,), options=RestoreOptions(replace=True))
     assert (first.action, first.dir.name, first.new_name) == (ActionKind.QUARANTINE, MARKED, STRAY)
-    assert away.makes_room_for == away.through == (LOG_DIR, STRAY)
+    assert away.makes_room_for == away.through == DirKey(LOG_DIR, STRAY)
     assert (back.dir.name, back.dir.kind, back.new_name) == (STRAY, Kind.STRAY, "orders-0")
     old = facts(log_dir(), log_dir("/quarantine", quarantine=True), quarantine_dirs={LOG_DIR: "/quarantine"})
     (first, away, back), _ = restored([directory(MARKED)], (there,), options=RestoreOptions(replace=True), seen=old)
@@ -254,7 +258,7 @@ def test_all_indexes_are_rebuilt_unless_it_was_closed_cleanly_and_never_marked(
     name: str, mark: Mark | None, every: bool
 ) -> None:
     copy = replace(COPY, rebuild_some=10, rebuild_all=1000)
-    ((p,), _) = restored([directory(name)], marks={} if mark is None else {(LOG_DIR, name): mark}, copy=copy)
+    ((p,), _) = restored([directory(name)], marks={} if mark is None else {DirKey(LOG_DIR, name): mark}, copy=copy)
     assert p.rebuild_all is every
     assert f"reads {1000 if every else 10} bytes" in p.reason
 
@@ -363,7 +367,7 @@ def test_where_the_topic_is_not_listed_only_the_same_incarnation_takes_a_place(h
 )
 def test_what_its_broker_would_delete_needs_consent(owner: Owner, refused: bool, marked: bool) -> None:
     """Seen on 3.3.2, 3.5.2 and 3.6.0: what is not assigned to a KRaft broker it marks and removes at its start."""
-    marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")} if marked else {}
+    marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")} if marked else {}
     before_3_7 = replace(owner, deletes_unassigned=True)
     proposals, refusals = restored([directory(STRAY)], owner=before_3_7, marks=marks)
     assert bool(refusals) is refused and bool(proposals) is not refused
@@ -388,7 +392,7 @@ END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0)
 )
 def test_a_copy_that_its_leader_would_truncate(answer: EpochEnd | None, isr: tuple[int, ...], allowed: bool) -> None:
     led = living(replicas=isr)
-    owner = replace(led, leaders={} if answer is None else {(LOG_DIR, STRAY): answer})
+    owner = replace(led, leaders={} if answer is None else {DirKey(LOG_DIR, STRAY): answer})
     proposals, refusals = restored([directory(STRAY)], owner=owner)
     assert bool(proposals) is allowed and bool(refusals) is not allowed
     if refusals:
@@ -405,7 +409,7 @@ def test_a_copy_that_its_leader_would_truncate(answer: EpochEnd | None, isr: tup
 def test_a_copy_of_what_its_leader_has_deleted(log_start: int | None, goes: str | None) -> None:
     copy = replace(COPY, segments=((0, 7), (60, 3)))
     answer = replace(END_OF_LEADER, end_offset=100, log_start=log_start)
-    owner = replace(living(replicas=(1, 2)), leaders={(LOG_DIR, STRAY): answer})
+    owner = replace(living(replicas=(1, 2)), leaders={DirKey(LOG_DIR, STRAY): answer})
     _, refusals = restored([directory(STRAY)], owner=owner, copy=copy)
     assert [goes in r.fact and "--retention-will-delete" in r.hint for r in refusals if goes] == [True] * bool(goes)
     assert bool(refusals) is bool(goes)
@@ -414,7 +418,7 @@ def test_a_copy_of_what_its_leader_has_deleted(log_start: int | None, goes: str 
 
 
 def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -> None:
-    marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
+    marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
     (proposals, _) = restored([directory(STRAY)], marks=marks, owner=living(replicas=(1, 2)))
     assert len(proposals) == 1
     there = directory("orders-0", inode=3)
@@ -428,13 +432,13 @@ def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -
 @pytest.mark.parametrize(("isr", "allowed"), [((1, 2), True), ((1,), True), ((2,), False), ((), False)])
 def test_it_asks_where_it_is_not_in_sync_any_more(isr: tuple[int, ...], allowed: bool) -> None:
     """Another leader may have been elected since, and have fewer records."""
-    marks = {(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
+    marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
     led = living(replicas=(1, 2), isr=isr)
     proposals, refusals = restored([directory(STRAY)], marks=marks, owner=led)
     assert bool(proposals) is allowed
     if not allowed:
         assert ("no replica of its partition is in sync" if not isr else "in sync on node 2") in refusals[0].fact
-    covered = replace(led, leaders={(LOG_DIR, STRAY): replace(END_OF_LEADER, end_offset=100)})
+    covered = replace(led, leaders={DirKey(LOG_DIR, STRAY): replace(END_OF_LEADER, end_offset=100)})
     assert restored([directory(STRAY)], marks=marks, owner=covered)[1] == []
 
 
@@ -463,7 +467,7 @@ def test_two_spellings_of_one_partition_do_not_both_come_back(one: str, other: s
     dirs = [
         directory(f"zzz-1.{n * 32}-stray", inode=int(n), topic_id=n * 22, log_dir=f"/data/d{n}") for n in ("1", "2")
     ]
-    marks = {(d.log_dir, d.name): Mark(NOW, "zzz", old_name=name) for d, name in zip(dirs, (one, other), strict=True)}
+    marks = {d.key: Mark(NOW, "zzz", old_name=name) for d, name in zip(dirs, (one, other), strict=True)}
     proposals, (refusal,) = restored(dirs, marks=marks)
     assert [p.new_name for p in proposals] == [one]
     assert "already restored" in refusal.fact
@@ -477,7 +481,7 @@ def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
     found = replace(directory(STRAY), log_dir="/quarantine")
     _, (refusal,) = restored([found], seen=facts(log_dir(), quarantine))
     assert refusal.guard == "journal"
-    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir=LOG_DIR)}
+    marks = {DirKey("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir=LOG_DIR)}
     ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
     assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")
 
@@ -485,7 +489,7 @@ def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
 def test_the_log_dir_it_came_from_may_have_another_path_now() -> None:
     quarantine = log_dir("/quarantine", quarantine=True)
     found = replace(directory(STRAY), log_dir="/quarantine")
-    marks = {("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir="/old/d1")}
+    marks = {DirKey("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir="/old/d1")}
     elsewhere = log_dir("/data/d2", identity=Identity(DEVICE + 1, 2))
     ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), elsewhere, quarantine))
     assert p.new_dir == LOG_DIR
@@ -493,7 +497,7 @@ def test_the_log_dir_it_came_from_may_have_another_path_now() -> None:
     _, (refusal,) = restored([found], marks=marks, seen=facts(log_dir(), log_dir("/data/d2"), quarantine))
     assert refusal.guard == "journal" and "which log dir" in refusal.fact
     # Moved back by hand since.
-    moved = {(LOG_DIR, STRAY): marks["/quarantine", STRAY]}
+    moved = {DirKey(LOG_DIR, STRAY): marks[DirKey("/quarantine", STRAY)]}
     ((p,), _) = restored([directory(STRAY)], marks=moved, seen=facts(log_dir(), quarantine))
     assert p.new_dir is None
 
@@ -502,7 +506,7 @@ def test_of_what_we_renamed_and_the_journal_does_not_know_the_log_start_offset_i
     ours = f"orders-0.{rename_uuid(NOW, bytes(10))}-stray"
     ((p,), _) = restored([directory(ours)])
     assert "records deleted before it may come back" in p.reason
-    for found, marks in ((STRAY, {}), (ours, {(LOG_DIR, ours): Mark(NOW, "orders")})):
+    for found, marks in ((STRAY, {}), (ours, {DirKey(LOG_DIR, ours): Mark(NOW, "orders")})):
         ((p,), _) = restored([directory(found)], marks=marks)
         assert "log start offset" not in p.reason
 

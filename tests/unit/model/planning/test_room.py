@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.plan import Proposal
-from logagent.model.planning.room import Key, needed_to_start, room_to_start, until_it_starts
-from logagent.model.records import ActionKind
+from logagent.model.planning.room import needed_to_start, room_to_start, until_it_starts
+from logagent.model.records import ActionKind, DirKey
 from logagent.model.space import NOTHING, Space
 from tests.hosts import DEVICE, HEX, LOG_DIR, directory
 
@@ -19,7 +19,7 @@ def removal(n: int, *, device: int = DEVICE) -> Proposal:
     return Proposal(ActionKind.REMOVE, there, "test")
 
 
-def gains(*removals: tuple[Proposal, int]) -> dict[Key, Space]:
+def gains(*removals: tuple[Proposal, int]) -> dict[DirKey, Space]:
     return {p.key: Space(size, 4) for p, size in removals}
 
 

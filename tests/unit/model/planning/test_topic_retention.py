@@ -24,7 +24,7 @@ from logagent.model.planning.topic_retention import (
     advise,
     loaded,
 )
-from logagent.model.records import Health, Verdict
+from logagent.model.records import DirKey, Health, Verdict
 from tests.hosts import LOG_DIR, directory, facts, log_dir
 
 NOW = 1_800_000_000_000
@@ -220,8 +220,8 @@ def test_only_what_its_broker_loads_and_the_plan_leaves_counts() -> None:
         f"moving-0.{'0' * 32}-future": Ruling(Verdict.ASSIGNED),
     }
     dirs = [directory(name, inode=n, topic_id=f"id-{n}") for n, name in enumerate(ruled)]
-    rulings = {(LOG_DIR, name): ruling for name, ruling in ruled.items()}
-    planned = {(LOG_DIR, "planned-0")}
+    rulings = {DirKey(LOG_DIR, name): ruling for name, ruling in ruled.items()}
+    planned = {DirKey(LOG_DIR, "planned-0")}
 
     def names(**changes: Any) -> list[str]:
         return [d.name for d in loaded(dirs, facts(log_dir(**changes), rulings=rulings), planned)]
@@ -236,9 +236,9 @@ def test_only_what_its_broker_loads_and_the_plan_leaves_counts() -> None:
 def test_a_double_counts_once_its_copy_is_planned_and_not_before() -> None:
     one = directory("t-0", topic_id="id")
     two = directory("t-0", log_dir="/data/d2", inode=101, topic_id="id")
-    rulings = {(d.log_dir, d.name): Ruling(Verdict.ASSIGNED) for d in (one, two)}
+    rulings = {d.key: Ruling(Verdict.ASSIGNED) for d in (one, two)}
     known_facts = facts(log_dir(), log_dir("/data/d2"), rulings=rulings)
     assert loaded([one, two], known_facts, ()) == []
-    assert loaded([one, two], known_facts, [(LOG_DIR, "t-0")]) == [two]
+    assert loaded([one, two], known_facts, [DirKey(LOG_DIR, "t-0")]) == [two]
     begun = replace(one, removal_started=True)
     assert loaded([begun, two], known_facts, ()) == [two]
