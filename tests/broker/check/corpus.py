@@ -631,21 +631,22 @@ def _write_back(disk: Disk) -> None:
         (log_dir / "meta.properties").write_text(f"version=0\nbroker.id={disk.node.node_id}\n")
 
 
-def _renumbered(number: int, **settings: str) -> Doing:
-    def do(disk: Disk) -> None:
-        for log_dir in (disk.d1, disk.d2):
-            disk.edit(log_dir / "meta.properties", "broker.id=.*", f"broker.id={number}")
-        disk.node.configure({"broker.id": str(number), **{k.replace("_", "."): v for k, v in settings.items()}})
-
-    return do
+def _write_id(disk: Disk) -> None:
+    disk.node.configure({"broker.id": str(disk.node.node_id)})
 
 
-def _new_broker(disk: Disk) -> None:
-    """Not a broker that lost its id, but one without records."""
-    _generated_and_lost("d1", "d2")(disk)
-    for log_dir in (disk.d1, disk.d2):
-        for entry in log_dir.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+def _few_reserved(disk: Disk) -> None:
+    """The broker's own id is above the reserved ones."""
+    disk.node.configure({"reserved.broker.max.id": "0"})
+
+
+def _generate_none(disk: Disk) -> None:
+    disk.node.configure({"broker.id.generation.enable": "false"})
+
+
+def _few_reserved_none_generated(disk: Disk) -> None:
+    _few_reserved(disk)
+    _generate_none(disk)
 
 
 ZK: tuple[Kind, ...] = ("zookeeper",)
@@ -657,27 +658,14 @@ IDS = [
     Damage(
         "a configured id above the reserved ones",
         lambda d: d.node.configure({"broker.id": "1001"}),
-        ("reserved-broker-id",),
+        ("reserved-broker-id", "foreign-node"),
         ZK,
         lambda d: d.node.configure({"broker.id": "1"}),
     ),
-    Damage(
-        "an id above the reserved ones, none generated", _renumbered(1001, broker_id_generation_enable="false"), (), ZK
-    ),
-    Damage("an id above the reserved ones, which are more", _renumbered(1001, reserved_broker_max_id="2000"), (), ZK),
+    Damage("its own id above the reserved ones", _few_reserved, ("reserved-broker-id",), ZK, _generate_none),
+    Damage("its own id above the reserved ones, none generated", _few_reserved_none_generated, (), ZK),
     Damage("the lowest reserved id", lambda d: d.node.configure({"reserved.broker.max.id": "1"}), (), ZK),
-    Damage(
-        "an id above few reserved ones",
-        lambda d: d.node.configure({"reserved.broker.max.id": "0"}),
-        ("reserved-broker-id",),
-        ZK,
-    ),
-    Damage(
-        "no id and none generated",
-        _none_generated,
-        ("no-broker-id",),
-        ZK,
-    ),
+    Damage("no id and none generated", _none_generated, ("no-broker-id",), ZK, _write_id),
     Damage("a metadata log in a log dir, ZooKeeper mode", lambda d: d.make(METADATA_LOG), (), ZK),
     Damage(
         "reserved.broker.max.id in KRaft mode",
@@ -697,6 +685,5 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "what stops brokers only": frozenset({("3.9.1", "controller")}),
     "metadata.log.dir in a log dir": frozenset({("3.9.1", "controller")}),
     "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
-    "a configured id above the reserved ones": frozenset({("3.5.2", "zookeeper")}),
 }
 assert {*QUICK} <= {damage.id for damage in CORPUS}
