@@ -115,10 +115,11 @@ def _check_quorum_state(voters: Collection[int], data: bytes) -> None:
         if not isinstance(state.get(key), int):
             raise _RefusedError(f"it has no {key}")
     listed = state.get("currentVoters")
-    known = {v.get("voterId") for v in listed if isinstance(v, dict)} if isinstance(listed, list) else set()
+    ids = [v.get("voterId") for v in listed if isinstance(v, dict)] if isinstance(listed, list) else []
+    known = {number for number in ids if isinstance(number, int)}
     if known and voters and known != set(voters):
-        says = f"its voters are {', '.join(map(str, sorted(known, key=str)))}, and controller.quorum.voters names"
-        raise _VotersError(f"{says} {', '.join(map(str, sorted(voters)))}")
+        names = [", ".join(map(str, sorted(numbers))) for numbers in (known, voters)]
+        raise _VotersError(f"its voters are {names[0]}, and controller.quorum.voters names {names[1]}")
 
 
 def _check_topic_id(data: bytes) -> None:
@@ -142,8 +143,10 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
         yield MetadataFault(MetadataFile.SNAPSHOT, METADATA_LOG, says, True, False)
     if snapshots:
         newest = snapshots[-1]
-        # With an older one, or the log from its very first record on, a start needs this one only to be quick.
-        spare = start == 0 or (len(snapshots) > 1 and int(snapshots[-2][:20]) >= start)
+        # With an older one, or the log from its very first record on, a start needs this one only to be quick. What is
+        # at offset 0 is in no log: the first voters of a dynamic quorum.
+        older = len(snapshots) > 1 and int(snapshots[-2][:20]) >= start
+        spare = older or (start == 0 and int(newest[:20]) > 0)
         yield from _fault(
             MetadataFile.SNAPSHOT, METADATA_LOG, newest, partial(_check_snapshot, log_fd, newest), spare=spare
         )

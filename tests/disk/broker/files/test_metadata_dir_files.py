@@ -98,6 +98,9 @@ def test_a_quorum_state_that_older_releases_begin_anew_is_told_from_one_they_ref
 def test_voters_that_the_configuration_does_not_name(meta: Path) -> None:
     assert [f.file for f in faults(meta, (1, 2))] == [MetadataFile.VOTERS]
     assert faults(meta, ()) == ()  # a dynamic quorum
+    odd = '{"leaderId":1,"leaderEpoch":2,"votedId":-1,"currentVoters":[{"voterId":[]},7,{}],"data_version":0}'
+    (meta / LOG / "quorum-state").write_text(odd)
+    assert faults(meta, (1,)) == ()
 
 
 def test_only_the_newest_snapshot_is_loaded(meta: Path) -> None:
@@ -140,6 +143,15 @@ def test_a_bootstrap_checkpoint_needs_no_right_checksum_but_a_version(meta: Path
     assert [f.file for f in faults(meta)] == [MetadataFile.BOOTSTRAP]
     path.write_bytes(snapshot([feature_level("kraft.version", 1)], 1000))
     assert [f.file for f in faults(meta)] == [MetadataFile.BOOTSTRAP]
+
+
+def test_the_snapshot_that_the_cluster_began_with_is_in_no_log(meta: Path) -> None:
+    for found in (meta / LOG).glob("*.checkpoint"):
+        found.unlink()
+    write_snapshot(meta / LOG, 0, b"", epoch=0)
+    assert [f.spare for f in faults(meta)] == [False]
+    write_snapshot(meta / LOG, 10, b"")
+    assert [f.spare for f in faults(meta)] == [True]
 
 
 def test_names_that_are_not_a_snapshots_and_those_kafka_removes(meta: Path) -> None:
