@@ -41,6 +41,10 @@ class _VotersError(UnreadableError):
     """The voters are others than the configured ones."""
 
 
+class _DynamicError(UnreadableError):
+    """Written where the voters of the quorum may change (KIP-853)."""
+
+
 class _NoFooterError(UnreadableError):
     """A snapshot may end too early."""
 
@@ -51,6 +55,7 @@ class _RefusedError(UnreadableError):
 
 _OTHERWISE: Final[dict[type[Exception], MetadataFile]] = {
     _VotersError: MetadataFile.VOTERS,
+    _DynamicError: MetadataFile.DYNAMIC,
     _NoFooterError: MetadataFile.SNAPSHOT_END,
 }
 
@@ -114,6 +119,8 @@ def _check_quorum_state(voters: Collection[int], data: bytes) -> None:
     for key in _ELECTION:
         if not isinstance(state.get(key), int):
             raise _RefusedError(f"it has no {key}")
+    if state["data_version"] == 1:
+        raise _DynamicError("its data_version is 1, that of a dynamic quorum")
     listed = state.get("currentVoters")
     ids = [v.get("voterId") for v in listed if isinstance(v, dict)] if isinstance(listed, list) else []
     known = {number for number in ids if isinstance(number, int)}

@@ -69,7 +69,7 @@ def _broken(s: StartLogDirLook, fault: MetadataFault, facts: StartFacts) -> Find
     releases = ALL
     if fault.file is MetadataFile.QUORUM_STATE and not fault.refused:
         releases = Releases(since=QUORUM_STATE_COUNTS)
-    elif fault.file is MetadataFile.VOTERS:
+    elif fault.file in (MetadataFile.VOTERS, MetadataFile.DYNAMIC):
         releases = Releases(before=QUORUM_STATE_COUNTS)
     return fatal(
         "broken-metadata-log",
@@ -93,6 +93,7 @@ _HINTS = {
     MetadataFile.BOOTSTRAP: f"{_AWAY}it only counts while the metadata log is still empty",
     MetadataFile.VOTERS: "correct controller.quorum.voters, which is the same on every node; if the voters were changed"
     f" on purpose: {_AWAY}the node begins a new one",
+    MetadataFile.DYNAMIC: "start it with 3.8 or later: earlier releases know no dynamic quorums",
     MetadataFile.ODD_NAME: f"{_AWAY}it is not Kafka's",
 }
 

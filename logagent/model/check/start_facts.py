@@ -109,6 +109,7 @@ class MetadataFile(StrEnum):
     SNAPSHOT_END = "end-of-snapshot"
     ODD_NAME = "odd-name"
     VOTERS = "voters"
+    DYNAMIC = "dynamic-quorum"
 
 
 @dataclass(frozen=True, slots=True)

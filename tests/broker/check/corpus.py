@@ -166,6 +166,7 @@ def each(
 
 ANY: tuple[Kind, ...] = ("combined", "broker", "controller")
 TORN = {"empty": empty, "zeroed": zeroed, "cut in half": halved}
+DYNAMIC = '{"leaderId":-1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
 OTHER_VOTERS = (
     '{"clusterId":"","leaderId":-1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,'
     '"currentVoters":[{"voterId":7}],"data_version":0}'
@@ -193,6 +194,7 @@ METADATA = [
             "without fields": written('{"data_version":0}'),
             "with zeros behind": padded,
             "of other voters": written(OTHER_VOTERS),
+            "of a dynamic quorum": written(DYNAMIC),
             "missing": removed,
         },
         ("broken-metadata-log",),

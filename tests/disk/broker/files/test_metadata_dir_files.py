@@ -77,8 +77,8 @@ def test_without_the_file_there_is_no_fault(meta: Path, name: str) -> None:
 
 
 QUORUM_STATES = [
-    ('{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"x","data_version":1}', None),
-    ('{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":1}\0\0\0', None),
+    ('{"leaderId":1,"leaderEpoch":2,"votedId":-1,"currentVoters":[],"data_version":0}', None),
+    ('{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":0}\0\0\0', None),
     ('{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":9}', True),
     ('{"data_version":0}', True),
     ('{"leaderId":1', False),
@@ -101,6 +101,12 @@ def test_voters_that_the_configuration_does_not_name(meta: Path) -> None:
     odd = '{"leaderId":1,"leaderEpoch":2,"votedId":-1,"currentVoters":[{"voterId":[]},7,{}],"data_version":0}'
     (meta / LOG / "quorum-state").write_text(odd)
     assert faults(meta, (1,)) == ()
+
+
+def test_a_dynamic_quorum_is_told_for_the_releases_that_know_none(meta: Path) -> None:
+    text = '{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"x","data_version":1}'
+    (meta / LOG / "quorum-state").write_text(text)
+    assert [f.file for f in faults(meta)] == [MetadataFile.DYNAMIC]
 
 
 def test_only_the_newest_snapshot_is_loaded(meta: Path) -> None:

@@ -442,6 +442,7 @@ IN_USE = (directory("orders-0"),)
 HERE = seen(holds_metadata=True, metadata_log=True)
 FAULT = MetadataFault(MetadataFile.QUORUM_STATE, "__cluster_metadata-0/quorum-state", "quorum-state: it is empty")
 LATER = replace(FAULT, refused=True)
+DYNAMIC = replace(FAULT, file=MetadataFile.DYNAMIC)
 OLD: Version = (3, 5, 2)
 OUTSIDE = ("fatal", "stray-metadata-log", "/d1/__cluster_metadata-0")
 BROKEN = ("fatal", "broken-metadata-log", "/d1/__cluster_metadata-0/quorum-state")
@@ -462,6 +463,8 @@ NODES: list[tuple[str, StartFacts, Version, list[tuple[str, str, str]]]] = [
     ("a quorum-state", facts(replace(HERE, metadata_faults=(FAULT,))), (3, 8, 0), [BROKEN]),
     ("an older release clears it", facts(replace(HERE, metadata_faults=(FAULT,))), (3, 7, 2), []),
     ("but not one of a later release", facts(replace(HERE, metadata_faults=(LATER,))), (3, 7, 2), [BROKEN]),
+    ("a dynamic quorum", facts(replace(HERE, metadata_faults=(DYNAMIC,))), NEW, []),
+    ("before there were any", facts(replace(HERE, metadata_faults=(DYNAMIC,))), (3, 7, 2), [BROKEN]),
     ("an id generated", facts(seen(meta=OWN), server=ZOOKEEPER, dirs=IN_USE), OLD, []),
     (
         "its id lost",
