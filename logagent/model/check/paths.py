@@ -49,7 +49,9 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
             "remove the extra comma",
             releases=Releases(since=STRICT_LISTS),
         )
-    for item in dict.fromkeys(item for item in items if item and items.count(item) > 1):
+    # A controller locks none of its log dirs, and reads each spelling once.
+    twice = [] if facts.server.controller_only else [item for item in items if item and items.count(item) > 1]
+    for item in dict.fromkeys(twice):
         yield fatal(
             "duplicate-log-dir",
             where,
@@ -78,6 +80,8 @@ def _pairs(log_dirs: Sequence[StartLogDirLook], controller_only: bool) -> Iterat
                     s.path,
                     f"it is the same directory as {other.path}: the broker does not start",
                     "list each directory once in log.dirs",
+                    # Of a controller only the directory id tells.
+                    releases=Releases(since=DIRECTORY_IDS) if controller_only else ALL,
                 )
             elif not controller_only:
                 yield from _nested(s, other)

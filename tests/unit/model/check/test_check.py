@@ -498,6 +498,12 @@ NODES: list[tuple[str, StartFacts, Version, list[tuple[str, str, str]]]] = [
         [("fatal", "no-broker-id", CONF)],
     ),
     (
+        "a log dir of a controller twice",
+        facts(seen(), seen("/d2"), server=replace(CONTROLLER, log_dirs_text="/d1,/d1,/d2")),
+        (3, 9, 1),
+        [],
+    ),
+    (
         "a controller needs no log dir but its own",
         facts(
             seen(health=Health.FULL, holder=HELD_BY_OTHER, checkpoints={"x": (CheckpointFault.MALFORMED, "x")}),
