@@ -18,7 +18,6 @@ from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT, segment_base
 from logagent.broker.files.meta_properties import PARTITION_METADATA, parse_partition_metadata
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
 from logagent.broker.metadata_log.log import ControlType, control_type, open_file
-from logagent.broker.metadata_log.metadata_records import FeatureLevel, decode_record
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
@@ -182,14 +181,13 @@ def _check_snapshot(log_fd: int, name: str) -> None:
 
 def _check_bootstrap(dir_fd: int) -> None:
     """`BatchFileReader` (which compares no checksums), `BootstrapMetadata.fromRecords`: without a `metadata.version`
-    in it, no node starts."""
+    in it, no node starts. Its record is only looked for: a later release may write others than we know."""
     found = False
     with open_file(dir_fd, BOOTSTRAP) as file:
         try:
             for batch in file.batches(0, 0):
-                for _, _, value in batch.raw.records() if not batch.control else ():
-                    record = decode_record(value or b"")
-                    found = found or (isinstance(record, FeatureLevel) and record.name == "metadata.version")
+                records = batch.raw.records() if not batch.control else ()
+                found = any(b"metadata.version" in (value or b"") for _, _, value in records) or found
         except BatchDefect as defect:
             if not _is_cut_off(file, defect.position):
                 raise
