@@ -49,7 +49,7 @@ BAD_ROWS_KEPT = 100
 _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
-    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted",
+    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
 milliseconds since 1970."""

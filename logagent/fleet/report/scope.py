@@ -46,28 +46,31 @@ class Scope:
 
     @cached_property
     def host_frame(self) -> DataFrame:
-        """The hosts that count, for joins: name, times in milliseconds, and whether they hold any replica."""
+        """The hosts that count, for joins: name, times in milliseconds, and what the assignments know of them."""
         decided = {cluster["cluster_id"]: cluster["day"] for cluster in self.choice.decided}
-        holders = {
-            (row["cluster_id"], row["node_id"])
+        nodes = {
+            (row["cluster_id"], row["node_id"]): row
             for day in sorted(set(decided.values()))
             for row in self.store.small("nodes", self.commits[day])
-            if row["replicas"] and decided.get(row["cluster_id"]) == day
+            if decided.get(row["cluster_id"]) == day
         }
-        rows = [
-            {
-                "cluster_id": host["cluster_id"],
-                "node_id": host["node_id"],
-                "host": host["host"],
-                "at_ms": host["at"],
-                "received_ms": host["received_at"],
-                "own_image_ms": host.get("image_at"),
-                "has_replicas": (host["cluster_id"], host["node_id"]) in holders,
-            }
-            for host in self.choice.counting
-        ]
+        rows = []
+        for host in self.choice.counting:
+            known = nodes.get((host["cluster_id"], host["node_id"]), {})
+            rows.append(
+                {
+                    "cluster_id": host["cluster_id"],
+                    "node_id": host["node_id"],
+                    "host": host["host"],
+                    "at_ms": host["at"],
+                    "received_ms": host["received_at"],
+                    "own_image_ms": host.get("image_at"),
+                    "has_replicas": bool(known.get("replicas")),
+                    "registered": bool(known.get("registered")),
+                }
+            )
         ddl = "cluster_id string, node_id int, host string, at_ms bigint, received_ms bigint, own_image_ms bigint"
-        return fn.broadcast(local_frame(self.store.spark, rows, f"{ddl}, has_replicas boolean"))
+        return fn.broadcast(local_frame(self.store.spark, rows, f"{ddl}, has_replicas boolean, registered boolean"))
 
 
 def asked(store: Store, now: datetime, day: date | None, max_age: timedelta) -> ReportScope:

@@ -109,7 +109,7 @@ def _image(kafka: Kafka, drawn: Drawn) -> AssignmentImage:
             made.partitions[number] = PartitionAssignment(tuple(nodes), tuple(nodes), adding)
         topics.append(made)
     at, until = _ms(drawn.image_at), _ms(drawn.known_until)
-    complete = drawn.source != "admin"
+    complete = drawn.source == "kraft-log"
     source = Source(drawn.source)
     return make_image(
         topics, source=source, cluster_id=kafka.cluster_id, at_ms=at, known_until_ms=until, complete=complete

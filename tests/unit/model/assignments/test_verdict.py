@@ -20,7 +20,9 @@ from logagent.model.assignments.image import (
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, contradict, decide
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
+from tests import verdict_table
 from tests.metadata_writer import id_of
+from tests.verdict_table import TABLE, Line
 
 NOW = 1_800_000_000_000
 MAX_AGE = 900_000
@@ -80,6 +82,24 @@ def outcome(ruling: Ruling) -> tuple[str, str | None]:
 
 
 ASSIGNED = ("assigned", None)
+
+
+@pytest.mark.parametrize("line", TABLE, ids=lambda line: line.name)
+def test_the_truth_table(line: Line) -> None:
+    """The fleet's job passes the same lines: `tests/spark/report/test_verdict_table.py`."""
+    one = directory(
+        line.topic,
+        line.topic_id,
+        kind=line.kind,
+        partition=line.partition,
+        ctime_ns=line.written_ms * 1_000_000,
+        mtime_ns=line.written_ms * 1_000_000,
+    )
+    known = None if line.image is None else verdict_table.image(**line.image)
+    host = Host(line.node_id, verdict_table.CLUSTER, verdict_table.MAX_AGE)
+    absent = {line.topic_id} if line.proven and line.topic_id is not None else None
+    found = ruled(one, known, host, now_ms=verdict_table.NOW, directory_id=line.directory_id, absent_by_id=absent)
+    assert outcome(found) == line.outcome
 
 
 @pytest.mark.parametrize(
