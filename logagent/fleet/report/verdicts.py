@@ -154,7 +154,9 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         fn.bool_or(moving).alias("reassigning"),
     )
     live = decided_frame(scope, suspects.found.where(fn.col("kind").isin(*LIVE)))
-    assigned = decided_frame(scope, scope.topics.where(fn.col("assigned_partitions") > 0))
+    # `topics` says the same for less, but lacks the topics whose replicas are all on hosts that do not count.
+    living = scope.assignments if scope.choice.silent() else scope.topics.where(fn.col("assigned_partitions") > 0)
+    assigned = decided_frame(scope, living)
     size = fn.broadcast if not suspects.large else (lambda frame: frame)
     ids = size(live.select("cluster_id", "topic_id").where(fn.col("topic_id").isNotNull()).distinct())
     by_id = assigned.join(ids, ["cluster_id", "topic_id"], how="left_semi").groupBy("cluster_id", "topic_id")
