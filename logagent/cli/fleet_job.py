@@ -123,7 +123,7 @@ def run_job(
     spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
     try:
         with explained("the fleet job failed", verbose=options["verbose"]):
-            yield Opened.open(spark, store), (tell if shown else _silent)
+            yield Opened.open(spark, store), (tell if shown else lambda _: None)
     finally:
         if ours:
             spark.stop()
@@ -146,10 +146,6 @@ def has_little_to_report(store: str) -> bool:
 def tell(message: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     click.echo(visible(message)[:width], err=True)
-
-
-def _silent(message: str) -> None:
-    del message
 
 
 def show_summary(content: dict[str, Any], place: str) -> None:

@@ -102,37 +102,28 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
 @fleet.command()
 @options_of("report")
 @click.option("--brief", is_flag=True, help="Print the first screen as ten lines, for a mail or a chat.")
-def report(
-    store: str,
-    out: str,
-    brief: bool,
-    day: str | None,
-    max_snapshot_age: str,
-    with_partitions: bool,
-    commit: str | None,
-    cluster_names: str | None,
-    order_keys: str | None,
-    **spark: Any,
-) -> None:
+def report(store: str, out: str, brief: bool, **given: Any) -> None:
     """Report on the fleet: usage, orphans, missing replicas, leftovers, health, growth, one page.
 
     Writes index.html, report.json, and per table CSV and Parquet into DIR/<run>/; DIR/latest names the last whole one.
     A host or cluster about which too little is known is listed as unknown; nothing is concluded from its
     silence.
     """
-    wanted = None if day is None else date_of(day)
-    max_age = age_of("--max-snapshot-age", max_snapshot_age)
-    number = None if commit is None else number_of("--commit", commit)
-    names = {} if cluster_names is None else names_of(cluster_names)
-    keys = _order_keys() if order_keys is None else keys_of(order_keys)
-    with run_job(store, spark, small=has_little_to_report(store)) as (opened, say):
+    asked = {
+        "day": None if given["day"] is None else date_of(given["day"]),
+        "max_age": age_of("--max-snapshot-age", given["max_snapshot_age"]),
+        "commit": None if given["commit"] is None else number_of("--commit", given["commit"]),
+        "names": {} if given["cluster_names"] is None else names_of(given["cluster_names"]),
+        "order_keys": _order_keys() if given["order_keys"] is None else keys_of(given["order_keys"]),
+        "with_partitions": given["with_partitions"],
+    }
+    with run_job(store, given, small=has_little_to_report(store)) as (opened, say):
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 
-        asked = (wanted, max_age, say, with_partitions, number, keys, names)
-        content = run(Job(opened, out, datetime.now(UTC), *asked))
+        content = run(Job(opened, out, datetime.now(UTC), say=say, **asked))
         place = f"{opened.files.qualify(out)}/{content['run_id']}"
-    if spark["as_json"]:
+    if given["as_json"]:
         dump(content)
     elif brief:
         from logagent.fleet.page.brief import brief as lines

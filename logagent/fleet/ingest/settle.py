@@ -38,7 +38,7 @@ from logagent.fleet.ingest.landing import (
     sha256_of,
     unpack,
 )
-from logagent.fleet.tables.frames import STORE, local_frame, newest_first, reject_implausible, shaped
+from logagent.fleet.tables.frames import STORE, local_frame, newest_first, reject, reject_implausible, shaped, together
 from logagent.fleet.tables.store import Run
 from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.names import ASSIGNMENTS, MANIFEST, publisher_of
@@ -136,10 +136,6 @@ def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
         rows = headers.log_dirs(entry["landed"], seen)
         entry.update(dirs=seen.counted, log_dirs=len(rows))
         checked.log_dirs[entry["file"]] = rows
-
-
-def reject(entry: Row, reason: str, detail: str) -> None:
-    entry.update(status="rejected", reason=reason, detail=detail)
 
 
 def _supersede(landing: Landing, entry: Row) -> None:
@@ -313,11 +309,7 @@ def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
         frames = [rows.partitions(f) for f in rows.of_files(run.store.spark, clean, odd, "partition")]
     if not frames:
         return local_frame(run.store.spark, [], STORE[table])
-    frames = [shaped(each, STORE[table]) for each in frames]
-    whole = frames[0]
-    for each in frames[1:]:
-        whole = whole.unionByName(each)
-    return whole
+    return together(shaped(each, STORE[table]) for each in frames)
 
 
 def _compacted(frame: DataFrame, table: str, count: int) -> DataFrame:

@@ -125,7 +125,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
     else:
         say(f"{question.day}: the hosts that count have changed since it was ingested: comparing partitions again")
         stored = parts(dirs, assignments)
-    rows = seen(stored, silent_frame(store, choice) if _has_silent(choice, stored, made) else None)
+    rows = seen(stored, silent_frame(store, choice))
     whole = choice.is_within(made) and len(choice.rows()) == len(made)
     by_topic = store.read("topics", [own]) if whole else topics(rows, others)
     counting = {(h["cluster_id"], h["node_id"]): h["day"] for h in choice.counting}
@@ -145,13 +145,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
     return Scope(store, question, commits, choice, dirs, others, assignments, rows, by_topic, ledgers, quarantine)
 
 
-def _has_silent(choice: Choice, stored: DataFrame, made: list[Row]) -> bool:
-    """Whether a node that does not count may occur in `parts`: in its arrays, or in a replica list."""
-    del stored, made
-    return bool(choice.silent())
-
-
 def decided_frame(scope: Scope, frame: DataFrame) -> DataFrame:
     """Rows of the clusters that have verdicts."""
-    undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
+    undecided = scope.choice.undecided
     return frame.where(~fn.col("cluster_id").isin(undecided)) if undecided else frame

@@ -191,7 +191,7 @@ def usage_partitions(scope: Scope) -> DataFrame:
 
     `assigned` counts the replicas on hosts that count; it and `as_assigned` are null in clusters without verdicts.
     """
-    undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
+    undecided = scope.choice.undecided
     decided = ~fn.col("cluster_id").isin(undecided) if undecided else fn.lit(True)
     return scope.parts.select(
         "cluster_id",

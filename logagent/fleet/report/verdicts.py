@@ -35,8 +35,6 @@ MOST_UNCOMMITTED = 500
 HOST = ["cluster_id", "node_id"]
 WHOSE = ["cluster_id", "whose", "partition"]
 LIVE = ("current", "future")
-KEPT = (*LIVE, "stray")
-"""Kinds of directories that count as copies of a partition; those marked for deletion do not."""
 
 
 class SuspectPartitions:
@@ -44,9 +42,8 @@ class SuspectPartitions:
 
     def __init__(self, scope: Scope, scratch: Scratch) -> None:
         keys = scope.parts.where(~fn.col("same") | fn.col("twice"))
-        undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
-        if undecided:
-            keys = keys.where(fn.col("twice") | ~fn.col("cluster_id").isin(undecided))
+        if scope.choice.undecided:
+            keys = keys.where(fn.col("twice") | ~fn.col("cluster_id").isin(scope.choice.undecided))
         # And what its agent finds in another directory than assigned: `parts` does not say where a copy lies.
         odd = (fn.col("kind") == "future") | ((fn.col("kind") == "current") & (fn.col("reason") == "wrong-directory"))
         moved = scope.others.where(odd & fn.col("topic").isNotNull())
