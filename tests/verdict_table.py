@@ -116,6 +116,7 @@ TABLE = (
     Line("drained, in a list of the Admin API", "lives", LIVES, NO_ASSIGNMENTS, ADMIN | REGISTERED, node_id=DRAINED),
     Line("the metadata log", "__cluster_metadata", GONE, INTERNAL),
     Line("the metadata log without an id", "__cluster_metadata", None, INTERNAL),
+    Line("the metadata log, future", "__cluster_metadata", GONE, INTERNAL, kind=Kind.FUTURE),
     Line("no topic id", "lives", None, NO_ID),
     Line("the zero id", "lives", ZERO_ID, NO_ID),
     Line("no topic id, deleted", "gone", None, NO_ID),

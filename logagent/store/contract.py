@@ -13,6 +13,7 @@ characters `\\udcXX`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypedDict
 
 SNAPSHOT_SCHEMA = "logagent.snapshot/2"
@@ -26,6 +27,10 @@ DRIVER_ROWS = 200_000
 """The driver sorts a table of up to this many rows and writes its CSV; Spark does that for larger ones."""
 SHOWN_UNKNOWN_HOSTS = 1000
 GROWTH_DATES = 90
+SOON_DAYS, LATER_DAYS = 7, 30
+"""Within how many days a log dir that fills up is a risk, and one to plan for."""
+CLOCKS_APART = timedelta(minutes=5)
+"""How far apart the clocks of hosts, stores and operators may be. What differs more proves nothing."""
 
 
 class PageTable(TypedDict):
@@ -208,7 +213,8 @@ clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.ri
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
 `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
-no-topic-id, sources-disagree, reassigning, internal, stale-assignments, assignments-doubted.
+no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
+assignments-doubted.
 `window` (see `WINDOWS`) and `due_at` are what the agent reported (`logagent.snapshot/2`), otherwise derived from kind
 and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or rule that
 prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a stray has,

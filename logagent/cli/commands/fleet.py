@@ -12,19 +12,14 @@ from typing import Any
 import click
 
 from logagent.cli.fleet_job import (
-    age_of,
-    date_of,
     has_little_to_ingest,
     has_little_to_report,
-    keys_of,
-    names_of,
-    nodes_of,
-    number_of,
     options_of,
     run_job,
     show_summary,
     spark_options,
     tell,
+    value_of,
 )
 from logagent.cli.render import dump
 from logagent.errors import ConfigError, LogAgentError, UsageError
@@ -70,9 +65,8 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
 
     Ingesting a date again gives the same rows. Files that do not match their manifest are set aside with the reason.
     """
-    wanted = None if day is None else date_of(day)
-    keep = None if keep_landing is None else age_of("--keep-landing", keep_landing)
-    pinned = None if assignments_from is None else nodes_of(assignments_from)
+    wanted, keep = value_of("--date", day), value_of("--keep-landing", keep_landing)
+    pinned = value_of("--assignments-from", assignments_from)
     from_now = datetime.now(UTC)
     with run_job(store, spark, small=has_little_to_ingest(store)) as (opened, say):
         from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
@@ -110,11 +104,11 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
     silence.
     """
     asked = {
-        "day": None if given["day"] is None else date_of(given["day"]),
-        "max_age": age_of("--max-snapshot-age", given["max_snapshot_age"]),
-        "commit": None if given["commit"] is None else number_of("--commit", given["commit"]),
-        "names": {} if given["cluster_names"] is None else names_of(given["cluster_names"]),
-        "order_keys": _order_keys() if given["order_keys"] is None else keys_of(given["order_keys"]),
+        "day": value_of("--date", given["day"]),
+        "max_age": value_of("--max-snapshot-age", given["max_snapshot_age"]),
+        "commit": value_of("--commit", given["commit"]),
+        "names": value_of("--cluster-name", given["cluster_names"]) or {},
+        "order_keys": value_of("--order-keys", given["order_keys"]) or _order_keys(),
         "with_partitions": given["with_partitions"],
     }
     with run_job(store, given, small=has_little_to_report(store)) as (opened, say):

@@ -11,6 +11,7 @@ Only partitions that are not as assigned are looked at; `parts` says where they 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,6 +22,7 @@ from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, whose
 from logagent.model.assignments.image import NEWEST_METADATA_VERSION, RESERVED_DIRECTORY_IDS, Source
 from logagent.model.naming.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
+from logagent.store.contract import CLOCKS_APART
 
 BROADCAST_KEYS = 1_000_000
 """Up to this many anomalous partitions are broadcast to every executor instead of shuffling everything else."""
@@ -28,7 +30,6 @@ ABSURD_SHARE = 0.5
 ABSURD_DIRS = 100
 """Share of a cluster's current and future directories (and their least number) beyond which its assignments are in
 doubt."""
-SKEW_SECONDS = 300
 MOST_UNCOMMITTED = 500
 """With more uncommitted removals than this, nothing in their cluster is called an orphan."""
 
@@ -212,7 +213,7 @@ def _old_enough(as_of_ms: int) -> Column:
         return fn.least(fn.col(received), fn.lit(as_of_ms)) - fn.col(at)
 
     behind = delay("at_ms", "received_ms") - delay("image_ms", "image_received_ms")
-    until = fn.col("image_until_ms") - fn.when(behind > SKEW_SECONDS * 1000, behind).otherwise(0)
+    until = fn.col("image_until_ms") - fn.when(behind > CLOCKS_APART // timedelta(milliseconds=1), behind).otherwise(0)
     seen = [fn.coalesce(fn.unix_millis(name), "at_ms") for name in ("first_seen", "newest_mtime")]
     return fn.coalesce(fn.least("at_ms", *seen) <= until, fn.lit(False))
 
