@@ -112,17 +112,15 @@ def rewrite_checkpoint(
     """Write the checkpoint `name` without the partitions in `drop` and with the entries in `put`; returns the dropped
     entries.
 
-    On return the change is durable. After a crash the file is completely the old or the new one, and at most one temp
-    file is left beside it, which the next call removes. Owner, group and mode are preserved. Nothing is written if
-    nothing changes. A missing file has nothing to drop; with `put` it is created, owned by the owner of the log dir.
+    It is a `replacement`: durable; after a crash at most one temp file is left, which the next call removes. Owner,
+    group and mode are preserved. Nothing is written if nothing changes. A missing file has nothing to drop; with `put`
+    it is created, owned by the owner of the log dir.
 
     `dir_fd` is the log dir, opened for reading (an O_PATH descriptor cannot be fsynced). `before_act` is called
     right before each effect (removing a leftover, creating the temp file, renaming it over the checkpoint) and
     stops the work by raising: the checkpoint is then unchanged, and our temp file is removed if the disk permits.
 
-    Raises ValueError for a name that is not in `CHECKPOINTS`, UnreadableError if the old file cannot be read or
-    changed meanwhile, OSError from the disk. Only if the very last step fails, the fsync of the log dir, may the new
-    file be in place despite the error.
+    Raises UnreadableError if the old file cannot be read or changed meanwhile, OSError from the disk.
     """
     if name not in CHECKPOINTS:
         raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
@@ -139,6 +137,13 @@ def rewrite_checkpoint(
         return {}
     content = render_checkpoint(new)
     before_act()
+    _replace(dir_fd, name, temp, content, before, before_act)
+    return dropped
+
+
+def _replace(
+    dir_fd: int, name: str, temp: str, content: bytes, before: os.stat_result | None, before_act: Callable[[], None]
+) -> None:
     like = before if before is not None else os.fstat(dir_fd)
     mode = _NEW_FILE_MODE if before is None else stat.S_IMODE(before.st_mode)
 
@@ -149,7 +154,6 @@ def rewrite_checkpoint(
     owner = (like.st_uid, like.st_gid)
     with replacement(dir_fd, name, temp, mode=mode, owner=owner, before_rename=before_rename) as file:
         file.write(content)
-    return dropped
 
 
 def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
