@@ -144,8 +144,9 @@ class StartFacts:
     user: the broker's user, in words. assigned: the partitions of this broker by name, empty if unknown. gone: (log
     dir, name) of directories that a KRaft broker will set aside because of their topic id. wrong_directory: (log dir,
     name) of directories that are assigned to another log dir, with the detail of the verdict. open_exchanges: paths of
-    what an interrupted `restore --replace` displaced, with the name it had before. about_to_start: any holder of a log
-    dir prevents the start.
+    what an interrupted `restore --replace` displaced, with the name it had before. failed_marks: directories
+    that the broker could not mark for deletion since its last start, with the log that says so. about_to_start: any
+    holder of a log dir prevents the start.
     """
 
     server: StartServerLook
@@ -157,5 +158,6 @@ class StartFacts:
     wrong_directory: Mapping[DirKey, str] = field(default_factory=dict)
     open_exchanges: Mapping[str, str] = field(default_factory=dict)
     emptied: tuple[Emptied, ...] = ()
+    failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
     kafka_version: KafkaVersion = UNKNOWN_VERSION

@@ -130,6 +130,10 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
             )
     if f.cluster_id is not None and not f.cluster_problems:
         yield works("cluster", "", f"node {f.node_id} of cluster {f.cluster_id}")
+    elif f.node_id is not None and not f.cluster_problems and f.log_dirs:
+        yield works(
+            "cluster", "", f"node {f.node_id}; brokers before 2.4 write no cluster.id, so verdicts stay unknown"
+        )
     for problem in f.cluster_problems:
         yield fatal(
             "cluster",
