@@ -191,7 +191,8 @@ def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ru
     if not image.by_name:
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} has no topics")
     if host.node_id is None or host.cluster_id is None:
-        return _unknown(Reason.FOREIGN_CLUSTER, "the cluster and node id of this log dir are unknown")
+        what = "cluster id of this log dir is" if host.node_id is not None else "ids of this host's log dirs are"
+        return _unknown(Reason.FOREIGN_CLUSTER, f"the {what} unknown")
     if image.cluster_id != host.cluster_id:
         return _unknown(
             Reason.FOREIGN_CLUSTER, f"{_origin(image)} is of cluster {image.cluster_id}, not {host.cluster_id}"
