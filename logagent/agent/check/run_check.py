@@ -15,9 +15,10 @@ from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
 from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.broker.files.server_log import failed_marks, log_places
 from logagent.broker.process.version import launch_of_process
 from logagent.errors import LogAgentError, UnreadableError
-from logagent.host.brokers.discovery import same_file
+from logagent.host.brokers.discovery import same_file, start_scripts
 from logagent.host.brokers.systemd_units import broker_units
 from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
@@ -26,6 +27,7 @@ from logagent.host.log_dir.start_looks import room_of
 from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
+from logagent.model.check.long_names import CUTS_SINCE
 from logagent.model.check.start_facts import (
     Emptied,
     MetaState,
@@ -40,7 +42,7 @@ from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.kafka_version import Version
 from logagent.model.health.states import ProbeResult
-from logagent.model.records import Health, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
 
 
 def emptied_strays(session: Session) -> tuple[Emptied, ...]:
@@ -134,7 +136,8 @@ def run_check(
     seen = looker.all_log_dirs()
     metadata = MetadataDir(session, seen, timeout, who).look()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
-    findings = check(replace(start, kafka_version=known), chosen, at_least=oldest)
+    start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))
+    findings = check(start, chosen, at_least=oldest)
     return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
 
 
@@ -197,6 +200,17 @@ def _start_facts(
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
     )
+
+
+def _failed_marks(session: Session, seen: Sequence[StartLogDirLook], version: Version | None) -> dict[DirKey, str]:
+    """From the broker's log, if its release is one that needs it."""
+    if version is None or version >= CUTS_SINCE:
+        return {}
+    config = session.target.config
+    scripts = start_scripts(config) if config is not None else ()
+    pid = next((s.holder.pid for s in seen if s.holder_is_broker and s.holder.pid is not None), None)
+    log_dirs = [path for s in seen for path in (s.path, s.canonical) if path is not None]
+    return failed_marks(log_places(config, scripts, pid), log_dirs)
 
 
 def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:

@@ -19,6 +19,8 @@ no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaf
 no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: recreated empty (KRaft)
 odd-segment-file            fatal     all          `backup.log`: named like a segment file, but without an offset [4]
 mounted-partition           warning   all          a partition directory that is a mount point
+too-long-to-delete          warning   < 2.2.2      a name too long to be marked for deletion (KAFKA-4893)
+too-long-to-delete          fatal     < 2.2.2      the same, and the deletion was tried: offline again at each start
 future-name-too-long        info      all          a name too long for `-future` to be added
 linked-partition            info      all          a partition directory that is a symlink
 undecodable-name            info      all          a name that is not UTF-8
@@ -78,6 +80,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logagent.model.check.log_dirs import check_log_dirs
+from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata
 from logagent.model.check.partition_dirs import check_names
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
@@ -94,7 +97,7 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
     found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
     found += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
     if not facts.server.controller_only:  # a controller never looks at partition directories
-        found += [*check_names(facts), *_check_emptied(facts)]
+        found += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts)]
     return _without_repetition(concerning(found, version, at_least=at_least))
 
 

@@ -202,8 +202,8 @@ class StartFacts:
     dir, name) of directories that a KRaft broker will set aside because of their topic id. wrong_directory: (log dir,
     name) of directories that are assigned to another log dir, with the detail of the verdict. open_exchanges: paths of
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
-    are not in the configuration. about_to_start: any holder of a log
-    dir prevents the start.
+    are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
+    start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
     """
 
     server: StartServerLook
@@ -216,6 +216,7 @@ class StartFacts:
     open_exchanges: Mapping[str, str] = field(default_factory=dict)
     emptied: tuple[Emptied, ...] = ()
     overrides: tuple[Override, ...] = ()
+    failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
     kafka_version: KafkaVersion = UNKNOWN_VERSION
 

@@ -129,6 +129,9 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
             )
     if f.cluster_id is not None and not f.cluster_problems:
         yield works("cluster", "", f"node {f.node_id} of cluster {f.cluster_id}")
+    elif f.by_node and not f.cluster_problems:
+        says = "its log dirs have no cluster.id, as brokers before 2.4 leave them: verdicts stay unknown"
+        yield works("cluster", "", f"node {f.node_id}; {says}")
     for problem in f.cluster_problems:
         yield fatal(
             "cluster",
