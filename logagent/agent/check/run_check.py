@@ -26,8 +26,8 @@ from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.start_facts import Emptied, MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
-from logagent.model.health.kafka_version import Version
 from logagent.model.health.states import ProbeResult
+from logagent.model.kafka_version import Version
 from logagent.model.records import Health, Kind, PartitionDir, TopicPartition, Verdict
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.cycles import CycleAborted
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import (
     HINT_SHARE,
     Control,
@@ -28,6 +28,7 @@ from logagent.agent.daemon.scheduling import (
     Timetable,
     changed_keys,
 )
+from logagent.agent.events import Events
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary

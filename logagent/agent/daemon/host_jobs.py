@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.cycles import Cycles
 from logagent.agent.daemon.health import LogDirHealth
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import Control, RunConfig
+from logagent.agent.events import Events
 from logagent.agent.metrics.metrics_server import MetricsOutput
 from logagent.agent.session.session import Session
 from logagent.errors import LogAgentError

@@ -7,7 +7,7 @@ An answer counts only if the cluster is this host's own (`model.assignments.iden
 what is on its own disk. While it is down another broker may answer, if it was seen before and the quorum says how far
 it has caught up (`model.assignments.known_until`).
 
-Asks every source which version of Kafka this is; `model.health.kafka_version` decides which answer counts.
+Asks every source which version of Kafka this is; `model.kafka_version` decides which answer counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logagent.model.assignments.identity import BrokerPlace, partitions_on_disk,
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
-from logagent.model.health.kafka_version import LastRun, VersionLook
+from logagent.model.kafka_version import LastRun, VersionLook
 from logagent.model.records import Health, HolderState, Kind, PartitionDir, Verdict
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFac
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
-from logagent.model.health.kafka_version import version_text
+from logagent.model.kafka_version import version_text
 from logagent.model.records import HolderState
 
 # Settings that we do not use, so a broker's command line may override its file for them.

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from logagent.agent.daemon.cycles import CycleAborted
 from logagent.agent.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import POLL_MS, Control, RunConfig
+from logagent.agent.events import Events
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ConfigError, Exit
