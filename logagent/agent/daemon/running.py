@@ -55,7 +55,7 @@ class Running:
         self.events.adopt_logging()
         self.notifier = Notifier(os.environ)
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        control, lines = Control(), LogLines(self.events)
+        control, lines = Control(wake=self._wake), LogLines(self.events)
         self.jobs = HostJobs(config, control=control, clock=clock, state_dir=state_dir, lines=lines, host=host)
         self.daemon = Daemon(
             config,
@@ -66,7 +66,6 @@ class Running:
             scheduler=ApsScheduler(),
             lines=lines,
             notifier=self.notifier,
-            wake=self._wake,
         )
         self._reload = False
 
@@ -159,7 +158,7 @@ class Running:
             while os.read(self._wake_r, 4096):
                 pass
         except BlockingIOError:
-            pass
+            pass  # it is empty
 
     def _wake(self) -> None:
         try:

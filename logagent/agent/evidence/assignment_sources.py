@@ -273,14 +273,18 @@ def load_assignments(
             doubt = mode_unknown(target) if image.source is Source.KRAFT_LOG else None
             found.sort_in(image, _unusable(image, host, now_ms) or doubt)
     if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
-        # It is no source, so what it lacks is no problem of the sources.
-        with suppress(LogAgentError, OSError):
-            aside = Assignments(topic_configs=found.topic_configs)
-            _kraft_log(target, host, aside, now_ms)
-            found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
-            found.broker_defaults += aside.broker_defaults[1:]
+        _read_own_log_aside(found, target, host, now_ms)
     _compare_file_with_own_log(found, host, now_ms)
     return found
+
+
+def _read_own_log_aside(found: Assignments, target: Target, host: Host, now_ms: int) -> None:
+    """As evidence of what the sources are about. It is none itself, so what it lacks is no problem of theirs."""
+    aside = Assignments(topic_configs=found.topic_configs)
+    with suppress(LogAgentError, OSError):
+        _kraft_log(target, host, aside, now_ms)
+        found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
+        found.broker_defaults += aside.broker_defaults[1:]
 
 
 def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> None:

@@ -80,7 +80,7 @@ def _unlink(
             before = os.fstat(fd)
             for name in names(look_at_segments(fd)):
                 interlock.before()
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):  # what is gone already needs no unlink
                     os.unlink(name, dir_fd=fd)
             # Keep its mtime: verdicts depend on a directory's age.
             os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -57,7 +57,7 @@ class FakeWork:
     publish_error: str | None = None
     during: Callable[[str], None] = lambda job: None
 
-    def _cycle(self, job: str) -> CycleSummary:
+    def cycle(self, job: str) -> CycleSummary:
         now = self.clock.now_ms()
         self.ran.append((now, job))
         self.during(job)
@@ -74,23 +74,11 @@ class FakeWork:
         later = min(self.queued.values(), default=None)
         return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=self.seconds, next_due_ms=later)
 
-    def queue(self) -> CycleSummary:
-        return self._cycle("queue")
-
-    def cleanup(self) -> CycleSummary:
-        return self._cycle("cleanup")
-
-    def inventory(self) -> CycleSummary:
-        return self._cycle("inventory")
-
     def takes_orders(self) -> bool:
         return False
 
     def orders(self) -> None:
         return None
-
-    def obey(self) -> CycleSummary:
-        return self._cycle("obey")
 
     def health(self) -> HealthSummary:
         now = self.clock.now_ms()
@@ -128,9 +116,6 @@ class FakeWork:
 
     def unwatched(self) -> Mapping[str, str]:
         return {} if self.watched else {D1: "the limit is reached"}
-
-    def status(self) -> dict[str, Any]:
-        return {}
 
     def close(self) -> None:
         pass
