@@ -23,6 +23,7 @@ from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
 from logagent.model.facts import Facts
+from logagent.model.planning.plan import Plan
 from logagent.model.records import HolderState
 from logagent.settings import PublishSettings
 
@@ -120,6 +121,7 @@ class HostJobs:
             state_dir=self._state_dir,
             lines=self._lines,
             inventory_taken=self._inventory_taken,
+            planned=self._planned,
             stop=self._control.stop,
             aborting=self._control.aborting,
             failures=self.failures,
@@ -144,7 +146,9 @@ class HostJobs:
                 self._warn("orders", "orders-not-read", e)
             else:
                 self._post("orders")
-        if self._spooled(session, facts):
+
+    def _planned(self, session: Session, facts: Facts, plan: Plan) -> None:
+        if self._spooled(session, facts, plan):
             self._post("publish")
 
     # Health
@@ -178,7 +182,7 @@ class HostJobs:
         self._snapshot_wanted = self._publisher is not None
         return self._snapshot_wanted
 
-    def _spooled(self, session: Session, facts: Facts) -> bool:
+    def _spooled(self, session: Session, facts: Facts, plan: Plan) -> bool:
         """Spool this inventory for publishing, if requested; whether there is something to send."""
         if self._publisher is None or not self._snapshot_wanted:
             return False
@@ -186,7 +190,7 @@ class HostJobs:
 
         self._snapshot_wanted = False
         try:
-            self._publisher.spool(session, facts, self._control.aborting)
+            self._publisher.spool(session, facts, plan, self._control.aborting)
         except Stopped:
             return False
         except LogAgentError as e:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeVar
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import CHECKPOINT, opened_regular, read_open
+from logagent.files.whole_file import replacement
 from logagent.model.naming.dir_names import parse_int, parse_long
 from logagent.model.records import TopicPartition
 
@@ -34,6 +35,7 @@ _JAVA_BLANKS: Final = b" \t\n\v\f\r"
 _NEW_FILE_MODE: Final = 0o644
 
 Entries = dict[TopicPartition, int]
+T = TypeVar("T")
 
 
 def parse_checkpoint(data: bytes) -> Entries:
@@ -43,6 +45,16 @@ def parse_checkpoint(data: bytes) -> Entries:
     anything a 3.9.1 broker refuses: a wrong version or count, malformed lines, numbers out of range, bytes that are not
     UTF-8. A negative partition or offset and an empty topic are accepted, because Kafka accepts them.
     """
+    return dict(_entries(data, _entry))
+
+
+def parse_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) of each line of a `leader-epoch-checkpoint`, as `LeaderEpochCheckpointFile` reads them.
+    Raises UnreadableError as `parse_checkpoint` does."""
+    return _entries(data, _epoch)
+
+
+def _entries(data: bytes, entry: Callable[[bytes, int], T]) -> list[T]:
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -52,14 +64,14 @@ def parse_checkpoint(data: bytes) -> Entries:
     # bytes.splitlines splits only at \n, \r and \r\n, like Java's readLine; str.splitlines splits at more characters.
     lines = data.splitlines()
     if not lines:
-        return {}
+        return []
     version = _int(lines[0], 1)
     if version != 0:
         raise UnreadableError(f"line 1: unrecognised version {version}, expected 0")
     if len(lines) == 1:
-        return {}
+        return []
     expected = _int(lines[1], 2)
-    entries = dict(_entry(line, number) for number, line in enumerate(lines[2:], 3))
+    entries = [entry(line, number) for number, line in enumerate(lines[2:], 3)]
     found = len(lines) - 2
     if found != expected:
         raise UnreadableError(f"line 2: expected {expected} entries, found {found}")
@@ -112,7 +124,9 @@ def rewrite_checkpoint(
     changed meanwhile, OSError from the disk. Only if the very last step fails, the fsync of the log dir, may the new
     file be in place despite the error.
     """
-    temp = TEMP_PREFIX + _known(name)
+    if name not in CHECKPOINTS:
+        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
+    temp = TEMP_PREFIX + name
     _remove_leftover(dir_fd, temp, before_act)
     found = _read(dir_fd, name)
     if found is None and not put:
@@ -125,26 +139,17 @@ def rewrite_checkpoint(
         return {}
     content = render_checkpoint(new)
     before_act()
-    try:
-        with _written_temp(dir_fd, temp, content, before if before is not None else os.fstat(dir_fd)) as fd:
-            _check_unchanged(dir_fd, name, before)
-            before_act()
-            _check_ours(dir_fd, temp, fd)
-            os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    except (FileExistsError, _NotOursError):
-        raise  # somebody else has just created a file of this name: it is not ours to remove
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temp, dir_fd=dir_fd)
-        raise
-    os.fsync(dir_fd)
+    like = before if before is not None else os.fstat(dir_fd)
+    mode = _NEW_FILE_MODE if before is None else stat.S_IMODE(before.st_mode)
+
+    def before_rename() -> None:
+        _check_unchanged(dir_fd, name, before)
+        before_act()
+
+    owner = (like.st_uid, like.st_gid)
+    with replacement(dir_fd, name, temp, mode=mode, owner=owner, before_rename=before_rename) as file:
+        file.write(content)
     return dropped
-
-
-def _known(name: str) -> str:
-    if name not in CHECKPOINTS:
-        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
-    return name
 
 
 def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
@@ -177,41 +182,6 @@ def _remove_leftover(dir_fd: int, temp: str, before_act: Callable[[], None]) -> 
         os.unlink(temp, dir_fd=dir_fd)
 
 
-@contextlib.contextmanager
-def _written_temp(dir_fd: int, temp: str, content: bytes, owner: os.stat_result) -> Iterator[int]:
-    """Write and fsync a new file (O_EXCL: nobody can have prepared it) with the owner and group of `owner`. It stays
-    open within, so that its inode number cannot become another file's."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # Mode 0600 until the owner is set: nobody else may read or write it in between.
-    with open(os.open(temp, flags, 0o600, dir_fd=dir_fd), "wb") as file:
-        fd = file.fileno()
-        created = os.fstat(fd)
-        if (created.st_uid, created.st_gid) != (owner.st_uid, owner.st_gid):
-            os.fchown(fd, owner.st_uid, owner.st_gid)
-        os.fchmod(fd, stat.S_IMODE(owner.st_mode) if stat.S_ISREG(owner.st_mode) else _NEW_FILE_MODE)
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
-        yield fd
-
-
-class _NotOursError(UnreadableError):
-    """The temp file is another one than we wrote."""
-
-
-def _check_ours(dir_fd: int, temp: str, fd: int) -> None:
-    """A logagent with another state dir takes our temp file for a leftover and begins its own under the same name.
-
-    Only possible where the locks that keep two of them apart do not help, because a stranger holds them.
-    """
-    try:
-        ours = os.path.samestat(os.fstat(fd), os.stat(temp, dir_fd=dir_fd, follow_symlinks=False))
-    except FileNotFoundError:
-        ours = False
-    if not ours:
-        raise _NotOursError(f"{temp} was replaced by another process before it was renamed", hint="try again")
-
-
 def _check_unchanged(dir_fd: int, name: str, before: os.stat_result | None) -> None:
     try:
         now = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
@@ -232,17 +202,32 @@ def _int(line: bytes, number: int) -> int:
 
 
 def _entry(line: bytes, number: int) -> tuple[TopicPartition, int]:
-    fields = line.split()
-    # bytes.split splits at the same six characters as Java's \s, but drops an empty first field, which Kafka keeps.
-    if line[:1] and line[:1] in _JAVA_BLANKS:
-        fields.insert(0, b"")
-    if len(fields) != 3:
-        raise UnreadableError(f"line {number}: malformed: {line.decode()!r}")
-    topic, partition, offset = fields
+    topic, partition, offset = _fields(line, number, 3)
     try:
         return (TopicPartition(topic.decode(), _number(partition, parse_int)), _number(offset, parse_long))
     except ValueError as error:
         raise UnreadableError(f"line {number}: {error}") from None
+
+
+def _epoch(line: bytes, number: int) -> tuple[int, int]:
+    epoch, start = _fields(line, number, 2)
+    try:
+        found = _number(epoch, parse_int), _number(start, parse_long)
+    except ValueError as error:
+        raise UnreadableError(f"line {number}: {error}") from None
+    if min(found) < 0:  # `LeaderEpochFileCache.assign`; the file itself would be read
+        raise UnreadableError(f"line {number}: epoch {found[0]} from offset {found[1]} is negative")
+    return found
+
+
+def _fields(line: bytes, number: int, count: int) -> list[bytes]:
+    fields = line.split()
+    # bytes.split splits at the same six characters as Java's \s, but drops an empty first field, which Kafka keeps.
+    if line[:1] and line[:1] in _JAVA_BLANKS:
+        fields.insert(0, b"")
+    if len(fields) != count:
+        raise UnreadableError(f"line {number}: malformed: {line.decode()!r}")
+    return fields
 
 
 def _number(field: bytes, parse: Callable[[str], int]) -> int:

@@ -1,7 +1,4 @@
-"""Which version of Kafka a broker runs: from its jars, or a lower bound from the cluster's `metadata.version`.
-
-How a broker was, or will be, started: its configuration and class path, read from a command line.
-"""
+"""Which version of Kafka a broker runs: from its jars, or a lower bound from the cluster's `metadata.version`."""
 
 from __future__ import annotations
 
@@ -46,6 +43,16 @@ def launch_of_java(words: Sequence[str]) -> Launch | None:
     arguments = list(words[start + 1 :])
     config = _configuration(arguments)
     return None if config is None else Launch(config, _overrides(arguments), _class_path(words[:start]))
+
+
+def launch_of_process(pid: int) -> Launch | None:
+    """The broker that the process `pid` is; None if it is none, or its command line cannot be read."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            line = file.read()
+    except OSError:
+        return None
+    return launch_of_java([os.fsdecode(word) for word in line.rstrip(b"\0").split(b"\0")])
 
 
 def launch_of_script(command: str, environment: Mapping[str, str]) -> Launch | None:

@@ -8,16 +8,18 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 
-from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, read_checkpoint
+from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
+from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
+from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
 from logagent.model.naming.dir_names import parse_long
 
-METADATA_LOG = "__cluster_metadata-0"
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
 _USUAL = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex|snapshot)")
@@ -76,6 +78,32 @@ def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
     return broken
 
 
+def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[CheckpointFault, str]]:
+    """Of the partition directories `names`, those with a `leader-epoch-checkpoint` that Kafka cannot read."""
+    broken: dict[str, tuple[CheckpointFault, str]] = {}
+    for name in names:
+        file = f"{name}/{LEADER_EPOCH_CHECKPOINT}"
+        try:
+            # Through a symlink too, because the broker follows it; nothing is changed.
+            parse_epochs(read_regular(file, LEADER_EPOCHS, dir_fd=dir_fd, follow=True))
+        except UnreadableError as error:
+            broken[name] = _fault(str(error)), f"{LEADER_EPOCH_CHECKPOINT}: {error}"
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+    return broken
+
+
+def has_metadata_log(dir_fd: int) -> bool:
+    try:
+        os.stat(METADATA_LOG, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in OFFLINE_ERRNOS:
+            raise
+        return False
+    return True
+
+
 def _fault(error: str) -> CheckpointFault:
     """Java's NumberFormatException and IllegalArgumentException are not IOExceptions: Kafka treats them differently."""
     number = 'For input string: "' in error or "expected -" in error
@@ -86,17 +114,13 @@ def links_and_leftovers(dir_fd: int) -> tuple[dict[str, str], list[str]]:
     """Symlinks to directories, with their targets, and temp files of ours."""
     links: dict[str, str] = {}
     leftovers: list[str] = []
-    directory = os.open(".", OPEN_DIRECTORY, dir_fd=dir_fd)
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    if _is_dir(entry):
-                        links[entry.name] = os.readlink(entry.name, dir_fd=dir_fd)
-                elif entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
-                    leftovers.append(entry.name)
-    finally:
-        os.close(directory)
+    with opened_directory(".", dir_fd=dir_fd) as directory, os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                if _is_dir(entry):
+                    links[entry.name] = os.readlink(entry.name, dir_fd=dir_fd)
+            elif entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
+                leftovers.append(entry.name)
     return links, sorted(leftovers)
 
 
@@ -151,12 +175,9 @@ class PartitionDirs:
         path = f"{self._log_dir.path}/{name}"
         found = os.stat(name, dir_fd=self._log_dir.fd)
         self.denied += denied(self._user, self._log_dir.fd, name, path, found, READ | WRITE | SEARCH)
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=self._log_dir.fd)
-        try:
+        with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
             for file in os.listdir(fd):
                 self._file(fd, path, name, file)
-        finally:
-            os.close(fd)
 
     def _file(self, dir_fd: int, path: str, directory: str, file: str) -> None:
         usual = _USUAL.fullmatch(file) is not None
@@ -189,13 +210,3 @@ def _is_file(dir_fd: int, file: str) -> bool:
         return stat.S_ISREG(os.stat(file, dir_fd=dir_fd).st_mode)
     except FileNotFoundError:
         return False
-
-
-def is_kafka(pid: int) -> bool:
-    """Whether a process is a Java process or has Kafka's main class on its command line."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return False
-    return b"kafka.Kafka" in words or os.path.basename(words[0]) == b"java"
