@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.safe_open import CONFIG, read_regular
-from logagent.model.health.kafka_version import parse_version
+from logagent.model.kafka_version import parse_version
 from logagent.settings import Settings
 from logagent.store.shared import problem_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logagent.model.health.kafka_version import NEWEST_SUPPORTED, OLDEST_SUPPORTED, Version, version_text
+from logagent.model.kafka_version import NEWEST_SUPPORTED, OLDEST_SUPPORTED, Version, version_text
 
 
 class Severity(StrEnum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logagent.model.facts import Facts, LogDirFacts
-from logagent.model.health.kafka_version import STRAY_SINCE, version_text
+from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import GuardName, Proposal, Refusal
 from logagent.model.planning.proposals import needs_ruling
