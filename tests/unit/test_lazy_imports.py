@@ -30,8 +30,8 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
     ("`explain` reads no configuration", "logagent.agent.config logagent.host.state.state_dir", SMALL),
-    ("`status` loads the daemon's types, not what only a running daemon needs",
-     "apscheduler logagent.agent.publish.publish logagent.agent.orders.box", OFTEN),
+    ("a daemon that neither publishes nor takes orders does not hold it in memory",
+     "logagent.agent.publish.publish logagent.agent.orders.box", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),
     ("prometheus_client: only a daemon that is asked for metrics", "logagent.agent.metrics.metrics", OFTEN),
@@ -51,7 +51,6 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
      "pyspark logagent.fleet.demo logagent.fleet.ingest.ingest logagent.fleet.job logagent.fleet.page.brief"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),
-    ("the page is made last, by the driver alone", "logagent.fleet.page", OFTEN),
     ("only of a store on a mount, `topics` asks which kind it is", "logagent.host.linux.mounts", SMALL),
 )  # fmt: skip
 KNOWN = {name for _, names, _ in REASONS for name in names.split()}
