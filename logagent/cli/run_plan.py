@@ -71,7 +71,7 @@ def carry_out(
     execution = None
     if execute:
         removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
-        with Stopper() as stopper, Progress(call, "Removing", total=removing) as progress:
+        with Stopper(call) as stopper, Progress(call, "Removing", total=removing) as progress:
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
             manager = manager if look is None else replace(manager, look=look)
             plan, execution = act(manager) if act is not None else (plan, manager.execute(plan))

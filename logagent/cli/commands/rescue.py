@@ -332,7 +332,7 @@ def _carried_out(
     call: Call, session: Session, found: Rescue, approved: bool, include_internal: bool
 ) -> tuple[Rescue, Execution]:
     total = sum(o.proposal.dir.bytes for o in found.offers.values())
-    with Stopper() as stopper, Progress(call, "Removing", total=total) as progress:
+    with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
         manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
         return carry_out_rescue(session, found, manager, approved=approved, include_internal=include_internal)
 
