@@ -16,7 +16,7 @@ from logagent.agent.session.clock_watch import clocks_now
 from logagent.agent.session.dir_history import actor_of
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
+from logagent.model.planning.plan import Execution, GuardName, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
@@ -190,9 +190,9 @@ class OrderExecution:
         name: ResultName = "offline" if refusal.guard == "online" else "refused"
         return self._said(i, name, guard=refusal.guard, fact=refusal.fact, hint=refusal.hint)
 
-    def _said(self, i: int, result: ResultName, **more: str | None) -> Result:
+    def _said(self, i: int, result: ResultName, *, guard: GuardName | None = None, **more: str | None) -> Result:
         p = self.order.partitions[i]
-        return result_of(p, result, directory=p.directory, **more)
+        return result_of(p, result, directory=p.directory, guard=guard, **more)
 
 
 def _refusal_of(p: Proposal, refusals: Iterable[Refusal]) -> Refusal | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
-from logagent.model.planning.plan import GuardName, Proposal, Refusal
+from logagent.model.planning.plan import PlanGuard, Proposal, Refusal
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
@@ -281,5 +281,5 @@ def _where(path: str, facts: Facts) -> LogDirFacts:
     return LogDirFacts(path, None, Health.OFFLINE, "it was not looked at", Holder(HolderState.UNREADABLE))
 
 
-def _refuse(p: Proposal, guard: GuardName, fact: str, hint: str) -> Refusal:
+def _refuse(p: Proposal, guard: PlanGuard, fact: str, hint: str) -> Refusal:
     return Refusal(p.dir.log_dir, p.dir.name, guard, fact, hint, p.dir.bytes)
