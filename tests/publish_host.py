@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.planning.plan_cleanup import look_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
@@ -64,7 +65,7 @@ class Publishing:
 
     def look(self) -> str:
         with looked_at(self.host, self.clock) as (session, facts):
-            return self.publisher.spool(session, facts)
+            return self.publisher.spool(session, facts, look_ahead(session, facts))
 
     def spooled(self) -> list[str]:
         return sorted(entry.name for entry in (self.host.state / "spool").iterdir())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.planning.plan_cleanup import plan_cleanup, plan_queue
+from logagent.agent.planning.plan_cleanup import look_ahead, plan_cleanup, plan_queue
 from logagent.agent.session.open_session import forget_failures_of_removed, forget_old_actions, open_session
 from logagent.agent.session.scan_rows import ledger
 from logagent.agent.session.session import Session
@@ -203,7 +203,8 @@ class Cycles:
     segments were read.
 
     stop: asked between two files of a removal, and before each action. aborting: asked while a cycle is still looking.
-    inventory_taken: called with each full inventory, in the cycle's thread and before it acts.
+    inventory_taken: called with each full inventory, in the cycle's thread. planned: with the plan for the whole host,
+    before it is carried out.
     """
 
     target: Target
@@ -214,6 +215,7 @@ class Cycles:
     stop: Callable[[], bool]
     aborting: Callable[[], bool]
     inventory_taken: Callable[[Session, Facts], None] = lambda session, facts: None
+    planned: Callable[[Session, Facts, Plan], None] = lambda session, facts, plan: None
     failures: LogDirFailures = field(default_factory=LogDirFailures)
     calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
@@ -237,8 +239,8 @@ class Cycles:
         return self._summed_up("queue", self._queue)
 
     def inventory(self) -> CycleSummary:
-        """Only look, for a snapshot: nothing is planned, and no sighting counts."""
-        return self._summed_up("inventory", self._look)
+        """Only look, for a snapshot: nothing is done, and no sighting counts."""
+        return self._summed_up("inventory", self._look_ahead)
 
     def obey(self, box: OrderBox | None) -> CycleSummary:
         """Obey orders of the fleet, in report mode too: `orders.accept` is the operator's consent, like `--execute`."""
@@ -313,11 +315,17 @@ class Cycles:
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.inventory_taken(session, facts)
 
+    def _look_ahead(self, cycle: CycleNotes, session: Session) -> None:
+        self._look(cycle, session)
+        assert cycle.facts is not None
+        self.planned(session, cycle.facts, look_ahead(session, cycle.facts))
+
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
         self._look(cycle, session)
         assert cycle.facts is not None
         in_doubt = session.clock_watch.doubt() is not None
         cycle.plan = plan_cleanup(session, cycle.facts)
+        self.planned(session, cycle.facts, cycle.plan)
         self._carry_out(cycle, session)
         forget_failures_of_removed(session)
         # While the clock is in doubt, what looks old may be from today.

@@ -22,6 +22,7 @@ from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
 from logagent.model.facts import Facts
+from logagent.model.planning.plan import Plan
 from logagent.model.records import HolderState
 from logagent.settings import PublishSettings
 
@@ -121,6 +122,7 @@ class HostJobs:
             state_dir=self._state_dir,
             lines=self._lines,
             inventory_taken=self._inventory_taken,
+            planned=self._planned,
             stop=self._control.stop,
             aborting=self._control.aborting,
             failures=self.failures,
@@ -146,7 +148,9 @@ class HostJobs:
                     self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
             else:
                 self._post("orders")
-        if self._spooled(session, facts):
+
+    def _planned(self, session: Session, facts: Facts, plan: Plan) -> None:
+        if self._spooled(session, facts, plan):
             self._post("publish")
 
     # Health
@@ -180,7 +184,7 @@ class HostJobs:
         self._snapshot_wanted = self._publisher is not None
         return self._snapshot_wanted
 
-    def _spooled(self, session: Session, facts: Facts) -> bool:
+    def _spooled(self, session: Session, facts: Facts, plan: Plan) -> bool:
         """Spool this inventory for publishing, if requested; whether there is something to send."""
         if self._publisher is None or not self._snapshot_wanted:
             return False
@@ -188,7 +192,7 @@ class HostJobs:
 
         self._snapshot_wanted = False
         try:
-            self._publisher.spool(session, facts, self._control.aborting)
+            self._publisher.spool(session, facts, plan, self._control.aborting)
         except Stopped:
             return False
         except LogAgentError as e:

@@ -18,22 +18,13 @@ from types import FrameType
 
 from logagent.agent.evidence.copy_reads import PRESTART_BYTES
 from logagent.agent.execute.log_manager import LogManager
-from logagent.agent.planning.plan_cleanup import until_trusted
 from logagent.agent.rescue.rescue_looks import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution, Plan, Proposal, Waiting
-from logagent.model.planning.proposals import (
-    WAITS_OVER_MS,
-    Ages,
-    kept_while_offline,
-    orphans,
-    removals,
-    rename_away,
-    strays,
-)
+from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.room import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
-from logagent.model.records import ActionKind, DirKey, Kind
+from logagent.model.records import ActionKind, DirKey
 from logagent.model.space import NOTHING, Space
 
 # Nobody is asked during a start, so a hint must not say how to approve its plan.
@@ -85,31 +76,18 @@ class Prestart:
 def plan_prestart(session: Session, facts: Facts) -> Prestart:
     """What is due and can be renamed now; on a file system with too little space for a start, what is due is removed
     first."""
-    cleanup, session.ask_leaders = session.settings.cleanup, False
-    session.reads.left = PRESTART_BYTES
-    marks, started = session.marks(), session.removal_intents()
-    ages = Ages(cleanup.sightings, cleanup.min_age)
-    orphan, waiting = orphans(session.dirs, facts, session.sightings(), ages, new_uuid)
-    corrected = session.clock_watch.corrected
-    stray, stray_waiting = strays(
-        session.of_kind(Kind.STRAY), marks, started, cleanup.stray_retention, facts.now_ms, corrected=corrected
-    )
-    inside = [p for p in stray if not facts.log_dirs[p.dir.log_dir].quarantine]
-    renames = [*orphan, *(as_mark(p, new_uuid) for p in inside)]
-    waiting += [w for w in stray_waiting if not facts.log_dirs[w.log_dir].quarantine]
-    doubt = session.clock_watch.doubt()
-    if doubt is not None:
-        waiting = [*until_trusted(renames, doubt), *waiting]
-        stray, renames = [], []
+    session.ask_leaders, session.reads.left = False, PRESTART_BYTES
+    due = session.due(facts)
+    inside = [p for p in due.strays.due if not facts.log_dirs[p.dir.log_dir].quarantine]
+    renames = [*due.orphans.due, *(as_mark(p, new_uuid) for p in inside)]
+    waiting = [w for w in due.strays.waiting if not facts.log_dirs[w.log_dir].quarantine]
+    waiting = [*due.orphans.waiting, *waiting]
     lacking = lacks(session)
     if not lacking:
         return Prestart(_without_approval(session.plan(renames, waiting, facts=facts)))
-    kept, queue = kept_while_offline(session.queue(), facts)
-    marked, marked_waiting = removals(queue, facts.now_ms)
-    if doubt is not None:
-        marked, marked_waiting = [], [*until_trusted(marked, doubt), *marked_waiting]
-    waiting += [*kept, *marked_waiting]
-    return _making_room(session, facts, [*marked, *stray], removals(queue, WAITS_OVER_MS)[0], renames, waiting, lacking)
+    whole = session.due(facts, waits_over=True).marked.due
+    removals = [*due.marked.due, *due.strays.due]
+    return _making_room(session, facts, removals, whole, renames, [*waiting, *due.marked.waiting], lacking)
 
 
 def _making_room(

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import Clock
-from logagent.agent.planning.plan_cleanup import look_ahead
 from logagent.agent.session.clock_watch import boot_id
 from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.agent.session.session import Session
@@ -27,7 +26,8 @@ from logagent.errors import LogAgentError, UnreadableError
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
-from logagent.model.planning.reclaim_windows import Reclaim, reclaims
+from logagent.model.planning.plan import Plan
+from logagent.model.planning.reclaim_windows import reclaims
 from logagent.model.records import DirKey
 from logagent.store import landing_files as landing
 from logagent.store.contract import SNAPSHOT_SCHEMA
@@ -146,9 +146,9 @@ class Publisher:
 
     # The half that looks at the host
 
-    def spool(self, session: Session, facts: Facts, stop: Callable[[], bool] = lambda: False) -> str:
-        """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, and the
-        assignments if they are usable. Returns its snapshot id.
+    def spool(self, session: Session, facts: Facts, plan: Plan, stop: Callable[[], bool] = lambda: False) -> str:
+        """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, with
+        what the cycle's `plan` says of each directory, and the assignments if they are usable. Returns its snapshot id.
 
         Rows are written as they are produced, so memory does not grow with the number of directories. Raises
         LogAgentError if it is unknown which cluster and node this host is, or if there is no space; `Stopped` when
@@ -163,7 +163,7 @@ class Publisher:
             self._spool.prepare()
             if image is not None and image.incomplete_because is None:
                 self._spool_assignments(image, cluster_id, node_id)
-            self._spool.put(claim, self._lines(session, facts, claim, stop))
+            self._spool.put(claim, self._lines(session, facts, plan, claim, stop))
         except OSError as e:
             raise LogAgentError(f"cannot spool a snapshot in {self._spool.path}: {e.strerror or e}") from e
         return claim.snapshot_id
@@ -189,8 +189,10 @@ class Publisher:
             here = opened.identity if opened is not None else None
             self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 
-    def _lines(self, session: Session, facts: Facts, claim: Claim, stop: Callable[[], bool]) -> Iterator[str]:
-        head, planned = scan_head(session, facts, self._host), _planned(session, facts)
+    def _lines(
+        self, session: Session, facts: Facts, plan: Plan, claim: Claim, stop: Callable[[], bool]
+    ) -> Iterator[str]:
+        head, planned = scan_head(session, facts, self._host), reclaims(plan)
         log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose}
@@ -309,15 +311,6 @@ class Publisher:
             if above == "/":
                 return
             above = os.path.dirname(above)
-
-
-def _planned(session: Session, facts: Facts) -> dict[DirKey, Reclaim]:
-    """What would be done with each directory now; empty if that cannot be planned, because the snapshot matters
-    more."""
-    try:
-        return reclaims(look_ahead(session, facts))
-    except LogAgentError:
-        return {}
 
 
 def _line(kind: str, row: dict[str, Any]) -> str:

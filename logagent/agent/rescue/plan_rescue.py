@@ -27,8 +27,8 @@ from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import Doubles, doubles, pairs
 from logagent.model.facts import Facts
+from logagent.model.planning.due import RETRY, Part
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
-from logagent.model.planning.proposals import WAITS_OVER_MS, Ages, kept_while_offline, orphans, removals, strays
 from logagent.model.planning.rescue_steps import (
     Kept,
     Offer,
@@ -171,22 +171,22 @@ _Found = tuple[Step, Proposal, str | None]
 
 
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
-    """Every step but doubles, before the guards check it, and what cannot be a step now."""
+    """Every step but doubles, before the guards check it, and what cannot be a step now. While the clock is in doubt
+    nothing is due: everything would be early, and needs approval."""
+    now = session.due(facts, flags=flags)
+    whole = session.due(facts, flags=flags, waits_over=True)
     doubt = session.clock_watch.doubt()
-    # While the clock is in doubt nothing is due: everything would be early, and needs approval.
-    now_ms = facts.now_ms if doubt is None else 0
     why = f" ({doubt.why})" if doubt is not None else ""
-    marked, waiting = _marked(session, facts, now_ms, why)
-    away, later = orphans(session.dirs, facts, session.sightings(), Ages(0, 0), new_uuid)
-    away = [replace(p, flags=flags, then_removed=True) for p in away]
+    past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
     found = [
-        *marked,
-        *_strays(session, now_ms, why, flags),
-        *((Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away),
+        *_due_first(now.marked, whole.marked, Step.MARKED, Step.MARKED, f"file.delete.delay.ms{why}"),
+        *_due_first(now.strays, whole.strays, past, within, f"cleanup.stray_retention{why}"),
     ]
+    away = [replace(p, flags=flags, then_removed=True) for p in whole.orphans.due]
+    found += [(Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away]
     room = room_given_back(session, facts, [p.dir for _, p, _ in found])
     offers = [Offer(step, p, _bytes(room, p.dir), shortens) for step, p, shortens in found]
-    return offers, [*waiting, *later]
+    return offers, [*whole.marked.waiting, *whole.orphans.waiting]
 
 
 def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) -> tuple[list[Offer], list[Refusal]]:
@@ -204,44 +204,12 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
     ]
 
 
-def _marked(session: Session, facts: Facts, now_ms: int, why: str) -> tuple[list[_Found], list[Waiting]]:
-    waiting, queue = kept_while_offline(session.queue(), facts)
-    whole, _ = removals(queue, WAITS_OVER_MS)
-    return _due_first(removals(queue, now_ms), whole, Step.MARKED, Step.MARKED, why), waiting
-
-
-def _strays(session: Session, now_ms: int, why: str, flags: Flags) -> list[_Found]:
-    def at(retention_ms: int, now_ms: int) -> tuple[list[Proposal], list[Waiting]]:
-        return strays(
-            session.of_kind(Kind.STRAY),
-            session.marks(),
-            session.removal_intents(),
-            retention_ms,
-            now_ms,
-            session.attempts(),
-            corrected=session.clock_watch.corrected,
-            flags=flags,
-        )
-
-    whole, _ = at(0, WAITS_OVER_MS)
-    past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
-    return _due_first(at(session.settings.cleanup.stray_retention, now_ms), whole, past, within, why)
-
-
-# What a waiting removal gives as its reason; any other is a failed removal, and its error is too long for a column.
-_SETTINGS = {"stray-retention": "cleanup.stray_retention", "file.delete.delay.ms": "file.delete.delay.ms"}
-_RETRY = "the wait after a failed removal"
-
-
-def _due_first(
-    now: tuple[list[Proposal], list[Waiting]], whole: list[Proposal], past: Step, within: Step, why: str
-) -> list[_Found]:
-    """What is due, and the rest, with the wait that removing it now would shorten: its delay, its retention, or the
-    backoff after a failed removal."""
-    due, later = now
-    waits = {w.key: f"{_SETTINGS.get(w.reason, _RETRY)}{why}" for w in later}
-    rest = [(p, waits[key]) for p in whole if (key := p.dir.key) in waits]
-    return [*((past, p, None) for p in due), *((within, p, wait) for p, wait in rest)]
+def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -> list[_Found]:
+    """What is due, and the rest, with the wait that removing it now would shorten: the setting's, or the one after a
+    failed removal."""
+    waits = {w.key: "the wait after a failed removal" if w.reason.startswith(RETRY) else setting for w in now.waiting}
+    rest = [(p, waits[p.key]) for p in whole.due if p.key in waits]
+    return [*((past, p, None) for p in now.due), *((within, p, wait) for p, wait in rest)]
 
 
 def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], Doubles]:

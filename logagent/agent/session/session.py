@@ -44,8 +44,9 @@ from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling,
 from logagent.model.health.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
+from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import Plan, Proposal, Refusal, Waiting
+from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, RemovalIntents, build_queue
 from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
@@ -100,6 +101,7 @@ def scan_log_dirs(
     return scanned
 
 
+NO_FLAGS = Flags()
 # How long all sources of assignments together may take when there is no user to press Ctrl-C.
 READ_SECONDS = 120.0
 # Cluster data older than this is read again before the next act (using at most a tenth of the time).
@@ -214,6 +216,32 @@ class Session:
             leftover_grace_ms=self.settings.cleanup.leftover_grace,
             corrected=self.clock_watch.corrected,
         )
+
+    def due(
+        self,
+        facts: Facts,
+        *,
+        sightings: Mapping[DirKey, Sighting] | None = None,
+        flags: Flags = NO_FLAGS,
+        waits_over: bool = False,
+    ) -> Due:
+        """What is due here, and what waits (`what_is_due`). `sightings`: those that count (default: those of earlier
+        cycles)."""
+        cleanup, doubt = self.settings.cleanup, self.clock_watch.doubt()
+        known = Candidates(
+            queue=self.queue(),
+            dirs=self.dirs,
+            marks=self.marks(),
+            removal_intents=self.removal_intents(),
+            failures=self.attempts(),
+            sightings=self.sightings() if sightings is None else sightings,
+            retention_ms=cleanup.stray_retention,
+            ages=Ages(cleanup.sightings, cleanup.min_age),
+            corrected=self.clock_watch.corrected,
+            doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
+            flags=flags,
+        )
+        return what_is_due(known, facts, new_uuid, waits_over=waits_over)
 
     # Assignments and verdicts
 

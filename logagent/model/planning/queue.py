@@ -207,11 +207,6 @@ def build_queue(
     return entries
 
 
-def due(queue: Iterable[QueueEntry], now_ms: int) -> list[QueueEntry]:
-    """The entries that are due. One that was marked in the future (the clock was set back) is not."""
-    return [e for e in queue if max(e.due_at_ms, e.marked_at_ms) <= now_ms]
-
-
 DAY_MS = 86_400_000
 KEEP_MS = 90 * DAY_MS
 # At most this many unneeded rows are kept, however recent (some 40 MB).

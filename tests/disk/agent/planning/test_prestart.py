@@ -53,6 +53,22 @@ def test_with_true_clocks_strays_past_their_retention_are_marked(host: CliHost) 
     assert not host.find("", "-stray")
 
 
+def test_a_stray_whose_removal_failed_waits_here_too(host: CliHost) -> None:
+    """A prestart forgot that: marked, the broker that starts would try what just failed."""
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
+    cycle_was(host, wall_ms_ahead=0)
+    failed, *others = sorted(host.find("", "-stray"))
+    with Journal.open(str(host.state)) as journal:
+        for _ in range(12):
+            for log_dir in (host.d1, host.d2):
+                journal.record_failure(str(log_dir), failed, "Input/output error", SystemClock().now_ms())
+    ran = host.run("prestart", "--budget", "60s", "--json")
+    assert host.find("", "-stray") == [failed] and others
+    assert [w["reason"] for w in ran.json["plan"]["waiting"] if w["name"] == failed] == [
+        "retry after: Input/output error"
+    ]
+
+
 def test_a_network_that_does_not_answer_does_not_outlast_the_budget(host: CliHost) -> None:
     """The broker waits behind prestart: looking has to end in time whatever is being asked."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -6,12 +6,12 @@ import json
 import os
 import re
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from logagent.agent.planning.plan_cleanup import look_ahead
 from logagent.agent.publish.publish import Publisher, Stopped
 from logagent.errors import LogAgentError
 from logagent.model.assignments.identity import ClusterFacts
@@ -185,7 +185,7 @@ def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str
     with looked_at(publishing.host, publishing.clock) as (session, facts):
         session.log_dirs.cluster = ClusterFacts(cluster_id, 7)
         with pytest.raises(LogAgentError, match="cannot name a directory"):
-            publishing.publisher.spool(session, replace(facts))
+            publishing.publisher.spool(session, facts, look_ahead(session, facts))
 
 
 def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopF
 
 def test_spooling_ends_when_the_daemon_does(publishing: Publishing) -> None:
     with looked_at(publishing.host, publishing.clock) as (session, facts), pytest.raises(Stopped):
-        publishing.publisher.spool(session, facts, lambda: True)
+        publishing.publisher.spool(session, facts, look_ahead(session, facts), lambda: True)
     assert [name for name in publishing.spooled() if "-snapshot" in name] == []
 
 

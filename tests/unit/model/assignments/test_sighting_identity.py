@@ -9,7 +9,7 @@ import pytest
 
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import Facts, LogDirFacts, Ruling
-from logagent.model.planning.proposals import Ages, orphans
+from logagent.model.planning.due import Ages, Candidates, orphans
 from logagent.model.records import DirKey, Health, Holder, HolderState, Identity, Kind, PartitionDir, Verdict
 
 DAY_MS = 86_400_000
@@ -31,7 +31,7 @@ FACTS = Facts(
 
 
 def propose(sighting: Sighting) -> tuple[int, int]:
-    proposals, waiting = orphans([DIR], FACTS, {DirKey("/d1", "orders-0"): sighting}, AGES, lambda: "0" * 32)
+    proposals, waiting = orphans(Candidates(dirs=[DIR], sightings={DIR.key: sighting}), AGES, FACTS, lambda: "0" * 32)
     return len(proposals), len(waiting)
 
 

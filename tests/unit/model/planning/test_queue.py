@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.model.planning.due import removals
 from logagent.model.planning.queue import (
     BACKOFF_MOST_MS,
     NO_REMOVALS,
@@ -17,7 +18,6 @@ from logagent.model.planning.queue import (
     RemovalIntents,
     backoff_ms,
     build_queue,
-    due,
     full_topic,
     marked_at_ms,
 )
@@ -86,8 +86,8 @@ def test_backoff_never_shrinks(attempts: int) -> None:
 def test_a_mark_in_the_future_is_not_due() -> None:
     """A clock was set back: with delay 0 the due time alone would say now."""
     entries = queue(at(NOW + 1), marks={KEY: Mark(NOW + 1, None)}, delay_ms=0)
-    assert due(entries, NOW) == []
-    assert due(entries, NOW + 1) == entries
+    assert removals(entries, NOW).due == []
+    assert [p.dir for p in removals(entries, NOW + 1).due] == [e.dir for e in entries]
 
 
 MARKED = st.lists(
@@ -106,7 +106,7 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     entries = queue(*found, marks=marks, failures=failures, removal_intents=begun, delay_ms=delay)
     assert sorted(e.dir.name for e in entries) == sorted(names)
     assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)
-    ready = due(entries, now)
-    assert all(e.due_at_ms <= now and e.marked_at_ms <= now for e in ready)
+    ready = {p.key for p in removals(entries, now).due}
+    assert ready == {e.dir.key for e in entries if e.due_at_ms <= now and e.marked_at_ms <= now}
     for e in entries:
         assert DirKey(LOG_DIR, e.dir.name) in begun or e.due_at_ms >= e.marked_at_ms + delay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logagent.model.planning.proposals import strays
+from logagent.model.planning.due import Candidates, strays
 from logagent.model.planning.queue import NO_REMOVALS, Mark, build_queue, marked_at_ms
 from logagent.model.records import Kind, PartitionDir
 
@@ -25,7 +25,7 @@ def test_no_rename_is_older_than_the_last_write() -> None:
 
 
 def test_a_stray_of_yesterday_is_kept_whatever_its_ctime_says() -> None:
-    proposals, waiting = strays([STRAY], {}, NO_REMOVALS, 7 * DAY_MS, NOW_MS)
+    proposals, waiting = strays(Candidates(dirs=[STRAY]), 7 * DAY_MS, NOW_MS)
     assert proposals == [] and waiting[0].until_ms == NOW_MS + 6 * DAY_MS
 
 

@@ -1,0 +1,243 @@
+"""What is due on a host, and what waits for what. Cleanup, the queue, prestart, rescue and the snapshot choose from
+this one answer; `Session.due` gathers what it rests on.
+
+Marked directories wait for `file.delete.delay.ms`, strays for `cleanup.stray_retention`, orphans for
+`cleanup.sightings`, `cleanup.min_age` and the broker's next stop; what failed waits before the next try. While the
+clock is in doubt no age counts, so nothing is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from logagent.model.assignments.sightings import Sighting, of_directory
+from logagent.model.facts import Facts
+from logagent.model.planning.assemble import RecentDirs
+from logagent.model.planning.plan import Flags, Proposal, Waiting
+from logagent.model.planning.proposals import NewUuid, rename_away
+from logagent.model.planning.queue import (
+    Attempts,
+    Corrected,
+    Mark,
+    QueueEntry,
+    RemovalIntents,
+    as_written,
+    backoff_ms,
+    full_topic,
+    marked_at_ms,
+    removal_begun,
+)
+from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
+
+_NO_FLAGS = Flags()
+# Later than any clock: every wait is over by then.
+_WAITS_OVER_MS = 1 << 62
+# How the reason of a wait after a failed removal begins.
+RETRY = "retry after: "
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """The sightings and the minimum age, in ms, that `cleanup.*` requires of an orphan."""
+
+    sightings: int
+    min_age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What may fall due, and what the journal knows of it. `queue`: the marked directories, in their order. `dirs`: the
+    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: for removed strays."""
+
+    queue: Sequence[QueueEntry] = ()
+    dirs: Sequence[PartitionDir] = ()
+    marks: Mapping[DirKey, Mark] = field(default_factory=dict)
+    removal_intents: RemovalIntents = field(default_factory=dict)
+    failures: Mapping[DirKey, Attempts] = field(default_factory=dict)
+    sightings: Mapping[DirKey, Sighting] = field(default_factory=dict)
+    retention_ms: int = 0
+    ages: Ages = Ages(0, 0)
+    corrected: Corrected = as_written
+    doubt: str | None = None
+    flags: Flags = _NO_FLAGS
+
+
+class Part(NamedTuple):
+    """Of one kind: what is due, in the order in which it goes, and what waits."""
+
+    due: list[Proposal]
+    waiting: list[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """`marked` and `strays` are removed, `orphans` set aside; removals come first, because they free space."""
+
+    marked: Part
+    strays: Part
+    orphans: Part
+
+    @property
+    def proposals(self) -> list[Proposal]:
+        return [*self.marked.due, *self.strays.due, *self.orphans.due]
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        return [*self.marked.waiting, *self.strays.waiting, *self.orphans.waiting]
+
+
+def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_over: bool = False) -> Due:
+    """What is due at `facts.now_ms`. `waits_over`: as if every delay, retention, minimum age and pause after a failure
+    were over and the clock were right; what remains waiting waits for something other than time."""
+    now_ms, retention_ms, ages = facts.now_ms, known.retention_ms, known.ages
+    if waits_over:
+        now_ms, retention_ms, ages = _WAITS_OVER_MS, 0, Ages(0, 0)
+    kept, queue = kept_while_offline(known.queue, facts)
+    parts = [removals(queue, now_ms), strays(known, retention_ms, now_ms), orphans(known, ages, facts, new_uuid)]
+    if known.doubt is not None and not waits_over:
+        parts = [Part([], [*_held_back(part.due, known.doubt), *part.waiting]) for part in parts]
+    marked, of_strays, of_orphans = parts
+    return Due(Part(marked.due, [*kept, *marked.waiting]), of_strays, of_orphans)
+
+
+def until_counted(marked: Part, facts: Facts) -> Part:
+    """Before the first whole inventory: only what the blast radius has already counted is due."""
+    new = _uncounted(marked.due, facts)
+    waiting = [*marked.waiting, *_held_back(new, "the first whole inventory")]
+    return Part([p for p in marked.due if p not in new], waiting)
+
+
+def removals(queue: Iterable[QueueEntry], now_ms: int) -> Part:
+    """Marked directories: those that are due, oldest first, and those that wait."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for entry in queue:
+        ready_at = max(entry.due_at_ms, entry.marked_at_ms)
+        if ready_at <= now_ms:
+            reason = "removal begun" if entry.removal_started else f"marked by {entry.owner}"
+            proposals.append(
+                Proposal(
+                    ActionKind.REMOVE,
+                    entry.dir,
+                    reason,
+                    full_topic=entry.full_topic,
+                    due_at_ms=entry.due_at_ms,
+                    approved=entry.approved,
+                    removal_started=entry.removal_started,
+                )
+            )
+        else:
+            why = f"{RETRY}{entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
+            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at))
+    return Part(proposals, waiting)
+
+
+def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
+    """Returns the removals that wait while a log dir is not seen (what the broker marked), and the rest of the queue.
+
+    The source of a finished move between log dirs is marked; if the target has failed, it is the node's only readable
+    copy. (A broker that starts purges it all the same.)
+    """
+    kept = [e for e in queue if e.owner == "broker" and not e.removal_started]
+    hidden = facts.not_seen() if kept else None
+    if hidden is None:
+        return [], list(queue)
+    why = f"{hidden.fact}: this may be the source of a move to it; {hidden.hint}"
+    waiting = [_waits(e.dir, ActionKind.REMOVE, why, None) for e in kept]
+    return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
+
+
+def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
+    """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime.
+
+    After a failed removal, a stray waits as long as a marked directory does.
+    """
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    found = [(marked_at_ms(d, known.marks.get(d.key), known.corrected), d) for d in known.dirs if d.kind is Kind.STRAY]
+    for at, d in sorted(found, key=lambda dated: (dated[0], dated[1].key)):
+        mark, failed = known.marks.get(d.key), known.failures.get(d.key)
+        begun = removal_begun(d, known.removal_intents)
+        due_at = at if begun else at + retention_ms
+        if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
+            until, why = failed.last_at_ms + backoff_ms(failed.count), f"{RETRY}{failed.last_error}"
+            waiting.append(_waits(d, ActionKind.REMOVE, why, until))
+        elif max(due_at, at) <= now_ms:
+            proposals.append(
+                Proposal(
+                    ActionKind.REMOVE,
+                    d,
+                    "removal begun" if begun else "stray-retention",
+                    full_topic=full_topic(d, mark),
+                    due_at_ms=due_at,
+                    approved=mark is not None and mark.approved,
+                    removal_started=begun,
+                    flags=known.flags,
+                )
+            )
+        else:
+            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at)))
+    return Part(proposals, waiting)
+
+
+def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> Part:
+    """Proven orphans: those old enough and seen often enough are quarantined, the others wait."""
+    proposals: list[Proposal] = []
+    waiting: list[Waiting] = []
+    for d in known.dirs:
+        if d.kind not in (Kind.CURRENT, Kind.FUTURE):
+            continue
+        ruling = facts.ruling(d)
+        if ruling.verdict is not Verdict.ORPHAN:
+            continue
+        seen = of_directory(known.sightings.get(d.key), d, ruling.reason or "", facts.now_ms)
+        count = seen.count if seen is not None else 0
+        until = seen.first_ms + ages.min_age_ms if seen is not None else facts.now_ms + ages.min_age_ms
+        reason = ruling.reason or "orphan"
+        if count < ages.sightings or until > facts.now_ms:
+            why = f"{reason}: seen {count} of {ages.sightings} times"
+            waiting.append(_waits(d, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
+        elif _broker_there(facts, d.log_dir):
+            why = f"{reason}: waiting for the broker's next stop"
+            waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count))
+        else:
+            proposals.append(
+                rename_away(
+                    d,
+                    is_stray=True,
+                    reason=reason,
+                    new_uuid=new_uuid,
+                    quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
+                    due_at_ms=until,
+                    sightings=count,
+                )
+            )
+    return Part(proposals, waiting)
+
+
+def _uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
+    """The proposals that would add to the blast radius of the last 24 hours.
+
+    The others were renamed by us within that time and counted then, so their removal adds nothing, however small the
+    host is. A single directory is always allowed.
+    """
+    if len(proposals) == 1 and not facts.recent:
+        return []
+    taken = RecentDirs(facts.recent)
+    return [p for p in proposals if not p.approved and taken.key(p.dir) not in taken.sizes]
+
+
+def _held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
+    """Make all proposals wait, for a reason that concerns the whole cycle."""
+    return [_waits(p.dir, p.action, why, None, p.sightings) for p in proposals]
+
+
+def _waits(d: PartitionDir, action: ActionKind, why: str, until_ms: int | None, sightings: int = 0) -> Waiting:
+    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes)
+
+
+def _broker_there(facts: Facts, log_dir: str) -> bool:
+    where = facts.log_dirs.get(log_dir)
+    return where is not None and where.holder.state in (HolderState.HELD, HolderState.STARTING)
