@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logagent.controller.only_copies import Copies, without_other_copy
-from logagent.model.naming.dir_names import NEVER_DELETED, is_internal
+from logagent.model.naming.dir_names import NEVER_DELETED, why_spared
 from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
 from logagent.store.orders import instant
 
@@ -131,11 +131,10 @@ def plan_topics(
 
 
 def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
-    if is_internal(name) or name in NEVER_DELETED:
-        return Dropped(name, "it is one of Kafka's internal topics; logagent never deletes those")
-    if name.startswith("_") and not include_internal:
-        return Dropped(name, "its name begins with '_'", "add --include-internal if it really should go")
-    return None
+    why = why_spared(name, include_internal=include_internal)
+    if why is None:
+        return None
+    return Dropped(name, why, None if name in NEVER_DELETED else "add --include-internal if it really should go")
 
 
 def asked_lately(requests: Iterable[Request], now: datetime) -> list[Request]:

@@ -275,7 +275,7 @@ _FULL_BYTES = 16 << 20
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
-@click.option("--include-internal", is_flag=True, help="Strays and orphans of internal topics too.")
+@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
 @reads_assignments
 @common
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:

@@ -97,14 +97,29 @@ def _parse(text: str, low: int, high: int) -> int:
 MAX_TOPIC: Final = 249
 """The longest legal topic name, in characters."""
 
+METADATA_TOPIC: Final = "__cluster_metadata"
+
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that Kafka itself creates. `__cluster_metadata` is not one of them: it is the metadata log, never touched."""
+"""Topics that Kafka itself creates (`Topic.isInternal`). `__cluster_metadata` is not one of them."""
 
 REMOTE_LOG_METADATA: Final = "__remote_log_metadata"
 """Says where the remote segments of all tiered topics are (`REMOTE_LOG_METADATA_TOPIC_NAME`)."""
 
-NEVER_DELETED: Final = frozenset({REMOTE_LOG_METADATA, "__cluster_metadata"})
-"""Topics of which nothing is ever deleted on request."""
+NEVER_DELETED: Final = frozenset({METADATA_TOPIC, REMOTE_LOG_METADATA})
+
+
+def why_spared(topic: str, *, include_internal: bool) -> str | None:
+    """Why no directory of `topic` is set aside, marked or removed, on a host or by the fleet; None if it may be.
+
+    `include_internal`: the operator's word (`--include-internal`) for Kafka's internal topics and for those that its
+    tools create (`_schemas`, `_confluent-…`), which begin with `_` as well. For `NEVER_DELETED` there is no such word.
+    """
+    if topic in NEVER_DELETED:
+        return f"logagent never deletes {topic}"
+    if include_internal or not topic.startswith("_"):
+        return None
+    return f"{topic} is an internal topic" if is_internal(topic) else f"the name of topic {topic} begins with '_'"
+
 
 _LEGAL_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -172,7 +187,6 @@ MAX_NAME: Final = 255
 DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
-METADATA_TOPIC: Final = "__cluster_metadata"
 CACHE_NAME: Final = "remote-log-index-cache"
 
 _SUFFIXES: Final = (DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX)
