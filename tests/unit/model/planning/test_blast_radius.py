@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.controller.deletion_plan import LIMITS
+from logagent.controller import deletion_plan
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import (
@@ -114,7 +114,7 @@ def test_restoring_takes_nothing_away(count: int) -> None:
 
 def test_hosts_and_controller_have_the_same_limits_by_default() -> None:
     cleanup = Settings().cleanup
-    assert BlastRadius() == BlastRadius(cleanup.max_dirs, cleanup.max_fraction) == LIMITS
+    assert BlastRadius() == BlastRadius(cleanup.max_dirs, cleanup.max_fraction) == deletion_plan.LIMITS
 
 
 def test_the_last_assigned_dir_of_the_host_needs_approval() -> None:
