@@ -112,7 +112,8 @@ def _image(kafka: Kafka, drawn: Drawn) -> AssignmentImage:
     complete = drawn.source != "admin"
     source = Source(drawn.source)
     return make_image(
-        topics, source=source, cluster_id=kafka.cluster_id, at_ms=at, known_until_ms=until, complete=complete
+        topics,
+        AssignmentImage(source=source, cluster_id=kafka.cluster_id, at_ms=at, known_until_ms=until, complete=complete),
     )
 
 
