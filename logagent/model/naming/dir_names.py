@@ -19,7 +19,7 @@ Decimal numbers as Java parses them: exactly what the broker accepts in names an
 Python's `int()` also accepts whitespace, underscores and digits outside the Basic Multilingual Plane, and rejects very
 long strings that Java accepts (leading zeros), so the broker and we would disagree about the same bytes.
 
-Which topic names are legal, internal, or collide (Kafka's `org.apache.kafka.common.internals.Topic`).
+Which topic names are legal or internal (Kafka's `org.apache.kafka.common.internals.Topic`).
 
 The UUID in the names of directories that we mark or set aside: it shows that we did it, and when.
 
@@ -35,30 +35,6 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from logagent.model.records import Kind
-
-__all__ = [
-    "CACHE_NAME",
-    "DELETE_SUFFIX",
-    "FUTURE_SUFFIX",
-    "INTERNAL_TOPICS",
-    "MAX_NAME",
-    "MAX_TOPIC",
-    "METADATA_TOPIC",
-    "STRAY_SUFFIX",
-    "InvalidDirName",
-    "ParsedName",
-    "classify",
-    "collides",
-    "current_name",
-    "delete_name",
-    "future_name",
-    "has_collision_chars",
-    "is_internal",
-    "is_valid_topic",
-    "parse",
-    "stray_name",
-    "validate_topic",
-]
 
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1
@@ -139,16 +115,6 @@ def is_valid_topic(topic: str) -> bool:
 def is_internal(topic: str) -> bool:
     """`Topic.isInternal`: one of `INTERNAL_TOPICS`, by the exact name."""
     return topic in INTERNAL_TOPICS
-
-
-def has_collision_chars(topic: str) -> bool:
-    """`Topic.hasCollisionChars`: metric names turn `.` into `_`, so topics with either may look the same."""
-    return "." in topic or "_" in topic
-
-
-def collides(topic: str, other: str) -> bool:
-    """`Topic.hasCollision`: the two topics have the same name in metrics."""
-    return topic.replace(".", "_") == other.replace(".", "_")
 
 
 def _problem(topic: str) -> str | None:
