@@ -15,7 +15,7 @@ from logagent.cli.render import visible
 from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, worst
 
 if TYPE_CHECKING:
-    from logagent.config import Loaded
+    from logagent.agent.config import Loaded
     from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ class Call:
     def settings(self) -> Settings:
         """The validated settings, overridden by `--assignments` and `--kafka-config`. Raises ConfigError."""
         # Not at the top: a command that needs no configuration starts in half the time.
-        from logagent import config
+        from logagent.agent import config
 
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)
@@ -70,7 +70,7 @@ class Call:
         """`--state-dir`, else the instance's own, else the default. Touches a disk, which may hang."""
         if self.state_dir_named is not None:
             return self.state_dir_named
-        from logagent import config
+        from logagent.agent import config
         from logagent.host.state.state_dir import DEFAULT_STATE_DIR, default_state_dir
 
         instance = config.instance_of(self.config_file)
@@ -111,8 +111,8 @@ def refuse_wrong_user(call: Call) -> None:
     """
     if os.geteuid() == 0:
         return
+    from logagent.agent.config import load_valid_part
     from logagent.broker.files.server_properties import read_server_properties
-    from logagent.config import load_valid_part
 
     try:
         config = call.kafka_config or load_valid_part(call.config_file)[0].settings.kafka.config
@@ -131,7 +131,8 @@ RUN_AS_BROKER = "run it as the broker's user (sudo -u USER), or as root"
 def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
     """One of `log_dirs` and its owner, if none of them may be read and it is somebody else's. None also if their disks
     do not answer in time."""
-    from logagent.host.linux.child import READ, SEARCH, ask_as, lacking
+    from logagent.host.linux.access import READ, SEARCH
+    from logagent.host.linux.child import ask_as, lacking
 
     def look() -> list[tuple[str, int] | None]:
         looks = [(lacking(path, READ | SEARCH), path) for path in log_dirs]

@@ -18,7 +18,7 @@ from logagent.agent.target import Target
 from logagent.broker.files.log_look import SegmentReadings
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
-from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.executor_lock import ExecutorLock, hold_log_dirs
 from logagent.host.state.journal import Journal
@@ -108,7 +108,7 @@ def open_session(
             if direct:
                 # Processes that are refused the lock learn which log dir this command is working on, in case it hangs
                 # there.
-                calls = NotedCalls(lock.note)
+                calls = DirectCalls(lock.note)
             # Before the journal takes space of its own; and once it is closed: what was removed may have made room.
             keep_reserve(directory)
             stack.callback(keep_reserve, directory)

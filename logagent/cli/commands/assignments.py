@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
+from logagent.agent.config import load_valid_part
 from logagent.agent.evidence.assignment_sources import mode_unknown
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments, refuse_wrong_user
 from logagent.cli.render import dump, human_ms, table
-from logagent.config import load_valid_part
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.times import rfc3339
