@@ -15,7 +15,10 @@ from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
 from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.broker.process.version import launch_of_process
 from logagent.errors import LogAgentError, UnreadableError
+from logagent.host.brokers.discovery import same_file
+from logagent.host.brokers.systemd_units import broker_units
 from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
@@ -23,7 +26,16 @@ from logagent.host.log_dir.start_looks import room_of
 from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
-from logagent.model.check.start_facts import Emptied, MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
+from logagent.model.check.start_facts import (
+    Emptied,
+    MetaState,
+    Mode,
+    Override,
+    StartFacts,
+    StartLogDirLook,
+    StartServerLook,
+    concerns_us,
+)
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.kafka_version import Version
@@ -131,16 +143,16 @@ def check_space(session: Session, path: str, timeout: float) -> list[Finding]:
     opened = session.log_dirs.online().get(path)
     if opened is None:
         with OpenLogDir(path, LogDirFailures()) as other:
-            return _space_of(other, timeout)
-    return _space_of(opened, timeout)
+            return _space_of(other, timeout, metadata_only=True)
+    return _space_of(opened, timeout, metadata_only=session.target.server.controller_only)
 
 
-def _space_of(log_dir: OpenLogDir, timeout: float) -> list[Finding]:
+def _space_of(log_dir: OpenLogDir, timeout: float, *, metadata_only: bool) -> list[Finding]:
     probed = probe(log_dir, timeout)
     with log_dir.acting("look"):
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
-    look = StartLogDirLook(log_dir.path, health=health, detail=probed.reason, room=room)
+    look = StartLogDirLook(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
     return list(check_disk(look))
 
 
@@ -182,6 +194,7 @@ def _start_facts(
         wrong_directory=wrong,
         open_exchanges=session.open_exchanges(),
         emptied=emptied_strays(session),
+        overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
     )
 
@@ -200,7 +213,28 @@ def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLoo
         log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
         metadata_log_dir=server.metadata_log_dir if server.process_roles else None,
         config=target.config,
+        runs_controller="controller" in server.process_roles,
+        controller_only=server.controller_only,
+        generates_id=server.generates_broker_id,
+        reserved_max_id=server.reserved_broker_max_id,
     )
+
+
+def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Override, ...]:
+    """What the command lines of the running broker and of the units that start it say otherwise than `config`."""
+    if config is None:
+        return ()
+    found: dict[tuple[str, str], Override] = {}
+    launches = [(u.name, u.launch) for u in broker_units() if same_file(u.launch.config, config)]
+    for pid in dict.fromkeys(f.holder.pid for f in log_dirs if f.holder.state in HELD and f.holder.pid is not None):
+        launch = launch_of_process(pid)
+        if launch is not None:
+            launches.append((f"process {pid}", launch))
+    for who, launch in launches:
+        for key, value in launch.overrides.items():
+            if concerns_us(key):
+                found.setdefault((key, value), Override(who, f"{key}={value}"))
+    return tuple(found.values())
 
 
 def _assigned(session: Session) -> frozenset[TopicPartition]:
