@@ -29,7 +29,9 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
-    ("`explain` reads no configuration", "logagent.agent.config logagent.host.state.state_dir", SMALL),
+    ("`explain` and `--help` read no configuration and look at no disk",
+     "logagent.agent.config logagent.host.state.state_dir logagent.broker.files.server_properties"
+     " logagent.host.linux.access logagent.host.linux.child", SMALL),
     ("a daemon that neither publishes nor takes orders does not hold it in memory",
      "logagent.agent.publish.publish logagent.agent.orders.box", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
@@ -51,7 +53,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
      "pyspark logagent.fleet.demo logagent.fleet.ingest.ingest logagent.fleet.job logagent.fleet.page.brief"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),
-    ("only of a store on a mount, `topics` asks which kind it is", "logagent.host.linux.mounts", SMALL),
+    ("`topics` asks only of a store on a mount which kind it is", "logagent.host.linux.mounts", SMALL),
 )  # fmt: skip
 KNOWN = {name for _, names, _ in REASONS for name in names.split()}
 

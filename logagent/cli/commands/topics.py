@@ -51,7 +51,7 @@ class Asked:
 
 
 _acting = options(
-    click.option("--include-internal", is_flag=True, help="Topics whose names begin with '_' too."),
+    click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'."),
     click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
     click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan (within 24 h)."),
     click.option(

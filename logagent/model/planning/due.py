@@ -49,7 +49,8 @@ class Ages:
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What may fall due, and what the journal knows of it. `queue`: the marked directories, in their order. `dirs`: the
-    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: for removed strays."""
+    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: what the operator
+    allowed."""
 
     queue: Sequence[QueueEntry] = ()
     dirs: Sequence[PartitionDir] = ()
@@ -211,6 +212,7 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> P
                     new_uuid=new_uuid,
                     quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
                     due_at_ms=until,
+                    flags=known.flags,
                     sightings=count,
                 )
             )
