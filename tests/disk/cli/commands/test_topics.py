@@ -422,7 +422,7 @@ def test_a_request_of_which_it_is_not_known_whether_it_was_written_is_named(
         raise error
 
     monkeypatch.setattr(StoreTree, "create_new", fails)
-    status = 69 if isinstance(error, ServiceUnreachable) else 1
+    status = 69 if isinstance(error, ServiceUnreachable) else 130
     commands.run("purge", "--report", str(commands.report), "--execute", status=status)
     (request,) = commands.requests().requests
     assert f"request {request} may have been made" in commands.said
