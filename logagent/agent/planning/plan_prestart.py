@@ -140,9 +140,13 @@ def lacks(session: Session) -> dict[int, Space]:
 
 def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
     """The mark for deletion of a stray that could be removed; approved if the stray was."""
-    mark = rename_away(removal.dir, is_stray=False, reason=removal.reason, new_uuid=uuid, due_at_ms=removal.due_at_ms)
+    mark = rename_away(removal.dir, is_stray=False, reason=removal.reason, new_uuid=uuid)
     return replace(
-        mark, full_topic=removal.full_topic, approved=removal.approved, removal_started=removal.removal_started
+        mark,
+        full_topic=removal.full_topic,
+        due_at_ms=removal.due_at_ms,
+        approved=removal.approved,
+        removal_started=removal.removal_started,
     )
 
 

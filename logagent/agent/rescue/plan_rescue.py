@@ -230,10 +230,9 @@ def _bytes(room: Mapping[DirKey, Space], d: PartitionDir) -> int:
 
 
 def _early(offer: Offer) -> Refusal:
-    d = offer.proposal.dir
     fact = f"it would be removed early ({offer.shortens})"
     hint = "logagent rescue shows the plan; --execute --approve PLAN_ID carries out exactly that plan"
-    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    return Refusal.of(offer.proposal.dir, "policy", fact, hint)
 
 
 def _is_broker(holder: Holder, pid: int) -> bool:
@@ -322,7 +321,7 @@ def _needs_approval(p: Proposal, fact: str) -> Refusal:
     hint = (
         "logagent rescue without --need shows all that can be freed; --execute --approve PLAN_ID carries that plan out"
     )
-    return Refusal(p.dir.log_dir, p.dir.name, "blast-radius", fact, hint, p.dir.bytes)
+    return Refusal.of(p.dir, "blast-radius", fact, hint)
 
 
 def _with_removals(session: Session, plan: Plan, manager: LogManager) -> tuple[Plan, Execution]:

@@ -46,7 +46,7 @@ from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
+from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.planning.queue import Attempts, Mark, QueueEntry, RemovalIntents, build_queue
 from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
@@ -101,7 +101,6 @@ def scan_log_dirs(
     return scanned
 
 
-NO_FLAGS = Flags()
 # How long all sources of assignments together may take when there is no user to press Ctrl-C.
 READ_SECONDS = 120.0
 # Cluster data older than this is read again before the next act (using at most a tenth of the time).

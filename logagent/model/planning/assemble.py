@@ -106,7 +106,7 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     if fact is None:
         return None
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan_id(permitted)}"
-    return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
+    return Refusal.of_plan(fact, hint, permitted)
 
 
 def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Callable[[Proposal], bool]:
@@ -232,8 +232,8 @@ def _plan(
     waiting: Sequence[Waiting],
     needs_approval: Refusal | None,
 ) -> Plan:
-    permitted, id_ = tuple(actions), plan_id(actions)
-    return Plan(id_, facts.now_ms, permitted, tuple(refused), tuple(waiting), needs_approval, facts.strays)
+    id_ = plan_id(actions)
+    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), needs_approval, facts.strays)
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:
@@ -255,7 +255,7 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
             kept.append(p)
             continue
         fact = f"it goes together with {'/'.join(other)}, which was refused"
-        refused.append(Refusal(p.dir.log_dir, p.dir.name, "policy", fact, "see that refusal", p.dir.bytes))
+        refused.append(Refusal.of(p.dir, "policy", fact, "see that refusal"))
     return kept, refused
 
 
@@ -282,11 +282,5 @@ def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
     hint = f"look at the new plan {plan_id(permitted)} and approve that one"
     if not permitted:
         hint = "nothing is left that can be done: there is no new plan to approve"
-    return Refusal(
-        "",
-        "",
-        "blast-radius",
-        f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now",
-        hint,
-        sum(p.dir.bytes for p in permitted),
-    )
+    fact = f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now"
+    return Refusal.of_plan(fact, hint, permitted)

@@ -282,4 +282,4 @@ def _where(path: str, facts: Facts) -> LogDirFacts:
 
 
 def _refuse(p: Proposal, guard: GuardName, fact: str, hint: str) -> Refusal:
-    return Refusal(p.dir.log_dir, p.dir.name, guard, fact, hint, p.dir.bytes)
+    return Refusal.of(p.dir, guard, fact, hint)

@@ -162,7 +162,7 @@ def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | Non
     waits = ", ".join(dict.fromkeys(o.shortens for o in early if o.shortens is not None))
     fact = f"{len(early)} of {len(plan.actions)} directories would be removed early ({waits})"
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan.plan_id}"
-    stop = Refusal("", "", "blast-radius", fact, hint, sum(o.proposal.dir.bytes for o in early))
+    stop = Refusal.of_plan(fact, hint, [o.proposal for o in early])
     return replace(plan, refusals=(*plan.refusals, stop), needs_approval=stop)
 
 
