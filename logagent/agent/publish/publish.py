@@ -146,7 +146,7 @@ class Publisher:
 
     # The half that looks at the host
 
-    def spool(self, session: Session, facts: Facts, plan: Plan, stop: Callable[[], bool] = lambda: False) -> str:
+    def spool(self, session: Session, facts: Facts, plan: Plan | None, stop: Callable[[], bool] = lambda: False) -> str:
         """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, with
         what the cycle's `plan` says of each directory, and the assignments if they are usable. Returns its snapshot id.
 
@@ -190,9 +190,9 @@ class Publisher:
             self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 
     def _lines(
-        self, session: Session, facts: Facts, plan: Plan, claim: Claim, stop: Callable[[], bool]
+        self, session: Session, facts: Facts, plan: Plan | None, claim: Claim, stop: Callable[[], bool]
     ) -> Iterator[str]:
-        head, planned = scan_head(session, facts, self._host), reclaims(plan)
+        head, planned = scan_head(session, facts, self._host), reclaims(plan) if plan is not None else {}
         log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose}
