@@ -4,8 +4,6 @@ Due orphans become `-stray` (3.6.1 and later, or into a quarantine directory), s
 `-delete`, which the starting broker purges itself after its own delay. Only if a file system has too little space for a
 start is anything removed: what is due, until there is enough; instead of the renames, where the blast radius does not
 allow both. No sighting is counted.
-
-Carries a prestart out: removals until the broker has space to start, then the renames.
 """
 
 from __future__ import annotations

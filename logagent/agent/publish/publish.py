@@ -4,8 +4,6 @@ Two halves that never wait for each other. `Publisher.spool` is called right aft
 state dir. `Publisher.send` is called only by the publish loop; it alone touches the store, so a hung store blocks
 nothing else. What could not be sent stays spooled and is sent later; the spool is bounded, and when it is full the
 oldest files are dropped (and counted).
-
-What waits in the state dir to be sent to the fleet store: bounded, the oldest are dropped first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Opens a session (broker, state dir, journal, log dirs) in a safe order, and closes it as a whole.
-
-What the journal need not remember any more: failures of directories that no longer exist, and old settled rows.
-"""
+"""Opens a session (broker, state dir, journal, log dirs) in a safe order, and closes it as a whole; forgets what the
+journal need not remember any more."""
 
 from __future__ import annotations
 
@@ -36,10 +34,9 @@ def forget_failures_of_removed(session: Session) -> None:
 
     Failures in log dirs that could not be scanned stay. Raises JournalError.
     """
-    failed = set(session.attempts())
-    failed -= {key for d in session.dirs if (key := d.key) in failed}
+    gone = session.journal.failures().keys() - {d.key for d in session.dirs}
     scanned = _scanned(session)
-    session.journal.clear_failures([key for key in failed if key[0] in scanned])
+    session.journal.clear_failures([key for key in gone if key.log_dir in scanned])
 
 
 def forget_old_actions(session: Session) -> int:

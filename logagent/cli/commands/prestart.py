@@ -1,7 +1,4 @@
-"""`logagent prestart`: between a broker's stop and its start, as `ExecStartPre=-` of its unit.
-
-What prestart says of file systems on which a broker has too little room to start.
-"""
+"""`logagent prestart`: between a broker's stop and its start, as `ExecStartPre=-` of its unit."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """Makes a plan from proposals: every guard checks every proposal, then the blast radius the whole plan.
 
-Guard "blast-radius": how much of the host a plan takes away, together with what was taken in the last 24 hours.
-
-It checks a whole plan, so it is separate from the guards of single directories.
-
-What was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
+Guard "blast-radius": how much of the host a plan takes away, together with what was taken in the last 24 hours. What
+was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
 must not start from zero. On disk, a directory counts if a logagent gave it its name within the 24 hours
 (`rename_uuid`). The ctime is not used: every broker start renews it for every stray, which would stop every
 cleanup for a day. What a broker marked or set aside itself was not our doing, so it counts only when we remove it.

@@ -3,10 +3,6 @@
 With `--replace` the partition is current at every moment: a `-delete` dir is set aside first (a broker would purge what
 gets its name), then swapped with the directory that has the current name, which then gets a new stray name.
 
-Whether a `-stray` or `-delete` dir can be restored at all, by what is known of it, and where it goes back to.
-
-Checks who owns a directory before it is restored under its current name, as is done before one is deleted.
-
 A name does not identify a topic's incarnation. A restored directory of an old incarnation would displace the living
 one, and the topic would serve nothing; a copy whose partition is led elsewhere is truncated to what that leader has;
 and what is not assigned to it, a KRaft broker before 3.7 deletes at its next start.

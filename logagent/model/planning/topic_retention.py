@@ -232,14 +232,18 @@ def advise(
             step: sum(_older(log, now_ms - step) for log in partitions) - gone.get(topic, 0)
             for step in configs.steps(topic)
         }
-        useful = [step for step in gives if gives[step] > 0]
-        if not useful:
-            continue
-        enough = [step for step in useful if need is not None and gives[step] >= need]
-        chosen = enough[0] if enough else useful[-1] if need is not None else useful[0]
-        policy, present = configs.policy_of(topic), configs.retention_of(topic)
-        found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
+        chosen = _step_to_set(gives, need)
+        if chosen is not None:
+            policy, present = configs.policy_of(topic), configs.retention_of(topic)
+            found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
     return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
+
+
+def _step_to_set(gives: Mapping[int, int], need: int | None) -> int | None:
+    """Of the retentions, from the longest to the shortest, the one to suggest; None if none frees anything."""
+    useful = [step for step in gives if gives[step] > 0]
+    enough = [step for step in useful if need is None or gives[step] >= need]
+    return enough[0] if enough else useful[-1] if useful else None
 
 
 def _older(log: Sequence[SegmentAge], than_ms: int) -> int:
