@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load
 from logagent.agent.planning.plan_cleanup import look_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
-from logagent.config import load
 from logagent.model.facts import Facts
 from tests.cli_host import CliHost
 

@@ -15,7 +15,7 @@ from logagent.cli.render import visible
 from logagent.errors import ConfigError, Exit, worst
 
 if TYPE_CHECKING:
-    from logagent.config import Loaded
+    from logagent.agent.config import Loaded
     from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +39,7 @@ class Call:
     def settings(self) -> Settings:
         """The validated settings, overridden by `--assignments` and `--kafka-config`. Raises ConfigError."""
         # Not at the top: a command that needs no configuration starts in half the time.
-        from logagent import config
+        from logagent.agent import config
 
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)
@@ -64,7 +64,7 @@ class Call:
         """`--state-dir`, else the instance's own, else the default. Touches a disk, which may hang."""
         if self.state_dir_named is not None:
             return self.state_dir_named
-        from logagent import config
+        from logagent.agent import config
         from logagent.host.state.state_dir import DEFAULT_STATE_DIR, default_state_dir
 
         instance = config.instance_of(self.config_file)

@@ -13,9 +13,8 @@ from typing import IO, Any
 import click
 from rich.cells import cell_len
 
+from logagent.model.sizes import in_units
 from logagent.model.times import rfc3339
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def dump(document: Any, out: IO[str] | None = None) -> None:
@@ -43,11 +42,8 @@ def visible(text: str) -> str:
 
 def human_bytes(count: int) -> str:
     """`1.5 GiB`; exact below 1024."""
-    size, unit = float(count), 0
-    while abs(size) >= 1024 and unit < len(_UNITS) - 1:
-        size /= 1024
-        unit += 1
-    return f"{count} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+    size, unit = in_units(count)
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def human_ms(ms: int) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from logagent.agent.config import ENV_PREFIX
 from logagent.cli.render import short_name
-from logagent.config import ENV_PREFIX
 from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, look
 
 _COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)

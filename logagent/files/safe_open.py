@@ -7,15 +7,11 @@ here waits for the other end of a FIFO. Hung disks are handled elsewhere: see `l
 
 Messages name the file and what is wrong with it, never its content.
 
-How large a file of each kind may be. A larger one was not written by Kafka or by us, and is not read.
+A file larger than the limit of its kind was not written by Kafka or by us. Each limit is well above what a host with a
+million partitions needs: they guard against sparse files and disks that return garbage, and do not judge a cluster.
 
-Each limit is well above what a host with a million partitions needs. The limits guard against sparse files and disks
-that return garbage; they do not judge a cluster.
-
-Walks directories below a root that others can write to: one component at a time by descriptor, no symlinks followed.
-
-Every call that takes a path resolves it again, so anyone who can write to a directory on the way can redirect it. A
-descriptor keeps referring to the same directory.
+A call that takes a path resolves it again, so anyone who can write to a directory on the way can redirect it. Below a
+root that others can write to, directories are therefore opened by descriptor, one component at a time.
 
 The one way to parse JSON that this process did not just write: for any input, the only error is ValueError.
 """
@@ -59,7 +55,6 @@ LEADER_EPOCHS: Final = FileLimit("a leader-epoch-checkpoint", 16 * MIB)
 # `metadata.log.segment.bytes` and `segment.bytes` are ints; the index of a segment is far smaller than the segment.
 SEGMENT: Final = FileLimit("a segment", 2 * GIB)
 INDEX: Final = FileLimit("an index file", 2 * GIB)
-SNAPSHOT: Final = FileLimit("a metadata snapshot", 2 * GIB)
 EXPORTED_ASSIGNMENTS: Final = FileLimit("exported assignments", 256 * MIB)
 PEM: Final = FileLimit("a PEM file", MIB)
 SCRIPT: Final = FileLimit("a start script", MIB)
@@ -187,29 +182,12 @@ def opened_directory(name: str | os.PathLike[str], *, dir_fd: int | None = None,
         os.close(fd)
 
 
-@contextmanager
-def opened_below(root_fd: int, relative: str) -> Iterator[int]:
-    """Open the directory `relative` (`a/b/c`) below an open root; no component may be a symlink or `..`.
-
-    Raises ValueError for a path that is not plain (see `plain_parts`), OSError if a component cannot be opened.
-    """
-    fd = os.open(".", _FLAGS, dir_fd=root_fd)
+def listed(directory: Name) -> list[str]:
+    """The names in a directory, sorted; none if it is missing or cannot be listed."""
     try:
-        for name in plain_parts(relative):
-            below = open_directory(name, dir_fd=fd)
-            os.close(fd)
-            fd = below
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def plain_parts(relative: str) -> list[str]:
-    """The components of `relative`; ValueError for an absolute path, an empty component, `.` or `..`."""
-    parts = relative.split("/")
-    if any(name in ("", ".", "..") or "\0" in name for name in parts):
-        raise ValueError(f"{relative!r} is not a plain relative path")
-    return parts
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
 
 
 def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
@@ -227,21 +205,6 @@ def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
             if len(found) > most:
                 raise UnreadableError(f"there are more than {most} entries in {_path_of(fd)}")
     return sorted(found, key=lambda pair: pair[0])
-
-
-def files_and_directories(dir_fd: int, most: int) -> tuple[list[str], list[str], list[str]]:
-    """The names in an open directory: regular files, directories, and everything else (links, FIFOs, devices)."""
-    files: list[str] = []
-    directories: list[str] = []
-    others: list[str] = []
-    for name, found in entries(dir_fd, most):
-        if stat.S_ISREG(found.st_mode):
-            files.append(name)
-        elif stat.S_ISDIR(found.st_mode):
-            directories.append(name)
-        else:
-            others.append(name)
-    return files, directories, others
 
 
 def _path_of(fd: int) -> str:

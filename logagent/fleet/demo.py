@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from logagent.model.times import instant
 from logagent.store.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
-from logagent.store.landing_files import Claim, land, millis, rfc3339
+from logagent.store.landing_files import Claim, land, millis
 
 GIB = 1 << 30
 REPLICATION = 3
@@ -338,7 +339,7 @@ def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[s
             "row": "assignments",
             "schema": ASSIGNMENTS_SCHEMA,
             "cluster_id": cluster.cluster_id,
-            "at": rfc3339(at),
+            "at": instant(at),
             "source": "kraft-log",
             "offset": offset,
             "metadata_version": 21,
@@ -364,13 +365,13 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: Claim) -> Iterator
             "row": "snapshot",
             "schema": SNAPSHOT_SCHEMA,
             "snapshot_id": claim.snapshot_id,
-            "at": rfc3339(at),
+            "at": instant(at),
             "host": claim.host,
             "cluster_id": claim.cluster_id,
             "node_id": node,
             "agent_version": "0.1.0",
             "kafka_version": "3.9.1",
-            "assignments": {"source": "kraft-log", "cluster_id": claim.cluster_id, "at": rfc3339(at)},
+            "assignments": {"source": "kraft-log", "cluster_id": claim.cluster_id, "at": instant(at)},
         }
     )
     seen = [d for d in cluster.dirs[node] if cluster.is_seen(node, d, day)]

@@ -19,5 +19,10 @@ def rfc3339(ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".zfill(24)
 
 
+def instant(at: datetime) -> str:
+    """`rfc3339` of an aware time."""
+    return rfc3339((at - _EPOCH) // timedelta(milliseconds=1))
+
+
 def rfc3339_or_none(ms: int | None) -> str | None:
     return None if ms is None else rfc3339(ms)

@@ -12,19 +12,21 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import KIB, FileLimit, parse_json
+from logagent.files.whole_file import PART, whole_file
+from logagent.model.times import instant
 from logagent.store.contract import MANIFEST_SCHEMA
-from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST, PART
+from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST
 from logagent.store.shared import SharedStore
-from logagent.store.tree import LANDING, fsync_fd
+from logagent.store.tree import LANDING
 
 __all__ = [
     "DATA",
@@ -59,11 +61,6 @@ class Claim:
     at: datetime
 
 
-def rfc3339(at: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds. `at` must be aware."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
-
-
 def millis(at: datetime) -> int:
     """Milliseconds since 1970, as in `logagent.snapshot/2`. `at` must be aware."""
     return round(at.timestamp() * 1000)
@@ -96,9 +93,10 @@ def put(
     """
     data = stem.with_name(stem.name + DATA)
     sink = _Counting()
-    with whole_file(data, received_at, durable=durable) as file:
+    with whole_file(data, durable=durable) as file:
         sink.file = file
         rows = _pack(sink, lines)
+        _date(file, received_at)
     manifest = {
         "schema": MANIFEST_SCHEMA,
         "snapshot_id": claim.snapshot_id,
@@ -106,13 +104,14 @@ def put(
         "cluster_id": claim.cluster_id,
         "node_id": claim.node_id,
         "host": claim.host,
-        "at": rfc3339(claim.at),
+        "at": instant(claim.at),
         "rows": rows,
         "bytes": sink.count,
         "sha256": sink.digest.hexdigest(),
     }
-    with whole_file(manifest_of(data), received_at, durable=durable) as file:
+    with whole_file(manifest_of(data), durable=durable) as file:
         file.write(json.dumps(manifest).encode())
+        _date(file, received_at)
     return data
 
 
@@ -172,36 +171,10 @@ def _pack(sink: _Counting, lines: Iterable[str | bytes]) -> int:
     return rows
 
 
-@contextmanager
-def whole_file(path: Path, modified: datetime | None = None, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only if the block ends without an exception.
-
-    It is written as `NAME.tmp`; a kill may leave that behind, and the next attempt overwrites it.
-    """
-    part = path.with_name(path.name + PART)
-    try:
-        with open(part, "wb", opener=_open_part) as file:
-            yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        if modified is not None:
-            os.utime(part, (modified.timestamp(), modified.timestamp()))
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    if durable:
-        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fsync_fd(fd)
-        finally:
-            os.close(fd)
-
-
-def _open_part(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+def _date(file: IO[bytes], modified: datetime | None) -> None:
+    if modified is not None:
+        file.flush()
+        os.utime(file.fileno(), (modified.timestamp(), modified.timestamp()))
 
 
 def claim_of(manifest: bytes, origin: str) -> Claim:

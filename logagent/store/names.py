@@ -8,7 +8,6 @@ from datetime import date
 ASSIGNMENTS = "assignments"
 DATA = ".jsonl.gz"
 MANIFEST = ".manifest.json"
-PART = ".tmp"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import KIB, MIB
+from logagent.model.times import instant as instant
 from logagent.store.control import UNREADABLE, Control, FolderUnreadable
 from logagent.store.deletion import (
     CLOSED_SCHEMA,
@@ -89,10 +90,6 @@ def checked(kind: type[T], values: Mapping[str, object]) -> T:
 def moment(text: str) -> datetime:
     """Parse a time of a record, which was checked when it was read."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
-
-
-def instant(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def verified(

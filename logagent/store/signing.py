@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from shlex import quote
 
 from logagent.errors import ConfigError, LogAgentError
 from logagent.files.safe_open import FileLimit, open_regular, parse_json, read_open
+from logagent.files.whole_file import create_file
 
 KEY_FILE = FileLimit("a private key", 4096)
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -111,12 +113,8 @@ def generate(key_id: str, path: Path) -> PrivateKey:
     if not _KEY_ID.fullmatch(key_id):
         raise ConfigError(f"{key_id!r} is not a key id: 1 to 32 letters, digits, '-' or '_'")
     key = PrivateKey(key_id, secrets.token_bytes(32))
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        os.fchmod(fd, 0o600)
-        file.write(f"{key_id}:{_text(key.raw)}\n".encode())
-        file.flush()
-        os.fsync(fd)
+    if not create_file(path, f"{key_id}:{_text(key.raw)}\n".encode(), mode=0o600):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     return key
 
 

@@ -19,21 +19,19 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as dir_walk
 from logagent.files.safe_open import FileLimit, read_regular
-from logagent.store.names import PART
+from logagent.files.whole_file import create_file, fsync_directory, whole_file
 
 MARKER = ".logagent-store"
 MARKER_CONTENT = json.dumps({"schema": "logagent.store/1"}).encode() + b"\n"
 LANDING = "landing"
 MAX_LISTED = 10_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_FSYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 # A symlink or a socket under one of our names: the file is bad. Other errors may be the store's.
 _NO_FILE_OF_OURS = (errno.ELOOP, errno.ENXIO)
 _COPY = 1 << 18
@@ -90,67 +88,21 @@ class StoreTree:
                     os.fchmod(made, mode)
                 finally:
                     os.close(made)
-                fsync_fd(parent)
+                fsync_directory(parent)
         return os.open(name, _DIRECTORY, dir_fd=parent)
 
-    @contextmanager
-    def whole_file(
-        self, names: Sequence[str], *, modified: datetime | None = None, create: bool = True, durable: bool = True
-    ) -> Iterator[IO[bytes]]:
-        """A file that appears under its name only if the block ends without an exception.
-
-        It is written as `NAME.tmp`; a file of any kind that is there already is replaced, such as one left by a kill.
-        """
-        *above, name = names
-        with self.directory(above, create=create) as parent:
-            part = name + PART
-            with suppress(FileNotFoundError):
-                os.unlink(part, dir_fd=parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            try:
-                with open(os.open(part, flags, 0o600, dir_fd=parent), "wb") as file:
-                    os.fchmod(file.fileno(), self.file_mode)
-                    yield file
-                    file.flush()
-                    if durable:
-                        os.fsync(file.fileno())
-                    if modified is not None:
-                        os.utime(file.fileno(), (modified.timestamp(), modified.timestamp()))
-                os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(part, dir_fd=parent)
-                raise
-            if durable:
-                fsync_fd(parent)
-
     def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
-        """Create a file if its name is free; returns whether it was created. Of two callers, one wins.
-
-        Links a private temporary file: atomic on local file systems and NFS, and never half-written.
-        """
+        """`create_file`; folders below the first `shared` ones are writable for their creator only."""
         *above, name = names
         with self.directory(above, create=True, shared=shared) as parent:
-            part = f"{name}.{os.getpid()}.{os.urandom(4).hex()}{PART}"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            try:
-                with open(os.open(part, flags, 0o600, dir_fd=parent), "wb") as file:
-                    os.fchmod(file.fileno(), self.file_mode)
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                try:
-                    os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-                except FileExistsError:
-                    return False
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(part, dir_fd=parent)
-            fsync_fd(parent)
-            return True
+            return create_file(name, content, dir_fd=parent, mode=self.file_mode)
 
     def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
-        with self.whole_file(names) as target:
+        *above, name = names
+        with (
+            self.directory(above, create=True) as parent,
+            whole_file(name, dir_fd=parent, mode=self.file_mode) as target,
+        ):
             while piece := source.read(_COPY):
                 beat()
                 target.write(piece)
@@ -238,12 +190,3 @@ class StoreTree:
                 return False
             raise
         return True
-
-
-def fsync_fd(fd: int) -> None:
-    """Make the names in a directory durable, if its file system supports that (some network file systems do not)."""
-    try:
-        os.fsync(fd)
-    except OSError as e:
-        if e.errno not in _NO_FSYNC:
-            raise

@@ -39,7 +39,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # `logagent` on the PATH of the host: configuration and state dir are where they are on every host, but for the root.
 LOGAGENT = """#!{python}
 from pathlib import Path
-from logagent import config
+from logagent.agent import config
 from logagent.host.state import state_dir
 config.DEFAULT_CONFIG = Path({toml!r})
 state_dir.DEFAULT_STATE_DIR = {state!r}

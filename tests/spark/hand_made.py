@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from logagent.fleet.demo import topic_id
-from logagent.store.landing_files import Claim, land, rfc3339
+from logagent.model.times import instant
+from logagent.store.landing_files import Claim, land
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
 """When the snapshots of these tests were taken; assignments are some minutes younger."""
@@ -24,7 +25,7 @@ def dir_row(name: str, id_: str | None, **fields: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"row": "dir", "log_dir": "/d0", "name": name, "kind": "current", "topic": topic}
     row |= {"topic_truncated": False, "full_topic": None, "partition": int(partition), "uuid": None}
     row |= {"topic_id": id_, "bytes": 1000, "allocated": 4096, "files": 4, "segments": 1}
-    row |= {"newest_mtime": rfc3339(AT - timedelta(days=9)), "marked_at": None, "first_offset": 0}
+    row |= {"newest_mtime": instant(AT - timedelta(days=9)), "marked_at": None, "first_offset": 0}
     row |= {"last_segment_offset": 5, "sightings": 0, "first_seen": None, "in_use": None}
     return row | {"verdict": None, "reason": None, "error": None} | fields
 
@@ -82,7 +83,7 @@ class Kafka:
             "schema": "logagent.assignments/1",
             "cluster_id": self.cluster_id,
         }
-        first |= {"at": rfc3339(at), "source": source, "offset": offset, "metadata_version": 21} | header
+        first |= {"at": instant(at), "source": source, "offset": offset, "metadata_version": 21} | header
         nodes = [{"row": "broker", "node_id": node, "directory_ids": []} for node in brokers]
         body = self.partition_rows() if rows is None else list(rows)
         stem = f"{source}-{offset:020d}" if publisher is None else f"{offset:020d}-{publisher}"
@@ -104,7 +105,7 @@ class Kafka:
         cluster = cluster_id or self.cluster_id
         claim = Claim(f"{at:%H%M%S}-{node}", "snapshot", cluster, node, f"{self.name}-{node}", at)
         first: dict[str, Any] = {"row": "snapshot", "schema": "logagent.snapshot/1", "snapshot_id": claim.snapshot_id}
-        first |= {"at": rfc3339(at), "host": claim.host, "cluster_id": cluster, "node_id": node}
+        first |= {"at": instant(at), "host": claim.host, "cluster_id": cluster, "node_id": node}
         first |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "assignments": None} | header
         places = [log_dir_row()] if log_dirs is None else list(log_dirs)
         lines = map(json.dumps, [first, *places, *dirs])

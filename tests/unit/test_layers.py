@@ -15,29 +15,26 @@ import logagent
 
 ROOT = Path(logagent.__file__).parent
 
-# What every layer may use, and what belongs to the top of the house.
+# What every layer may use.
 BASE = frozenset({"", "errors"})
-CONFIGURATION = frozenset({"settings", "config"})
 
 # layer -> the layers that it may import.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "settings": frozenset(),
-    "config": frozenset({"settings", "files", "model", "store"}),
     "files": frozenset(),
     "model": frozenset(),
     "store": frozenset({"files", "model"}),
     "documents": frozenset({"model", "store"}),
     "broker": frozenset({"files", "model"}),
     "host": frozenset({"files", "model", "broker"}),
-    "agent": frozenset({"files", "model", "store", "documents", "broker", "host", *CONFIGURATION}),
+    "agent": frozenset({"files", "model", "store", "documents", "broker", "host", "settings"}),
     "controller": frozenset({"model", "store"}),
-    "fleet": frozenset({"files", "model", "store", "documents", *CONFIGURATION}),
+    "fleet": frozenset({"files", "model", "store", "documents", "settings"}),
     "cli": frozenset(
-        {"files", "model", "store", "documents", "broker", "host", "agent", "controller", "fleet", "demo"}
-        | CONFIGURATION
+        {"files", "model", "store", "documents", "broker", "host", "agent", "controller", "fleet", "demo", "settings"}
     ),
-    "demo": frozenset({"files", "model", "broker", "host", "agent", "cli", "fleet"} | CONFIGURATION),
+    "demo": frozenset({"files", "model", "broker", "host", "agent", "cli", "fleet", "settings"}),
     "__main__": frozenset({"cli"}),
     "": frozenset(),
 }

@@ -11,6 +11,7 @@ from logagent.errors import LogAgentError
 from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.inventory.scan import SYMLINK_ERROR
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
+from logagent.host.linux.proc import is_kafka
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import probe
 from logagent.host.log_dir.start_looks import (
@@ -18,7 +19,6 @@ from logagent.host.log_dir.start_looks import (
     PartitionDirs,
     broken_checkpoints,
     denied_in_log_dir,
-    is_kafka,
     links_and_leftovers,
     path_problem,
     read_meta_file,

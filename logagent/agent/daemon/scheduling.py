@@ -41,7 +41,7 @@ class RunConfig:
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """`section.key` of every setting that differs, and "log dirs" if the broker's differ."""
-    from logagent.config import as_document
+    from logagent.agent.config import as_document
 
     before, after = as_document(old.settings), as_document(new.settings)
     found = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from logagent.agent.clock import Clock
+from logagent.agent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
 from logagent.agent.doctor.broker_looks import (
     LOOK_SECONDS,
     find_version,
@@ -36,10 +37,10 @@ from logagent.agent.evidence.assignment_sources import METADATA_DIR
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.setup.setup import look_at_setup
 from logagent.agent.target import Target, resolve_target
-from logagent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
 from logagent.errors import ConfigError
 from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only_broker
-from logagent.host.linux.child import READ, SEARCH, WRITE, Identity, ask_as, real_path, unlistable
+from logagent.host.linux.access import READ, SEARCH, WRITE
+from logagent.host.linux.child import Identity, ask_as, real_path, unlistable
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.failures import LogDirFailures
 from logagent.model.assignments.identity import ClusterFacts

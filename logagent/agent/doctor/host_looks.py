@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
+from logagent.agent.config import key_lines, load
 from logagent.agent.doctor.broker_looks import LOOK_SECONDS, user_name
-from logagent.config import key_lines, load
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.brokers.systemd_units import read_unit, show_unit, systemd_runs
 from logagent.host.linux.access import User, owner_of, user_named

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from logagent.agent.execute.plan_journal import PlanJournal
@@ -110,6 +110,7 @@ class Remover:
         log_dir = self.log_dirs[p.dir.log_dir]
         holder = facts.log_dirs[p.dir.log_dir].holder
         held = holder.state is HolderState.HELD
+        truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
         # The ruling on a stray used the topic id that the inventory saw. A half-removed directory may have none.
         asked = p.dir.kind is Kind.STRAY and not p.removal_started
 
@@ -122,11 +123,8 @@ class Remover:
             log_dir,
             p.dir.name,
             p.dir.identity,
-            watch(),
-            more_interlocks=tuple(watch() for _ in range(self.control.workers - 1)),
-            control=self.control,
-            held_by_holder=held,
-            truncate_held=facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE,
+            *(watch() for _ in range(self.control.workers)),
+            control=replace(self.control, held=held, truncate_held=truncates),
             check=partial(same_topic_id, p.dir) if asked else None,
             seen=p.dir,
         )

@@ -13,11 +13,9 @@ scraper. Kafka's own names are those that the JMX exporter prints.
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -25,6 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from logagent import __version__
+from logagent.files.whole_file import whole_file
 from logagent.host.brokers.broker_process import BrokerProcess
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
 from logagent.model.planning.plan import GUARD_NAMES
@@ -326,21 +325,9 @@ class Metrics(Collector):
     def write_textfile(self, path: str) -> None:
         """Write the metrics for the node exporter's textfile collector, completely or not at all; readable by
         everybody, because that exporter runs as another user. Raises OSError."""
-        # The suffix is not .prom because the collector reads only that.
-        part = f"{path}.tmp"
-        with self._writing:
-            try:
-                # We create it ourselves: anything already there (opening a FIFO would hang) is removed.
-                with suppress(FileNotFoundError):
-                    os.unlink(part)
-                with open(part, "xb", opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o644)) as file:
-                    os.fchmod(file.fileno(), 0o644)
-                    file.write(self.exposition())
-                os.replace(part, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(part)
-                raise
+        # Until it is complete its suffix is not .prom, because the collector reads only that.
+        with self._writing, whole_file(path, mode=0o644, durable=False) as file:
+            file.write(self.exposition())
 
     def _set(self, name: str, value: float, *labels: str) -> None:
         self._samples[name][tuple(map(_text, labels))] = value

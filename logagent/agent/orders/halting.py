@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from logagent.agent.clock import Clock
 from logagent.errors import LogAgentError
+from logagent.host.log_dir.bounded_calls import Task
 
 T = TypeVar("T")
 STANDS_ANEW_SECONDS = 1.0
@@ -36,18 +36,12 @@ class Halted:
 def bounded(ask: Callable[[], T], seconds: float) -> T | None:
     """What `ask` returns within `seconds`; None if it takes longer or fails. Then its thread is left behind, so that a
     hung store blocks nothing else."""
-    answers: list[T] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except (OSError, LogAgentError):
-            pass
-
-    thread = threading.Thread(target=run, name="logagent-store", daemon=True)
+    task = Task("logagent-store", ask)
     try:
-        thread.start()
+        task.start()
     except RuntimeError:  # the thread limit
         return None
-    thread.join(seconds)
-    return answers[0] if answers else None
+    try:
+        return task.outcome() if task.join(seconds) else None
+    except (OSError, LogAgentError):
+        return None

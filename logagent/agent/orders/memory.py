@@ -7,7 +7,6 @@ new id and obeys no order older than that.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from logagent import __version__
 from logagent.agent.orders.results import FINAL_GUARDS, as_words, key_of
 from logagent.errors import JournalError, LogAgentError
 from logagent.files.safe_open import MIB, FileLimit, parse_json, read_regular
+from logagent.files.whole_file import whole_file
 from logagent.store.deletion import SUCCESSES, Answer, Order, Result
 from logagent.store.orders import encode, instant, moment
 
@@ -157,18 +157,8 @@ def _epoch_of(order_id: str) -> int:
 
 def replace_file(folder: Path, name: str, content: bytes) -> None:
     """Replace a file of the state dir as a whole, durably (0600). Raises JournalError."""
-    part = folder / f"{name}.{os.getpid()}.tmp"
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(part, flags, 0o600), "wb") as file:
+        with whole_file(folder / name, mode=0o600) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(folder / name)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
     except OSError as error:
         raise JournalError(f"{folder / name} cannot be written: {error.strerror or error}") from error

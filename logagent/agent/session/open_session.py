@@ -17,7 +17,7 @@ from logagent.agent.target import Target
 from logagent.broker.files.log_look import SegmentReadings
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
-from logagent.host.log_dir.calls import DirectCalls, DiskCalls, NotedCalls
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.executor_lock import ExecutorLock, hold_log_dirs
 from logagent.host.state.journal import Journal
@@ -140,7 +140,7 @@ def _journal_to_act(
     keep_reserve(directory)
     stack.callback(keep_reserve, directory)
     journal = stack.enter_context(Journal.open(directory))
-    return journal, shared.calls if shared.calls is not None else NotedCalls(lock.note)
+    return journal, shared.calls if shared.calls is not None else DirectCalls(lock.note)
 
 
 def _hold_and_settle(journal: Journal, log_dirs: LogDirs, clock: Clock, shared: Shared) -> None:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from logagent.agent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties
-from logagent.config import DEFAULT_CONFIG, INSTANCE_DIR, load
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
+from logagent.files.whole_file import whole_file
 from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
 from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path
@@ -338,21 +339,7 @@ def write(setup: Setup) -> None:
         if trusted_path(folder, ROOT) != folder:
             raise Untrusted(f"{folder} is a symlink")
         if existing_drop_in(setup.place) != setup.text:
-            _replace(folder, os.path.basename(setup.place), setup.text)
+            with whole_file(setup.place, mode=0o644) as file:
+                file.write(setup.text.encode())
     except OSError as e:
         raise LogAgentError(f"{setup.place}: {e.strerror}", hint="nothing was written") from e
-
-
-def _replace(folder: str, name: str, text: str) -> None:
-    fd, temporary = tempfile.mkstemp(prefix=".logagent-", dir=folder)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, f"{folder}/{name}")
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise

@@ -5,17 +5,8 @@ request classes), for which its version is pinned. Its public admin client swall
 time limit of its own, and leaves a thread behind if the first connection fails. Import this only where the Admin API is
 needed; loading kafka-python takes a few hundred milliseconds.
 
-Captures kafka-python's log for our own error messages, instead of letting it go to stderr.
-
-The library's exceptions often say only "timed out"; the reason is in its log.
-
-kafka-python's connections, with limits on what the other side may send.
-
-`kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
-5 GB of memory. Until a connection is authenticated, answers are small; after that they may be as large as the metadata
-of the largest clusters. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that
-is limited too. This uses kafka-python's private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`, so its
-version is pinned.
+Its exceptions often say only "timed out", and the reason is in its log: that is captured for our own messages
+(`ClientLog`). What the other side may send is limited (`LimitedManager`).
 """
 
 from __future__ import annotations
@@ -27,7 +18,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
@@ -46,6 +37,7 @@ __all__ = [
     "cluster_request",
 ]
 
+T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("kafka")
 
 
@@ -114,7 +106,13 @@ _MOST_AT_ONCE = 1 << 20
 
 
 class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
-    """Create it with `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`."""
+    """kafka-python's connections, with limits on what the other side may send. Create it with
+    `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`.
+
+    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
+    5 GB of memory. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that is
+    limited too. Uses the private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`.
+    """
 
     def get_connection(self, node_id: Any, *args: Any, **kwargs: Any) -> Any:
         known = node_id in self._conns
@@ -154,7 +152,6 @@ def receive(sock: Any) -> tuple[bytes, Exception | None]:
 with warnings.catch_warnings():
     # kafka-python 3.0.12 reads its schemas with functions that are deprecated in Python 3.11 and 3.12.
     warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
-    import kafka.errors as kafka_errors
     from kafka.net.selector import NetworkSelector
     from kafka.protocol.admin import (
         DescribeConfigsRequest,
@@ -188,6 +185,18 @@ HINT = (
 def cluster_request() -> Any:
     """A metadata request without topics: brokers, controller, cluster id."""
     return MetadataRequest(topics=[], allow_auto_topic_creation=False)
+
+
+def retried(ask: Callable[[], T], seconds: float, pause: float) -> T:
+    """`ask()`, repeated every `pause` seconds while nobody answers, for at most `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except ServiceUnreachable:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
 
 
 class AdminClient:
@@ -292,34 +301,22 @@ class AdminClient:
         self.connect()
         if node_id is not None:
             return self._send(make_request(), node_id)
-        deadline = time.monotonic() + self.timeout
-        while True:
-            # The manager avoids a broker that did not answer for a while, so the next attempt reaches another one.
-            try:
-                return self._send(make_request(), None)
-            except ServiceUnreachable:
-                if time.monotonic() + _RETRY_SECONDS > deadline:
-                    raise
-                time.sleep(_RETRY_SECONDS)
+        # The manager avoids a broker that did not answer for a while, so the next attempt reaches another one.
+        return retried(lambda: self._send(make_request(), None), self.timeout, _RETRY_SECONDS)
 
     def send_to_controller(self, make_request: Callable[[], Any]) -> Any:
         """The controller's answer (in KRaft that of any broker, which forwards); retried until the time limit."""
-        deadline = time.monotonic() + self.timeout
-        while True:
-            last: ServiceUnreachable
-            try:
-                controller = self.send(cluster_request).controller_id
-                if controller < 0:
-                    raise ServiceUnreachable(f"the cluster at {self.bootstrap_servers} has no controller now")
-                response = self._send(make_request(), controller)
-                if response.error_code != NOT_CONTROLLER:
-                    return response
-                last = ServiceUnreachable(f"node {controller} is no longer the controller")
-            except ServiceUnreachable as error:
-                last = error
-            if time.monotonic() + _RETRY_SECONDS > deadline:
-                raise last
-            time.sleep(_RETRY_SECONDS)
+
+        def ask() -> Any:
+            controller = self.send(cluster_request).controller_id
+            if controller < 0:
+                raise ServiceUnreachable(f"the cluster at {self.bootstrap_servers} has no controller now")
+            response = self._send(make_request(), controller)
+            if response.error_code == NOT_CONTROLLER:
+                raise ServiceUnreachable(f"node {controller} is no longer the controller")
+            return response
+
+        return retried(ask, self.timeout, _RETRY_SECONDS)
 
     def request_version(self, request_class: Any, node_id: int) -> int:
         """The version in which a request of this class would be sent to `node_id`; -1 if we have none in common."""

@@ -5,13 +5,10 @@ unknown security key is refused, because ignoring it could weaken the connection
 PEM stores only, no GSSAPI and no OAUTHBEARER, `${…}` is not resolved, and without a trust store the system's
 certificate authorities are trusted (Java: those that come with the JVM).
 
-Parses the login module in `sasl.jaas.config` as Kafka's `JaasConfig` does.
-
-Kafka splits the text with `java.io.StreamTokenizer`, whose quirks are reproduced here because they affect passwords:
-quotes may be single or double and support C's escapes, an unquoted value ends at the first unusual character, one that
-begins with a digit is a number and therefore not accepted as a value, and `/` begins a comment.
-
-The security of a connection to the Admin API, as kafka-python takes it: protocol, SASL, and PEM stores for TLS.
+The login module in `sasl.jaas.config` is parsed as Kafka's `JaasConfig` does. Kafka splits the text with
+`java.io.StreamTokenizer`, whose quirks are reproduced here because they affect passwords: quotes may be single or
+double and support C's escapes, an unquoted value ends at the first unusual character, one that begins with a digit is a
+number and therefore not accepted as a value, and `/` begins a comment.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 No I/O and no import of kafka-python: an answer is anything with the fields of Kafka's response schemas. A partial
 answer raises `UnreadableError`.
-
-Asks a broker for the settings of topics (DescribeConfigs, KIP-133).
 """
 
 from __future__ import annotations
@@ -44,36 +42,13 @@ class IdAnswer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirReplica:
-    """One log in a log dir. `size` in bytes; `offset_lag` in records (see Kafka's `ReplicaInfo`)."""
-
-    topic: str
-    partition: int
-    size: int
-    offset_lag: int
-    is_future: bool
-
-
-@dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """One log dir as its broker describes it: `error_code` 0 means serving, 56 offline.
-
-    Marked (`-delete`) and stray directories are not among the `replicas`. `total_bytes` and `usable_bytes` are those of
-    the volume, None before 3.3 (-1 on the wire).
-    """
+    """One log dir as its broker describes it: `error_code` 0 means serving, 56 offline. `partitions`: those of its
+    current logs (neither futures, nor `-delete`, nor strays); None if the log dir is offline."""
 
     path: str
     error_code: int
-    replicas: tuple[LogDirReplica, ...]
-    total_bytes: int | None
-    usable_bytes: int | None
-
-    @property
-    def partitions(self) -> frozenset[tuple[str, int]] | None:
-        """The partitions of its current logs; None if the log dir is offline."""
-        if self.error_code != NONE:
-            return None
-        return frozenset((r.topic, r.partition) for r in self.replicas if not r.is_future)
+    partitions: frozenset[tuple[str, int]] | None
 
 
 def id_answer(error_code: int) -> IdAnswer:
@@ -143,19 +118,8 @@ def quorum_of(response: Any) -> QuorumLook:
 
 
 def log_dir_of(result: Any) -> LogDirDescription:
-    replicas = tuple(
-        LogDirReplica(t.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
-        for t in result.topics
-        for p in t.partitions
-    )
-    total, usable = (getattr(result, name, None) for name in ("total_bytes", "usable_bytes"))
-    return LogDirDescription(
-        path=result.log_dir,
-        error_code=result.error_code,
-        replicas=replicas,
-        total_bytes=total if total is not None and total >= 0 else None,
-        usable_bytes=usable if usable is not None and usable >= 0 else None,
-    )
+    current = frozenset((t.name, p.partition_index) for t in result.topics for p in t.partitions if not p.is_future_key)
+    return LogDirDescription(result.log_dir, result.error_code, current if result.error_code == NONE else None)
 
 
 _TOPIC = 2  # `ConfigResource.Type`
@@ -165,8 +129,9 @@ _TOPICS_A_REQUEST = 500
 
 
 def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
-    """By topic, the settings that `TopicConfigs` consists of. Topics that do not exist, or that the principal may not
-    describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and UnreadableError."""
+    """By topic, the settings that `TopicConfigs` consists of (DescribeConfigs, KIP-133). Topics that do not exist, or
+    that the principal may not describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and
+    UnreadableError."""
     wanted, found = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
     for start in range(0, len(wanted), _TOPICS_A_REQUEST):
         resource = DescribeConfigsRequest.DescribeConfigsResource

@@ -6,7 +6,6 @@ DeleteTopics (below version 6, Kafka 2.8) are refused.
 
 from __future__ import annotations
 
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
-from logagent.broker.admin.client import AdminClient, cluster_request
+from logagent.broker.admin.client import AdminClient, cluster_request, retried
 from logagent.broker.admin.responses import topic_id_of
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.naming.topic_ids import from_text
@@ -114,14 +113,7 @@ class TopicDeletions:
 def with_retries(ask: Callable[[], T]) -> T:
     """Retry for at most 20 s while nobody answers: in KRaft, the "controller" in the metadata is any broker, and for a
     while one that has just died."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return ask()
-        except ServiceUnreachable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_SECONDS)
+    return retried(ask, PATIENCE_SECONDS, RETRY_SECONDS)
 
 
 def answer_of(error_code: int, message: str | None = None) -> DeletionAnswer:

@@ -4,15 +4,13 @@ Two forms of `logagent.assignments/1`: one JSON document for hosts, and JSON lin
 ends with `"sha256"`, the SHA-256 of every byte before the comma in front of it: a file that was truncated, edited or
 damaged in transit is refused, and never taken for a cluster with fewer topics.
 
-Parses an assignment document, checking each member by hand.
-
-This does not use pydantic, although there is a schema for other programs: with models, 100,000 partitions take ten
-times the memory and start-up a second longer, and every message here says where the document is wrong.
+Each member is checked by hand and not by pydantic, although there is a schema for other programs: with models, 100,000
+partitions take ten times the memory and start-up a second longer, and every message here says where the document is
+wrong.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -24,6 +22,7 @@ from typing import Any, TypeVar
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import EXPORTED_ASSIGNMENTS, parse_json, read_regular
+from logagent.files.whole_file import PART, whole_file
 from logagent.model.assignments.image import (
     AssignmentImage,
     BrokerRegistration,
@@ -225,24 +224,10 @@ def document_pieces(image: AssignmentImage) -> Iterator[bytes]:
 
 
 def write_assignments(path: str, image: AssignmentImage) -> None:
-    """Write the document durably: temp file beside it, fsync, rename, fsync of the directory. Raises `OSError`."""
-    directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.writelines(document_pieces(image))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Write the document as a whole, durably. Raises `OSError`."""
+    # Two exports to one file may run at once: each has a temporary file of its own.
+    with whole_file(path, temp=f".{os.path.basename(path)}.{os.getpid()}{PART}") as file:
+        file.writelines(document_pieces(image))
 
 
 def read_assignments(path: str) -> AssignmentImage:

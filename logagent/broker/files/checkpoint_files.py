@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import CHECKPOINT, opened_regular, read_open
+from logagent.files.whole_file import replacement
 from logagent.model.naming.dir_names import parse_int, parse_long
 from logagent.model.records import TopicPartition
 
@@ -112,7 +113,9 @@ def rewrite_checkpoint(
     changed meanwhile, OSError from the disk. Only if the very last step fails, the fsync of the log dir, may the new
     file be in place despite the error.
     """
-    temp = TEMP_PREFIX + _known(name)
+    if name not in CHECKPOINTS:
+        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
+    temp = TEMP_PREFIX + name
     _remove_leftover(dir_fd, temp, before_act)
     found = _read(dir_fd, name)
     if found is None and not put:
@@ -125,26 +128,17 @@ def rewrite_checkpoint(
         return {}
     content = render_checkpoint(new)
     before_act()
-    try:
-        with _written_temp(dir_fd, temp, content, before if before is not None else os.fstat(dir_fd)) as fd:
-            _check_unchanged(dir_fd, name, before)
-            before_act()
-            _check_ours(dir_fd, temp, fd)
-            os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    except (FileExistsError, _NotOursError):
-        raise  # somebody else has just created a file of this name: it is not ours to remove
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temp, dir_fd=dir_fd)
-        raise
-    os.fsync(dir_fd)
+    like = before if before is not None else os.fstat(dir_fd)
+    mode = _NEW_FILE_MODE if before is None else stat.S_IMODE(before.st_mode)
+
+    def before_rename() -> None:
+        _check_unchanged(dir_fd, name, before)
+        before_act()
+
+    owner = (like.st_uid, like.st_gid)
+    with replacement(dir_fd, name, temp, mode=mode, owner=owner, before_rename=before_rename) as file:
+        file.write(content)
     return dropped
-
-
-def _known(name: str) -> str:
-    if name not in CHECKPOINTS:
-        raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
-    return name
 
 
 def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
@@ -175,41 +169,6 @@ def _remove_leftover(dir_fd: int, temp: str, before_act: Callable[[], None]) -> 
     before_act()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temp, dir_fd=dir_fd)
-
-
-@contextlib.contextmanager
-def _written_temp(dir_fd: int, temp: str, content: bytes, owner: os.stat_result) -> Iterator[int]:
-    """Write and fsync a new file (O_EXCL: nobody can have prepared it) with the owner and group of `owner`. It stays
-    open within, so that its inode number cannot become another file's."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # Mode 0600 until the owner is set: nobody else may read or write it in between.
-    with open(os.open(temp, flags, 0o600, dir_fd=dir_fd), "wb") as file:
-        fd = file.fileno()
-        created = os.fstat(fd)
-        if (created.st_uid, created.st_gid) != (owner.st_uid, owner.st_gid):
-            os.fchown(fd, owner.st_uid, owner.st_gid)
-        os.fchmod(fd, stat.S_IMODE(owner.st_mode) if stat.S_ISREG(owner.st_mode) else _NEW_FILE_MODE)
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
-        yield fd
-
-
-class _NotOursError(UnreadableError):
-    """The temp file is another one than we wrote."""
-
-
-def _check_ours(dir_fd: int, temp: str, fd: int) -> None:
-    """A logagent with another state dir takes our temp file for a leftover and begins its own under the same name.
-
-    Only possible where the locks that keep two of them apart do not help, because a stranger holds them.
-    """
-    try:
-        ours = os.path.samestat(os.fstat(fd), os.stat(temp, dir_fd=dir_fd, follow_symlinks=False))
-    except FileNotFoundError:
-        ours = False
-    if not ours:
-        raise _NotOursError(f"{temp} was replaced by another process before it was renamed", hint="try again")
 
 
 def _check_unchanged(dir_fd: int, name: str, before: os.stat_result | None) -> None:

@@ -14,6 +14,8 @@ from typing import Final
 
 from logagent.errors import UnreadableError
 
+# `String.trim`: everything up to U+0020, and nothing above it.
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
 _BLANKS: Final = " \t\f"
 _SEPARATORS: Final = "=:"
 _LINE_END: Final = re.compile("(\r\n|\n|\r)")
@@ -28,6 +30,11 @@ class Property:
     key: str
     value: str
     line: int
+
+
+def trim(text: str) -> str:
+    """As Java's `String.trim`."""
+    return text.strip(_TRIMMED)
 
 
 def parse_properties(data: bytes) -> dict[str, str]:

@@ -4,11 +4,9 @@ Kafka knows this for the logs it has loaded (`UnifiedLog.logEndOffset`, `LeaderE
 broker serves under its name, we determine it from the files. Anything uncertain is left unknown, never guessed: a torn
 tail, a last batch with a wrong checksum, records of the old formats, epochs that contradict the records.
 
-Whether every batch of a part of a log is sound: read from its first byte on, with every checksum.
-
-`log_look` tells where a log ends, from the last batch of each segment, and its leader epochs, from their checkpoint.
 Zeros, a batch that decayed, a sector that cannot be read, and batches of other epochs than the checkpoint's do not show
-there, so before records go because this log has them too, it is read.
+in its last batch. So before records go because this log has them too, it is read from its first byte on, with every
+checksum.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logagent.broker.files.segment_files import ENTRY_BYTES, LOG, OFFSET_INDEX, is_segment_file
+from logagent.broker.files.segment_files import LOG, OFFSET_INDEX, last_index_entry, segment_bases
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile, RecordBatch
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import INDEX, LEADER_EPOCHS, SEGMENT, opened_regular, read_regular
+from logagent.files.safe_open import LEADER_EPOCHS, SEGMENT, opened_regular, read_regular
 from logagent.model.assignments.covered import EpochRun, InCommon, LogLook
 from logagent.model.naming.dir_names import parse_int
 
@@ -41,20 +39,11 @@ _WINDOW = 1 << 16
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
-def segment_bases(dir_fd: int) -> list[str]:
-    """The base offsets (20 digits) of the segments in the open partition dir `dir_fd`, in order."""
-    return _bases(os.listdir(dir_fd))
-
-
-def _bases(names: list[str]) -> list[str]:
-    return sorted(name[:20] for name in names if is_segment_file(name, LOG))
-
-
 def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
     """The log in the open partition dir `dir_fd`. `whole`: where every segment ends, not just the last one, so that
     `gaps` is known. Raises OSError only if the disk fails."""
     names = os.listdir(dir_fd)
-    bases = _bases(names)
+    bases = segment_bases(names)
     if not bases:
         return LogLook(None, None, problem="it has no segment")
     start = int(bases[0])
@@ -147,20 +136,12 @@ def _end_of(dir_fd: int, base: str) -> _End:
 
 def _last_indexed(dir_fd: int, base: str, size: int) -> int:
     """Where, according to the index, a batch near the end of the `.log` begins; 0 if the index does not say."""
-    entry = ENTRY_BYTES[OFFSET_INDEX]
-    try:
-        with opened_regular(base + OFFSET_INDEX, INDEX, dir_fd=dir_fd) as fd:
-            length = os.fstat(fd).st_size
-            if length < entry or length % entry:
-                return 0
-            _, position = _INDEX_ENTRY.unpack(os.pread(fd, entry, length - entry))
-    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
-        return 0
+    _, position = last_index_entry(dir_fd, base + OFFSET_INDEX, _INDEX_ENTRY) or (0, 0)
     return position if 0 <= position < size else 0
 
 
 def _last_batch(fd: int, position: int, size: int, base: int) -> int:
-    """Where the last batch begins, found by walking the batches from `position`; raises _Undecided unless it ends
+    """Where the last batch begins, found by walking the batches from `position`; raises _UnknownEnd unless it ends
     exactly at `size`."""
     window, window_at = b"", position
     previous, expected = position, base
@@ -270,7 +251,7 @@ def read_log_between(
 
 def _segments(dir_fd: int, first: int, end: int) -> Iterator[tuple[str, int | None]]:
     """The base offset (20 digits) of each segment with offsets from `first` to `end`, and that of the next one."""
-    bases = segment_bases(dir_fd)
+    bases = segment_bases(os.listdir(dir_fd))
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         after = int(following) if following is not None else None
         if int(base) < end and (after is None or after > first):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from logagent.broker.files.java_properties import parse_properties
+from logagent.broker.files.java_properties import parse_properties, trim
 from logagent.errors import NotAsPlanned, UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
@@ -21,9 +21,6 @@ from logagent.model.naming.topic_ids import ZERO_ID, canonical
 from logagent.model.records import PartitionDir
 
 META_PROPERTIES: Final = "meta.properties"
-
-# String.trim: everything up to U+0020.
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def look_at_meta(dir_fd: int) -> MetaLook:
 
 def _version(text: str) -> int:
     try:
-        version = parse_int(text.strip(_TRIMMED))
+        version = parse_int(trim(text))
     except ValueError:
         raise UnreadableError(f"Invalid meta.properties version string '{text}'") from None
     if version not in (0, 1):

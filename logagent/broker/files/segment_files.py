@@ -1,15 +1,12 @@
 """The segment files of one partition dir, as `LogSegment` names them: sizes, and whether their indexes are sound.
 
-Which index files to remove before a directory gets its current name back, so that Kafka rebuilds them.
-
-A broker that loads a `-stray` dir extends the last segment's indexes to their preallocated length and never trims them
-again. Under the current name, next to a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`):
-the last entry of the time index reads as 0, and the next retention check deletes the segment, also on every follower.
-If an `.index` is missing, Kafka recovers that segment: it rebuilds `.index`, `.timeindex`, `.txnindex`, producer state
-and leader epochs. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment exposes aborted
+Before a directory gets its current name back, some index files are removed, so that Kafka rebuilds them. A broker that
+loads a `-stray` dir extends the last segment's indexes to their preallocated length and never trims them again. Under
+the current name, next to a clean-shutdown marker, no index is checked any more (`LogSegment.sanityCheck`): the last
+entry of the time index reads as 0, and the next retention check deletes the segment, also on every follower. If an
+`.index` is missing, Kafka recovers that segment: it rebuilds `.index`, `.timeindex`, `.txnindex`, producer state and
+leader epochs. (A missing `.timeindex` alone is not rebuilt, and without its `.txnindex` a segment exposes aborted
 transactions. So only `.index` files are removed; `.kafka_cleanshutdown` stays, because other partitions rely on it.)
-
-The age of a partition dir's segments, by Kafka's rule for retention (`LogSegment.largestTimestamp`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -75,13 +72,31 @@ def is_segment_file(name: str, suffix: str) -> bool:
     return name[_DIGITS:] == suffix and name[:_DIGITS].isdigit() and name.isascii()
 
 
+def segment_bases(names: Iterable[str]) -> list[str]:
+    """The base offsets (20 digits) of the segments that have a `.log` among `names`, in order."""
+    return sorted(name[:_DIGITS] for name in names if is_segment_file(name, LOG))
+
+
+def last_index_entry(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int, ...] | None:
+    """The last entry of an index file; None if it has none, is torn, or cannot be read. Raises OSError only if the
+    disk fails."""
+    try:
+        with opened_regular(name, INDEX, dir_fd=dir_fd) as fd:
+            size = os.fstat(fd).st_size
+            if size < layout.size or size % layout.size:
+                return None
+            return layout.unpack(os.pread(fd, layout.size, size - layout.size))
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+
+
 def look_at_segments(dir_fd: int) -> SegmentsLook:
     """Inspect the segments in the open partition dir `dir_fd`.
 
     An index that is not a regular file is not sound. Raises OSError from the disk.
     """
     names = set(os.listdir(dir_fd))
-    bases = sorted(name[:_DIGITS] for name in names if is_segment_file(name, LOG))
+    bases = segment_bases(names)
     segments = tuple(
         SegmentLook(
             base,
@@ -157,7 +172,8 @@ _WINDOW = 1 << 12
 
 
 def segment_times(dir_fd: int) -> list[SegmentAge]:
-    """The segments of the open partition dir, oldest first. The last one is the active one, which a broker rolls before
+    """The segments of the open partition dir, oldest first, with their ages by Kafka's rule for retention
+    (`LogSegment.largestTimestamp`). The last one is the active one, which a broker rolls before
     it deletes it; without records it stays, and is left out. If it was not closed, it goes by its last write, which is
     no earlier than its records unless they are of the future. Raises OSError only if the disk fails."""
     return list(_ages(dir_fd, lambda base: _largest(dir_fd, base)))
@@ -170,7 +186,7 @@ def rebuilt_segment_times(dir_fd: int) -> Iterator[SegmentAge]:
 
 
 def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[SegmentAge]:
-    bases = sorted(name[:20] for name in os.listdir(dir_fd) if is_segment_file(name, LOG))
+    bases = segment_bases(os.listdir(dir_fd))
     for base in bases:
         with suppress(FileNotFoundError):
             log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
@@ -184,16 +200,8 @@ def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[Segment
 def _largest(dir_fd: int, base: str) -> int | None:
     """The timestamp in the last entry of the time index; None if there is none: then Kafka uses the last write. (An
     index that was not closed ends in zeros.)"""
-    entry = ENTRY_BYTES[TIME_INDEX]
-    try:
-        with opened_regular(base + TIME_INDEX, INDEX, dir_fd=dir_fd) as fd:
-            size = os.fstat(fd).st_size
-            if size < entry or size % entry:
-                return None
-            timestamp, _ = _TIME_INDEX_ENTRY.unpack(os.pread(fd, entry, size - entry))
-    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
-        return None
-    return int(timestamp) if timestamp > 0 else None
+    timestamp, _ = last_index_entry(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY) or (0, 0)
+    return timestamp if timestamp > 0 else None
 
 
 def _largest_in_batches(dir_fd: int, base: str) -> int | None:

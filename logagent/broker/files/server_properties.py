@@ -2,8 +2,6 @@
 
 Only the file is read. `--override key=value` on the broker's command line and dynamic configuration
 (`log.segment.delete.delay.ms`) can change values; neither is visible here.
-
-Where a broker listens, from its `server.properties` (`KafkaConfig.listeners`).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Final, TypeVar
 
-from logagent.broker.files.java_properties import Property, iter_properties
+from logagent.broker.files.java_properties import Property, iter_properties, trim
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.safe_open import PROPERTIES, read_regular
 from logagent.model.assignments.image import Endpoint
@@ -31,8 +29,6 @@ PROCESS_ROLES: Final = ("broker", "controller")
 _RETENTION_UNITS_MS: Final = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 _NO_LOG_DIR = "At least one log directory must be defined via log.dirs or log.dir."
 _BLANKS: Final = " \t\n\v\f\r"
-# String.trim: everything up to U+0020, and nothing above it.
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 T = TypeVar("T")
 
@@ -166,7 +162,7 @@ class _Reader:
                 self.note(key, f"{variable} is filled in by a config provider, which logagent does not resolve")
                 return default
         try:
-            return convert(entry.value.strip(_TRIMMED))
+            return convert(trim(entry.value))
         except ValueError as error:
             self.note(key, str(error))
             return default
@@ -188,7 +184,7 @@ def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
     """A number of units as `ConfigDef.parseType` reads it (an int; a long if they are milliseconds), in milliseconds;
     None if it is none."""
     try:
-        return (parse_long if unit_ms == 1 else parse_int)(text.strip(_TRIMMED)) * unit_ms
+        return (parse_long if unit_ms == 1 else parse_int)(trim(text)) * unit_ms
     except ValueError:
         return None
 
@@ -225,7 +221,7 @@ def _split(text: str) -> list[str]:
 
 def _csv(text: str) -> list[str]:
     """`CoreUtils.parseCsvList`: empty items are dropped."""
-    return [item for item in _split(text.strip(_TRIMMED)) if item]
+    return [item for item in _split(trim(text)) if item]
 
 
 def _paths(text: str) -> list[str]:
@@ -300,7 +296,8 @@ _MOST_PORT: Final = 65_535
 
 
 def broker_listeners(props: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The addresses on this host at which clients reach the broker, as they are bound, not as they are advertised.
+    """The addresses on this host at which clients reach the broker, as they are bound, not as they are advertised
+    (`KafkaConfig.listeners`).
 
     Without those of the controller and of the control plane, which answer no client, and without any that cannot be
     read. An address that means "every interface" is given as the loopback address.

@@ -6,15 +6,8 @@ moves the end of the checked bytes; epochs never decrease; the magic is 2.
 
 The file is read with `pread` in windows, never mapped: a broker may truncate it, and with a mapping that would kill us.
 
-One record batch (magic 2) in the format of Kafka's `DefaultRecordBatch`: header, checksum, records.
-
-We have our own decoder because kafka-python's loads its whole client (8 MB and 0.15 s in every daemon and command that
-reads assignments) and takes twice as long for 100,000 records.
-
-Where to begin in a long segment: a hint from the `.index` file beside it, which the caller verifies.
-
-An idle cluster writes two NoOp batches per second; a segment may then contain a week of them before the snapshot that
-makes them obsolete. Walking a million batch headers takes seconds, an index lookup microseconds.
+We have our own decoder of `DefaultRecordBatch` (magic 2) because kafka-python's loads its whole client (8 MB and 0.15 s
+in every daemon and command that reads assignments) and takes twice as long for 100,000 records.
 """
 
 from __future__ import annotations
@@ -340,7 +333,8 @@ _ENTRY = struct.Struct(">ii")
 
 
 def position_before(dir_fd: int, base_offset: int, offset: int) -> int:
-    """The byte position in the segment where an append with records below `offset` began; 0 if none is known.
+    """The byte position in the segment where an append with records below `offset` began; 0 if none is known. An idle
+    cluster writes two NoOp batches per second: walking a week of them takes seconds, an index lookup microseconds.
 
     Mirrors `OffsetIndex.lookup`: entries of (offset of the last record of an append − base offset, position of that
     append), ascending, in a file that is padded with zeros while the segment is active. A wrong or missing index gives

@@ -6,12 +6,9 @@ complete batches, or an `UnreadableError`; never anything in between. The image 
 to be committed (`AssignmentImage.uncommitted`), and until when it knows the cluster (`known_until_ms`): that ends with
 its newest committed record, because what the log lacks may have been taken from it (a volume that was rolled back).
 
-Information about the KRaft quorum: `quorum-state` and the control records of the metadata log.
-
-It is only needed to decide which records are committed (`logagent.model.assignments.commitment`). So an unreadable
-`quorum-state` is not an error; it means "not known", which holds back verdicts.
-
-Reads snapshots and segments of a metadata log into one state, batch by batch.
+What is read of the quorum (`quorum-state`, control records) only decides which records are committed
+(`logagent.model.assignments.commitment`). So an unreadable `quorum-state` is not an error; it means "not known", which
+holds back verdicts.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -27,7 +24,15 @@ from logagent.broker.metadata_log.batches import WINDOW, Batch, BatchDefect, Bat
 from logagent.broker.metadata_log.metadata_records import Reader
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import LEADER_EPOCHS, QUORUM_STATE, SEGMENT, opened_regular, parse_json, read_regular
+from logagent.files.safe_open import (
+    LEADER_EPOCHS,
+    QUORUM_STATE,
+    SEGMENT,
+    opened_directory,
+    opened_regular,
+    parse_json,
+    read_regular,
+)
 from logagent.model.assignments.commitment import (
     BatchTimes,
     clock_ahead_ms,
@@ -80,30 +85,28 @@ def control_type(key: bytes | None) -> int:
     return int.from_bytes(key[2:], "big", signed=True)
 
 
-def snapshot_time_ms(value: bytes | None) -> int:
-    """`LastContainedLogTimestamp` of a snapshot header: the time of the newest record that the snapshot covers."""
+def _after_version(value: bytes | None, what: str) -> Reader:
+    """The content of a control record, whose first field is its version."""
     if value is None:
-        raise UnreadableError("the header of a snapshot is empty")
+        raise UnreadableError(f"{what} is empty")
     reader = Reader(value)
     reader.int16()
-    return reader.int64()
+    return reader
+
+
+def snapshot_time_ms(value: bytes | None) -> int:
+    """`LastContainedLogTimestamp` of a snapshot header: the time of the newest record that the snapshot covers."""
+    return _after_version(value, "the header of a snapshot").int64()
 
 
 def voters_of_voters_record(value: bytes | None) -> int:
     """Number of voters in a `KRaftVotersRecord`."""
-    if value is None:
-        raise UnreadableError("a voters record is empty")
-    reader = Reader(value)
-    reader.int16()
-    return reader.length()
+    return _after_version(value, "a voters record").length()
 
 
 def voters_of_leader_change(value: bytes | None) -> int:
     """Number of voters in a `LeaderChangeMessage`."""
-    if value is None:
-        raise UnreadableError("a leader change record is empty")
-    reader = Reader(value)
-    reader.int16()
+    reader = _after_version(value, "a leader change record")
     reader.int32()
     return reader.length()
 
@@ -287,7 +290,34 @@ def read_metadata_log(
     Works beside a live broker: if files vanish, shrink or are replaced meanwhile, reading starts over.
     Raises `UnreadableError` with the place and what is wrong there; `OSError` only for disk errors.
     """
-    with _opened(directory) as dir_fd:
+    state, quorum, label = _read_unchanged(directory, booted_ms)
+    at_ms, replay = _time_of(state, label), state.replay
+    voters = state.voters.number(quorum, configured_voters)
+    committed = committed_offset(
+        state.times,
+        snapshot_end=state.snapshot_end,
+        log_end=state.end,
+        voters=voters,
+        may_lead=node_id is None or quorum.leader_id is None or quorum.leader_id == node_id,
+        resigns_since=replay.resigns_since,
+        settled=settled_ms(fetch_timeout_ms),
+    )
+    return MetadataImage(
+        assignments=_image(state, at_ms, label, cluster_id, committed, now_ms),
+        delete_delays=replay.delete_delays,
+        topic_configs=replay.topic_configs,
+        broker_configs=replay.broker_configs,
+        snapshot=state.snapshot,
+        voters=voters,
+        committed_offset=committed,
+        torn_bytes=state.torn_bytes,
+    )
+
+
+def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogState, QuorumState, str]:
+    """The state, of a log that did not change while it was read; and what to call it."""
+    opened = nullcontext(directory) if isinstance(directory, int) else opened_directory(directory, follow=True)
+    with opened as dir_fd:
         label = directory if isinstance(directory, str) else os.readlink(f"/proc/self/fd/{dir_fd}")
         for _ in range(ATTEMPTS):
             before, names = _marks(dir_fd), sorted(os.listdir(dir_fd))
@@ -302,21 +332,8 @@ def read_metadata_log(
             # When a follower truncates records that the quorum did not keep, its epoch changes too; then we may have
             # read a mixture of old and new records.
             if _marks(dir_fd) == before:
-                asked = _Asked(label, node_id, cluster_id, now_ms, configured_voters, fetch_timeout_ms)
-                return _image(state, parse_quorum_state(before[1]), asked)
+                return state, parse_quorum_state(before[1]), label
     raise UnreadableError(f"{label}: the metadata log kept changing during {ATTEMPTS} attempts to read it")
-
-
-@contextmanager
-def _opened(directory: str | int) -> Iterator[int]:
-    if isinstance(directory, int):
-        yield directory
-        return
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
@@ -368,20 +385,8 @@ def _written_ms(dir_fd: int, names: list[str]) -> int | None:
     return os.lstat(newest, dir_fd=dir_fd).st_mtime_ns // 1_000_000 if newest is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The arguments of `read_metadata_log`."""
-
-    label: str
-    node_id: int | None
-    cluster_id: str | None
-    now_ms: int
-    configured_voters: int | None
-    fetch_timeout_ms: int
-
-
-def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage:
-    label, node_id, now_ms = asked.label, asked.node_id, asked.now_ms
+def _time_of(state: LogState, label: str) -> int:
+    """The time of its newest record. Raises UnreadableError for a log that must not be used."""
     if state.at_ms is None or (state.snapshot is None and not state.times.times):
         raise UnreadableError(f"{label}: the metadata log is empty")
     if state.replay.zk_migration:
@@ -389,22 +394,17 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
             f"{label}: a migration from ZooKeeper is under way, so the log may not have every topic yet",
             hint="use the Admin API as the source of assignments until it is finished",
         )
-    voters = state.voters.number(quorum, asked.configured_voters)
-    may_lead = node_id is None or quorum.leader_id is None or quorum.leader_id == node_id
-    committed = committed_offset(
-        state.times,
-        snapshot_end=state.snapshot_end,
-        log_end=state.end,
-        voters=voters,
-        may_lead=may_lead,
-        resigns_since=state.replay.resigns_since,
-        settled=settled_ms(asked.fetch_timeout_ms),
-    )
-    image = make_image(
+    return state.at_ms
+
+
+def _image(
+    state: LogState, at_ms: int, label: str, cluster_id: str | None, committed: int, now_ms: int
+) -> AssignmentImage:
+    return make_image(
         state.replay.topics.values(),
         source=Source.KRAFT_LOG,
-        cluster_id=asked.cluster_id,
-        at_ms=state.at_ms,
+        cluster_id=cluster_id,
+        at_ms=at_ms,
         known_until_ms=known_until_ms(
             state.times,
             committed=committed,
@@ -420,17 +420,6 @@ def _image(state: LogState, quorum: QuorumState, asked: _Asked) -> MetadataImage
         brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
         uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
         origin=label,
-    )
-    replay = state.replay
-    return MetadataImage(
-        assignments=image,
-        delete_delays=replay.delete_delays,
-        topic_configs=replay.topic_configs,
-        broker_configs=replay.broker_configs,
-        snapshot=state.snapshot,
-        voters=voters,
-        committed_offset=committed,
-        torn_bytes=state.torn_bytes,
     )
 
 

@@ -6,8 +6,6 @@ varint), then the message in Kafka's flexible encoding. Mirrors the schemas in t
 
 Deviation from Kafka: records with other api keys are skipped, because they do not concern partitions. For the keys read
 here, an unknown version or tag or a left-over byte is refused, because a half-understood message makes a wrong image.
-
-Decoders for metadata records by api key; see `metadata_records` for the frame and the rules.
 """
 
 from __future__ import annotations

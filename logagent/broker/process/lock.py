@@ -94,6 +94,10 @@ def look(dir_fd: int) -> LockLook:
     return LockLook(held=kind != fcntl.F_UNLCK, pid=named, present=True, readable=True, shared=shared)
 
 
+def process_named(pid: int | None) -> str:
+    return f"process {pid}" if pid else "a process that cannot be identified from here"
+
+
 def _may_be_a_file(dir_fd: int) -> bool:
     try:
         return stat.S_ISREG(os.stat(LOCK_FILE, dir_fd=dir_fd, follow_symlinks=False).st_mode)
@@ -190,9 +194,8 @@ class Interlock(_Looker):
 
     def _judge(self, seen: LockLook) -> None:
         if seen.held:
-            who = f"process {seen.pid}" if seen.pid else "a process that cannot be identified from here"
             raise BrokerHoldsLogDir(
-                f"{who} holds the lock of {self._log_dir}",
+                f"{process_named(seen.pid)} holds the lock of {self._log_dir}",
                 log_dir=self._log_dir,
                 pid=seen.pid,
                 hint="stop the broker first; the broker itself removes what is already marked",
@@ -222,13 +225,7 @@ class HolderWatch(_Looker):
             self._unreadable(seen)
         if not seen.held or seen.pid is None or seen.pid != self._pid:
             # A holder without a PID (in another PID namespace) could be a new broker: never treat it as the same.
-            who = (
-                "nobody"
-                if not seen.held
-                else f"process {seen.pid}"
-                if seen.pid
-                else "a process that cannot be identified from here"
-            )
+            who = process_named(seen.pid) if seen.held else "nobody"
             raise BrokerHoldsLogDir(
                 f"the broker (process {self._pid}) that held {self._log_dir} no longer does: now {who} holds it",
                 log_dir=self._log_dir,

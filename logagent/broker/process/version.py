@@ -1,7 +1,4 @@
-"""Which version of Kafka a broker runs: from its jars, or a lower bound from the cluster's `metadata.version`.
-
-How a broker was, or will be, started: its configuration and class path, read from a command line.
-"""
+"""Which version of Kafka a broker runs: from its jars, or a lower bound from the cluster's `metadata.version`."""
 
 from __future__ import annotations
 

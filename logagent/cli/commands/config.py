@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import click
 
+from logagent.agent.config import as_document, load_valid_part
 from logagent.agent.target import Target, resolve_target
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
-from logagent.config import as_document, load_valid_part
 from logagent.errors import ConfigError
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import click
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load_valid_part
 from logagent.agent.doctor.examine import Question, examine
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import doctor_document, doctor_word
 from logagent.cli.render import dump, table
-from logagent.config import load_valid_part
 from logagent.errors import ConfigError, Exit
 from logagent.model.doctor.diagnose import diagnose, exit_config
 from logagent.model.finding import Change, Finding, Severity, any_fatal

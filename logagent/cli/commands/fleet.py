@@ -189,7 +189,7 @@ def archive(folder: str) -> None:
 
 def _order_keys() -> tuple[str, ...]:
     """`orders.keys` of this host's configuration; empty if there is none."""
-    from logagent.config import load_valid_part
+    from logagent.agent.config import load_valid_part
 
     try:
         return load_valid_part()[0].settings.orders.keys

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load as load_settings
 from logagent.agent.target import named_target
 from logagent.cli.host_session import unusable_file
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.config import load as load_settings
 from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child
 from logagent.host.linux.syscalls import share_one_arena

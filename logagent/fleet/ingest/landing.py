@@ -30,6 +30,7 @@ from typing import IO, Any
 from py4j.protocol import Py4JError
 
 from logagent.files.safe_open import parse_json
+from logagent.files.whole_file import PART
 from logagent.fleet.tables.store import Store
 from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.contract import LEDGER
@@ -37,7 +38,6 @@ from logagent.store.names import (
     ASSIGNMENTS,
     DATA,
     MANIFEST,
-    PART,
     as_date,
     as_node,
     is_place,

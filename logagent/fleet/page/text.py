@@ -22,7 +22,8 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")
+from logagent.model.sizes import in_units
+
 MISSING = "–"
 # Days beyond which a trend says only "not soon".
 LONG_AHEAD = 3650
@@ -40,16 +41,9 @@ def size(number: int) -> str:
     sign, value = (MINUS, -number) if number < 0 else ("", number)
     if value < 1024:
         return f"{sign}{value:,} B"
-    scaled = float(value)
-    unit = 0
-    while True:
-        scaled /= 1024
-        # 1023.6 KiB would print as 1024 KiB: the next unit takes over where rounding reaches it.
-        if scaled < 1023.5 or unit == len(_UNITS) - 1:
-            break
-        unit += 1
+    scaled, unit = in_units(value, below=1023.5)
     digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{sign}{scaled:,.{digits}f} {_UNITS[unit]}"
+    return f"{sign}{scaled:,.{digits}f} {unit}"
 
 
 def percent(share: float) -> str:

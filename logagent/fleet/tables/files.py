@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from logagent.files.safe_open import STORE_FILE, read_regular
+from logagent.files.whole_file import create_file, whole_file
 
 LOCAL = "file:"
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
@@ -114,7 +115,8 @@ class Files:
         and a rename, which does not replace.
         """
         if (local := self.local(uri)) is not None:
-            return _link_new(local, content)
+            local.parent.mkdir(parents=True, exist_ok=True)
+            return create_file(local, content)
         system, path = self._at(uri)
         if system.exists(path):
             return False
@@ -157,12 +159,8 @@ class Files:
         """Writes a file atomically, under a temporary name first."""
         if (local := self.local(uri)) is not None:
             local.parent.mkdir(parents=True, exist_ok=True)
-            part = local.with_name(local.name + ".tmp")
-            with part.open("wb") as file:
+            with whole_file(local) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(local)
             return
         self._write(*self._at(uri + ".tmp"), content)
         self.move(uri + ".tmp", uri)
@@ -209,26 +207,3 @@ class Files:
             return int(reader.getRecordCount())
         finally:
             reader.close()
-
-
-def _link_new(path: Path, content: bytes) -> bool:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    private = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
-    try:
-        with private.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(private, path, follow_symlinks=False)
-        except FileExistsError:
-            return False
-        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        return True
-    finally:
-        with suppress(FileNotFoundError):
-            private.unlink()

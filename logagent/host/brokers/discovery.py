@@ -4,18 +4,9 @@ places where distributions, Confluent's packages and people who unpack an archiv
 Nothing is guessed. Files that only look like a broker's (a sample shipped with Kafka, a controller's file) are not
 counted as brokers, and with two brokers neither is chosen.
 
-Where distributions, Confluent's packages and people who unpack an archive keep a broker's configuration.
-
-The configuration that a process names on its command line, read before it is known whether to believe that process.
-
-Any local user can name any path, even one on a file system of her own that never answers. So only a child process
-touches it, and only for a limited time: see `TimeLimits`.
-
-Decides which processes are taken for brokers: any local user can put `kafka.Kafka FILE` on a command line.
-
-A process counts if its user runs a broker by a unit, or owns the log dirs that its configuration names. If a broker is
-known without the process (a unit starts it, or it is configured in a usual place), the process of an unrelated user
-does not add another one: otherwise anybody could make the choice ambiguous and so stop all work.
+Any local user can put `kafka.Kafka FILE` on a command line, and name any path there, even one on a file system of her
+own that never answers. So only a child process touches it, and only for a limited time (`TimeLimits`), before it is
+known whether to believe that process (`GenuineBrokers`).
 """
 
 from __future__ import annotations
@@ -33,6 +24,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.server_properties import ServerProperties, read_server_properties
 from logagent.broker.process.version import Launch, launch_of_java, version_beside, version_of_script
 from logagent.errors import ConfigError, LogAgentError
+from logagent.files.safe_open import listed
 from logagent.host.brokers.systemd_units import BrokerUnit, broker_units, under
 from logagent.host.linux.child import ask_as
 from logagent.host.linux.proc import effective_user
@@ -146,16 +138,14 @@ def named_config(launch: Launch, pid: int, user: int, root: str, time_limits: Ti
         return NamedConfig(under(root, config), answers=False)
     if seen is None:
         return None
-    override = launch.overrides.get("log.dirs", "")
-    named = [d for d in override.split(",") if d] or seen["log_dirs"]
-    return NamedConfig(
-        seen["path"],
-        tuple(seen["file"]) if seen["file"] is not None else None,
-        True,
-        tuple(under(root, d) for d in named),
-        seen["controller"],
-        seen["shipped"],
-    )
+    file = tuple(seen["file"]) if seen["file"] is not None else None
+    log_dirs = _log_dirs(launch, seen["log_dirs"], root)
+    return NamedConfig(seen["path"], file, True, log_dirs, seen["controller"], seen["shipped"])
+
+
+def _log_dirs(launch: Launch | None, configured: Sequence[str], root: str) -> tuple[str, ...]:
+    override = launch.overrides.get("log.dirs", "") if launch is not None else ""
+    return tuple(under(root, d) for d in [d for d in override.split(",") if d] or configured)
 
 
 def _look(config: str, process: str, root: str) -> dict[str, Any] | None:
@@ -189,7 +179,12 @@ _MOST_DIRS = 64
 
 
 class GenuineBrokers:
-    """Decides for each process; caches what it learned about the known brokers."""
+    """Decides for each process whether it is taken for a broker; caches what it learned about the known ones.
+
+    A process counts if its user runs a broker by a unit, or owns the log dirs that its configuration names. If a broker
+    is known without the process (a unit starts it, or it is configured in a usual place), the process of an unrelated
+    user does not add another one: otherwise anybody could make the choice ambiguous and so stop all work.
+    """
 
     def __init__(
         self, units: Iterable[BrokerUnit], known_log_dirs: Iterable[Sequence[str]], time_limits: TimeLimits
@@ -368,7 +363,7 @@ def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfig
     read) is left out.
     """
     proc = under(root, "/proc")
-    for name in _numbers(proc):
+    for name in sorted(filter(str.isdecimal, listed(proc)), key=int):
         try:
             with open(f"{proc}/{name}/cmdline", "rb") as file:
                 line = file.read()
@@ -425,8 +420,7 @@ def _judged(broker: BrokerConfigLook, root: str) -> BrokerConfigLook:
         return broker
     controller = server.process_roles == ["controller"]
     shipped = is_sample(server, root)
-    override = broker.launch.overrides.get("log.dirs", "") if broker.launch is not None else ""
-    dirs = tuple(under(root, d) for d in override.split(",") if d) or tuple(under(root, d) for d in server.log_dirs)
+    dirs = _log_dirs(broker.launch, server.log_dirs, root)
     return replace(broker, log_dirs=dirs, controller=controller, shipped=shipped, sample=not broker.strong and shipped)
 
 
@@ -485,10 +479,3 @@ def _file(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _numbers(proc: str) -> list[str]:
-    try:
-        return sorted((name for name in os.listdir(proc) if name.isdecimal()), key=int)
-    except OSError:
-        return []

@@ -1,7 +1,5 @@
 """Who holds a log dir: the lock and the open files of all processes, taken together.
 
-What processes have open or mapped below the log dirs, read from `/proc` once per batch.
-
 A broker keeps the `.log` descriptors and the index maps of everything it loaded, and may keep them after it gave up a
 log dir, so a free lock does not mean that no process uses the log dir. This module only reports what it saw and what it
 could not see.
@@ -14,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from logagent.broker.process.lock import LOCK_FILE, look
+from logagent.broker.process.lock import LOCK_FILE, look, process_named
 from logagent.host.brokers.proc_scan import ProcScan, Watched
 from logagent.host.linux.proc import mount_namespace, process_start_ticks, process_start_time_ms
 from logagent.host.log_dir.log_dir import OpenLogDir
@@ -114,9 +112,7 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
             pid = next(iter(candidates)) if len(candidates) == 1 else None
         detail = None if open_files.could_read(pid) else "its open files cannot be read"
         return Holder(HolderState.STARTING, pid, _start_time_or_none(pid), detail)
-    shared = None
-    if seen.shared:
-        shared = f"process {seen.pid}" if seen.pid is not None else "a process that cannot be identified from here"
+    shared = process_named(seen.pid) if seen.shared else None
     occupants = open_files.occupants(log_dir)
     if occupants:
         pid = min(occupants)

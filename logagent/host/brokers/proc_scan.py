@@ -1,8 +1,6 @@
 """Scans `/proc` for open and mapped files, process by process, and matches them against the watched log dirs.
 
 It reads links by descriptor, not through psutil (several times slower for a broker's 20,000 files).
-
-One log dir whose open files are being looked for, and what a scan of `/proc` found in it.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from collections.abc import Iterable
 
 from logagent.broker.files.segment_files import LOG, is_segment_file
 from logagent.broker.process.lock import LOCK_FILE
+from logagent.files.safe_open import opened_directory
 from logagent.host.linux.mounts import RemoteMounts
 from logagent.host.linux.proc import (
     ancestors,
@@ -143,8 +142,7 @@ class ProcScan:
         ours: set[str] = set()
         others: set[str] = set()
         removed: list[tuple[str, str, os.stat_result]] = []
-        directory = os.open(f"/proc/{pid}/fd", OPEN_DIRECTORY)
-        try:
+        with opened_directory(f"/proc/{pid}/fd") as directory:
             for number in os.listdir(directory):
                 try:
                     link = os.readlink(number, dir_fd=directory)
@@ -169,8 +167,6 @@ class ProcScan:
                     elif error.errno not in OFFLINE_ERRNOS:
                         raise
                     # Else it is on a failing disk, though not one of ours, which has just been opened.
-        finally:
-            os.close(directory)
         self._note(pid, namespace, ours, others)
         for number, link, found in removed:
             self._note_removed_elsewhere(pid, namespace, number, link, found)

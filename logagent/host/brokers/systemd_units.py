@@ -13,7 +13,7 @@ from functools import partial
 
 from logagent.broker.process.version import Launch, launch_of_script
 from logagent.errors import LogAgentError, UnreadableError
-from logagent.files.safe_open import UNIT, read_regular
+from logagent.files.safe_open import UNIT, listed, read_regular
 
 # In the order in which a unit's own file is looked for; drop-ins of all of them apply, by name.
 UNIT_DIRS = (
@@ -90,7 +90,7 @@ def read_unit(name: str, root: str = "/", content: Content | None = None) -> Uni
     drop_ins: dict[str, str] = {}
     for place in [d for d in reversed(UNIT_DIRS) if os.path.isdir(under(root, d))]:
         for n in reversed(names):
-            for drop_in in _listed(f"{under(root, place)}/{n}.d"):
+            for drop_in in listed(f"{under(root, place)}/{n}.d"):
                 if drop_in.endswith(".conf"):
                     drop_ins[drop_in] = f"{under(root, place)}/{n}.d/{drop_in}"
     settings: dict[str, list[Setting]] = {}
@@ -112,7 +112,7 @@ def broker_units(root: str = "/", content: Content | None = None) -> list[Broker
     names: dict[str, None] = {}
     for place in UNIT_DIRS:
         directory = under(root, place)
-        for name in _listed(directory):
+        for name in listed(directory):
             if name.endswith(".service") and _names_kafka(f"{directory}/{name}", content):
                 instances = [w for w in sorted(wanted) if w.startswith(name[: -len(".service")]) and "@." in name]
                 names.update(dict.fromkeys(instances or ([] if "@." in name else [name])))
@@ -215,9 +215,9 @@ def _wanted(root: str) -> frozenset[str]:
     return frozenset(
         unit
         for place in UNIT_DIRS
-        for name in _listed(under(root, place))
+        for name in listed(under(root, place))
         if name.endswith((".wants", ".requires"))
-        for unit in _listed(f"{under(root, place)}/{name}")
+        for unit in listed(f"{under(root, place)}/{name}")
     )
 
 
@@ -242,10 +242,3 @@ def _content(path: str) -> bytes:
         return read_regular(path, UNIT, follow=True)
     except (OSError, UnreadableError):
         return b""
-
-
-def _listed(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []

@@ -1,7 +1,4 @@
-"""One partition directory, read in full.
-
-Disk usage of directories below a partition directory. Kafka makes none, so this only has to be safe and bounded.
-"""
+"""One partition directory, read in full."""
 
 from __future__ import annotations
 
@@ -33,7 +30,8 @@ class Usage:
 
 
 def nested_usage(parent_fd: int, name: str, device: int) -> Usage:
-    """Add up the directory `name` and all below it on `device`.
+    """Add up the directory `name` and all below it on `device`. Kafka makes no directories below a partition's, so this
+    only has to be safe and bounded.
 
     Uses no recursion, one descriptor whatever the depth, and follows no symlinks. Entries that vanish or change type
     during the walk are left out. Raises `OSError` for what cannot be read, EAGAIN if directories are moved during the
@@ -174,14 +172,7 @@ class PartitionReader:
 
     def _count(self, fd: int, known: Known, blocks: int) -> None:
         names = os.listdir(fd)
-        logs = _segments(names)
-        # The newest segment's files begin with this; empty until one is found.
-        newest = ""
-        if logs:
-            newest = max(logs)[:20]
-            known.segments = len(logs)
-            known.last_segment_offset = _offset(newest)
-            known.first_offset = _offset(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
+        newest = _note_segments(known, names)
         files = len(names)
         total = 0
         plain = True
@@ -236,6 +227,18 @@ class PartitionReader:
             if error.errno in OFFLINE_ERRNOS:
                 raise
             entry.error = f"{PARTITION_METADATA} cannot be read: {error.strerror}"
+
+
+def _note_segments(known: Known, names: list[str]) -> str:
+    """Returns what the names of the newest segment's files begin with; empty if there is none."""
+    logs = _segments(names)
+    if not logs:
+        return ""
+    newest = max(logs)[:20]
+    known.segments = len(logs)
+    known.last_segment_offset = _offset(newest)
+    known.first_offset = _offset(min(logs)[:20]) if len(logs) > 1 else known.last_segment_offset
+    return newest
 
 
 def _note_tail(known: Known, suffix: str, found: os.stat_result) -> None:

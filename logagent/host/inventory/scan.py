@@ -10,16 +10,6 @@ so a directory that was modified within a second of its last reading is read aga
 
 It reads by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
 `partition.metadata`.
-
-What one scan of a log dir saw.
-
-Turns for scans that run side by side: while they compute, one at a time; while they wait for their disks, all.
-
-Python runs one thread at a time. Two scans whose directories are in the kernel's cache only take Python's lock from
-each other, at every call: together they need two to three times the CPU that they need one after the other. Scans that
-wait for a disk do not, and must not wait for each other as well.
-
-Which topics have directories here, judged by directory names alone.
 """
 
 from __future__ import annotations
@@ -42,14 +32,6 @@ from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
 from logagent.host.log_dir.started_mark import is_started
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Identity, Kind, PartitionDir
-
-__all__ = [
-    "MOUNT_POINT_ERROR",
-    "OTHER_KINDS",
-    "SYMLINK_ERROR",
-    "LogDirInventory",
-    "scan_log_dir",
-]
 
 # Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
 OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
@@ -330,7 +312,11 @@ ALONE_SECONDS = 0.5
 
 
 class ScanTurns:
-    """The turns of the scans of one session. Thread-safe.
+    """The turns of the scans of one session: while they compute, one at a time; while they wait for their disks, all.
+    Thread-safe.
+
+    Two scans whose directories are in the kernel's cache only take Python's lock from each other, at every call:
+    together they need two to three times the CPU that they need one after the other.
 
     monotonic: seconds of a clock that nobody sets. cpu: the seconds for which the calling thread has computed.
     """
@@ -366,9 +352,6 @@ class ScanTurns:
             if self._holder is turn:
                 self._give(self._waiting.popleft() if self._waiting else None)
                 self._changed.notify_all()
-
-    def is_wanted(self) -> bool:
-        return bool(self._waiting)
 
     def _give(self, turn: ScanTurn | None) -> None:
         self._holder, self._since = turn, self.monotonic()
@@ -410,7 +393,8 @@ class ScanTurn:
 
 
 def topics_in(log_dirs: Iterable[str]) -> frozenset[str]:
-    """The topics of current and future directories. A log dir that cannot be listed contributes none."""
+    """The topics of current and future directories, by their names alone. A log dir that cannot be listed contributes
+    none."""
     found: set[str] = set()
     for log_dir in log_dirs:
         with suppress(OSError):

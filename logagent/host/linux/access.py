@@ -3,10 +3,9 @@
 Access control lists are not evaluated: if a file has one, nothing is reported as denied. Security modules and the
 immutable flag are not considered either.
 
-Files that root may trust, because only trusted users could have put them where they are.
-
-A path is walked from the root directory, symlinks included. If a directory belongs to a trusted user and nobody else
-can write to it, nobody else can swap its entries, so the next step can be taken by name.
+And which files root may trust, because only trusted users could have put them where they are. A path is walked from the
+root directory, symlinks included. If a directory belongs to a trusted user and nobody else can write to it, nobody else
+can swap its entries, so the next step can be taken by name.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def _check(path: str, owners: Collection[int] | None, may_be_writable: bool) -> 
     return found
 
 
-READ, WRITE, SEARCH = 4, 2, 1
+READ, WRITE, SEARCH = os.R_OK, os.W_OK, os.X_OK
 _WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 _CAP_DAC_OVERRIDE = 1 << 1
 _ACL = "system.posix_acl_access"
@@ -171,8 +170,12 @@ def denied(user: User, dir_fd: int, name: str, path: str, found: os.stat_result,
     """What `user` lacks on `name` in `dir_fd` (whose status is `found`), unless an access control list may grant it."""
     lacks = user.lacks(found, wants)
     if lacks and not _has_acl(dir_fd, name):
-        words = " and ".join(word for bit, word in _WORDS if lacks & bit)
-        yield Denied(path, words, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+        yield Denied(path, in_words(lacks), found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+
+
+def in_words(bits: int) -> str:
+    """ "read and write"."""
+    return " and ".join(word for bit, word in _WORDS if bits & bit)
 
 
 def _of_entry(name: str, uid: int, gid: int, known_by: str) -> User:

@@ -20,10 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
+from logagent.host.linux.access import READ, SEARCH, WRITE, in_words
+
 T = TypeVar("T")
-READ, WRITE, SEARCH = os.R_OK, os.W_OK, os.X_OK
 _PR_SET_PDEATHSIG = 1
-_WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,12 @@ def lacking(path: str, wants: int) -> dict[str, Any]:
         above = "/".join(parts[:end]) or "/"
         if not os.access(above, SEARCH, effective_ids=True):
             return _closed(above, SEARCH)
-    missing = [(bit, word) for bit, word in _WORDS if wants & bit and not _may(path, bit)]
-    if not missing:
-        return {"lacks": None, "at": None, "exists": True}
-    return _closed(path, sum(bit for bit, _ in missing))
+    missing = sum(bit for bit in (READ, WRITE, SEARCH) if wants & bit and not _may(path, bit))
+    return _closed(path, missing) if missing else {"lacks": None, "at": None, "exists": True}
 
 
 def _may(path: str, bit: int) -> bool:
-    if os.access(path, bit, effective_ids=True):
-        return True
-    return bit == WRITE and _is_read_only(path)
+    return os.access(path, bit, effective_ids=True) or (bit == WRITE and _is_read_only(path))
 
 
 def _is_read_only(path: str) -> bool:
@@ -155,8 +151,7 @@ def _is_read_only(path: str) -> bool:
 
 
 def _closed(path: str, bits: int) -> dict[str, Any]:
-    words = " and ".join(word for bit, word in _WORDS if bits & bit)
-    return {"lacks": words, "at": path, "exists": os.path.lexists(path)}
+    return {"lacks": in_words(bits), "at": path, "exists": os.path.lexists(path)}
 
 
 def _answer(parent: int, identity: Identity | None, question: Callable[[], bytes], writer: int) -> NoReturn:

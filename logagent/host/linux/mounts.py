@@ -1,8 +1,6 @@
 """The kernel's mount table, for ourselves or another process: the only reader of `/proc/PID/mountinfo`.
 
 Bind mounts of the same device show nowhere else, and no disk is touched.
-
-Where disks are or will be mounted: at boot they may not be mounted yet, nor those of a stopped broker.
 """
 
 from __future__ import annotations
@@ -11,6 +9,8 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+
+from logagent.files.safe_open import listed
 
 # Behind these is a server or process that may never answer: even `stat` of an open file waits for it.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "afs", "virtiofs", "beegfs", "glusterfs")
@@ -55,12 +55,6 @@ def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
         if below and (best is None or len(mount.point) >= len(best.point)):
             best = mount
     return best
-
-
-def mount_point_of(path: str) -> str:
-    """The mount point that `path` (absolute, symlinks resolved) is on. Raises OSError as `mounts` does."""
-    mount = mount_of(path, mounts())
-    return mount.point if mount is not None else "/"
 
 
 def mounted_children(dir_fd: int) -> frozenset[str]:
@@ -116,7 +110,8 @@ _FSTAB_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> list[str]:
-    """Every mount point: the current ones, those in /etc/fstab, and those of `*.mount` units in `unit_dirs`.
+    """Every mount point: the current ones, those in /etc/fstab, and those of `*.mount` units in `unit_dirs`; at boot
+    the disks may not be mounted yet, nor those of a stopped broker.
 
     `content` reads a file; it returns nothing for one that cannot or must not be read. Raises OSError if the current
     mounts cannot be read.
@@ -127,7 +122,7 @@ def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> l
         if len(fields) > 2 and not fields[0].startswith("#"):
             found.append(_FSTAB_ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[1]))
     for folder in unit_dirs:
-        for name in _names(folder):
+        for name in listed(folder):
             if name.endswith(".mount"):
                 lines = _lines(content(f"{folder}/{name}"))
                 found += [line.partition("=")[2].strip() for line in lines if line.startswith("Where=")]
@@ -136,10 +131,3 @@ def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> l
 
 def _lines(data: bytes) -> list[str]:
     return os.fsdecode(data).splitlines()
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

@@ -1,7 +1,4 @@
-"""What `/proc` says about one process: its start time, its user, and what kind of program it is.
-
-Whether a certain process is the one that listens on a port of this host.
-"""
+"""What `/proc` says about one process: its start time, its user, and what kind of program it is."""
 
 from __future__ import annotations
 
@@ -76,6 +73,15 @@ def is_java(command: str, words: list[bytes]) -> bool:
     """Whether the program itself is a JVM; words in its arguments do not count (`tail -F kafka/server.log` is not
     one)."""
     return command in ("java", "jsvc") or os.path.basename(words[0]) in (b"java", b"jsvc")
+
+
+def is_kafka(pid: int) -> bool:
+    """Whether a process is a JVM or has Kafka's main class on its command line; False if that cannot be read."""
+    try:
+        words = command_line(pid)
+    except OSError:
+        return False
+    return b"kafka.Kafka" in words or os.path.basename(words[0]) == b"java"
 
 
 def may_be_a_broker(words: list[bytes]) -> bool:

@@ -3,11 +3,8 @@
 They take file descriptors, so that no path is resolved twice. `ctypes` is imported on first use, because commands that
 only read do not need it.
 
-Who holds an `flock`, by `/proc/locks`. Every user who may read a file or directory may lock it, too.
-
-Returns memory to the system between two cycles, so that the waiting daemon holds only what it needs.
-
-glibc only (`mallopt(3)`, `malloc_trim(3)`); does nothing elsewhere.
+And what else only the system can tell or do: who holds an `flock` (every user who may read a file or directory may
+lock it, too), and returning freed memory (glibc only).
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -40,15 +38,20 @@ _FS_IOC_FIEMAP = 0xC020660B
 
 
 @cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    function = getattr(libc, "renameat2", None)  # glibc 2.28, musl 1.2.6
+    function = getattr(_libc(), "renameat2", None)  # glibc 2.28, musl 1.2.6
     if function is None:
         return None
     function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
-    function.restype = ctypes.c_int
 
     def call(old_fd: int, old: bytes, new_fd: int, new: bytes, flags: int) -> int:
         return 0 if function(old_fd, old, new_fd, new, flags) == 0 else ctypes.get_errno()
@@ -88,7 +91,7 @@ def _statx() -> Callable[[int, bytes, int, int], bytes | int] | None:
     """`statx` by directory, name, flags and mask: its answer, or the number of the error."""
     import ctypes
 
-    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+    statx = getattr(_libc(), "statx", None)
     if statx is None:
         return None
     statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
@@ -157,6 +160,14 @@ def _fdinfo_mount_id(fd: int) -> int:
     raise OSError(errno.ENOSYS, "the kernel does not report a mount id", f"/proc/self/fdinfo/{fd}")
 
 
+def close_unlocked(fd: int) -> None:
+    """Close a descriptor with which an `flock` may have been taken. A child of ours that hangs (`host.linux.child`) has
+    it open, too, and would keep the lock."""
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
 def flock_holders(fd: int) -> list[int]:
     """The visible processes that took an `flock` on the file open as `fd`. A process that has ended is still listed
     while a child of it keeps the descriptor open."""
@@ -189,13 +200,6 @@ def _is_stranger(pid: int, users: Collection[int]) -> bool:
 
 
 _M_ARENA_MAX = -8
-
-
-@cache
-def _libc() -> Any:
-    import ctypes
-
-    return ctypes.CDLL(None)
 
 
 def share_one_arena() -> None:

@@ -1,10 +1,4 @@
-"""Calls to disks in separate threads, abandoned when the log dir goes offline: see `logagent.host.log_dir.calls`.
-
-One piece of work in a separate thread, which may be stuck in a call to a hung disk forever: the only kind of such
-threads.
-
-It cannot be ended. A waiter stops waiting (`done`) and leaves it behind, as a daemon thread.
-"""
+"""Calls to disks in separate threads, abandoned when the log dir goes offline: see `logagent.host.log_dir.calls`."""
 
 from __future__ import annotations
 
@@ -23,8 +17,11 @@ T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """Runs `fn` once `start` is called. `done` is set when it has ended, in whatever way; only then ask for
-    `outcome`."""
+    """One piece of work in a separate thread, which may be stuck in a call to a hung disk (or server) forever: the only
+    kind of such threads. It cannot be ended: a waiter stops waiting, and leaves it behind as a daemon thread.
+
+    Runs `fn` once `start` is called. `done` is set when it has ended, in whatever way; only then ask for `outcome`.
+    """
 
     def __init__(self, name: str, fn: Callable[[], T]) -> None:
         self.done = threading.Event()
@@ -198,7 +195,7 @@ class BoundedCalls:
             if not users.isdisjoint(self._active):
                 self._closing.append((users, close))
                 return
-        closer = threading.Thread(target=close, name=f"logagent-close {paths[0]}", daemon=True)
+        closer = Task(f"logagent-close {paths[0]}", close)
         try:
             closer.start()
         except RuntimeError:

@@ -18,7 +18,7 @@ Ctrl-C.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -82,46 +82,14 @@ class DiskCalls(Protocol):
 
 
 class DirectCalls:
-    """Calls in the caller's thread, one after the other, without a time limit."""
+    """Calls in the caller's thread, one after the other, without a time limit.
+
+    `note` is called with what the (innermost) current call may wait for, and with None between calls.
+    """
 
     parallel = False
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
-        return fn()
-
-    def looks(
-        self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
-    ) -> dict[str, T | LogAgentError]:
-        return {path: caught(job) for path, job in jobs.items()}
-
-    def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        return {path: caught(partial(job, never)) for path, job in jobs.items()}
-
-    def ask(
-        self,
-        what: str,
-        fn: Callable[[], T],
-        *,
-        of: Iterable[str],
-        limit: float,
-        undo: Callable[[T], None] | None = None,
-    ) -> T:
-        return fn()
-
-    def at(self, path: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
-        close()
-
-    def hanging(self, path: str) -> bool:
-        return False
-
-
-class NotedCalls(DirectCalls):
-    """The same, but calls `note` with what the (innermost) current call may wait for, and with None between calls."""
-
-    def __init__(self, note: Callable[[str | None], None]) -> None:
+    def __init__(self, note: Callable[[str | None], None] = lambda _: None) -> None:
         self._note = note
         self._under_way: list[str] = []
 
@@ -157,6 +125,12 @@ class NotedCalls(DirectCalls):
         undo: Callable[[T], None] | None = None,
     ) -> T:
         return self.look(what, fn)
+
+    def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
+        close()
+
+    def hanging(self, path: str) -> bool:
+        return False
 
 
 def caught(fn: Callable[[], T]) -> T | LogAgentError:

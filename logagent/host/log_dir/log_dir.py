@@ -13,29 +13,23 @@ and is tried again later |
 | ENOENT, ENOTDIR, ELOOP, EACCES, EPERM when the log dir **itself** is opened | the log dir is offline |
 
 Directories in a log dir are reached only through its descriptor, without following symlinks.
-
-Exchanges the names of two directories in one step, so that the current name exists at every moment.
-
-When a log dir was last changed, by the kernel's own timestamps (ctime), which nobody can set.
 """  # noqa: E501
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 from logagent.broker.files.checkpoint_files import CHECKPOINTS
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.process.lock import LOCK_FILE, Watch
 from logagent.errors import ItemFailed, KafkaStorageError, NotAsPlanned
-from logagent.host.linux.syscalls import mount_id, rename_exchange, rename_noreplace
+from logagent.host.linux.syscalls import close_unlocked, mount_id, rename_exchange, rename_noreplace
 from logagent.host.log_dir.failures import OFFLINE_ERRNOS, LogDirFailures
 from logagent.model.records import Identity
 
@@ -59,7 +53,8 @@ class Place(NamedTuple):
 
 
 def exchange(one: Place, other: Place, interlock: Watch) -> None:
-    """`renameat2(RENAME_EXCHANGE)` of two directories, if they are the ones that were planned; no fsync.
+    """`renameat2(RENAME_EXCHANGE)` of two directories, if they are the ones that were planned; no fsync. The current
+    name exists at every moment.
 
     `interlock.before()` is the last check before the call. If a process swapped one of them between our look and the
     call, they are exchanged back. Raises NotAsPlanned, BrokerHoldsLogDir, ItemFailed (EXDEV: they are on two file
@@ -108,26 +103,6 @@ _HINTS = {
 }
 
 
-class Acting:
-    """The wrapper around every action: see `OpenLogDir.acting`."""
-
-    __slots__ = ("_log_dir", "_name", "_what")
-
-    def __init__(self, log_dir: OpenLogDir, what: str, name: str | None) -> None:
-        self._log_dir = log_dir
-        self._what = what
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._log_dir.check()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            raise self._log_dir.explain(error, self._what, self._name) from error
-
-
 def check_child_name(name: str) -> None:
     """Raise `NotAsPlanned` unless `name` names a direct child and nothing else."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
@@ -170,7 +145,7 @@ class OpenLogDir:
                 raise ItemFailed(
                     f"open of {self.path} failed: {error.strerror}", path=self.path, errno=error.errno
                 ) from error
-            raise self._offline(error, f"it cannot be opened ({error.strerror})") from error
+            raise self._offline(f"it cannot be opened ({error.strerror})") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,10 +155,7 @@ class OpenLogDir:
         with self._closing:
             fd, self.fd = self.fd, -1
         if fd >= 0:
-            # A child of ours that hangs (`host.linux.child`) has it open, too, and would keep the lock.
-            with suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+            close_unlocked(fd)
 
     def offline(self) -> str | None:
         """Why this may no longer be used: the log dir is offline, or has been since it was opened."""
@@ -193,13 +165,18 @@ class OpenLogDir:
         """Raise `KafkaStorageError` if the log dir is offline, or has been since it was opened."""
         self.failures.check(self.path, self._since)
 
-    def acting(self, what: str, name: str | None = None) -> Acting:
+    @contextmanager
+    def acting(self, what: str, name: str | None = None) -> Iterator[None]:
         """Wrap an action on this log dir: `with log_dir.acting("rename", name): ...`.
 
         Raises `KafkaStorageError` at once if the log dir is offline. An `OSError` from the body becomes
         `KafkaStorageError`, with the log dir marked offline, or `ItemFailed`, as the table above says.
         """
-        return Acting(self, what, name)
+        self.check()
+        try:
+            yield
+        except OSError as error:
+            raise self.explain(error, what, name) from error
 
     def explain(self, error: OSError, what: str, name: str | None) -> KafkaStorageError | ItemFailed:
         """Our error for `error`; marks the log dir offline if the disk is failing."""
@@ -209,11 +186,11 @@ class OpenLogDir:
         if isinstance(error.filename, str | bytes) and error.filename != name:
             said = f"{said}: {os.fsdecode(error.filename)}"
         if error.errno in OFFLINE_ERRNOS:
-            return self._offline(error, f"{what} of {path} failed ({said})")
+            return self._offline(f"{what} of {path} failed ({said})")
         hint = _HINTS.get(error.errno) if error.errno is not None else None
         return ItemFailed(f"{what} of {path} failed: {said}", path=path, errno=error.errno, hint=hint)
 
-    def _offline(self, error: OSError, reason: str) -> KafkaStorageError:
+    def _offline(self, reason: str) -> KafkaStorageError:
         self.failures.mark_offline(self.path, reason)
         return KafkaStorageError(f"log dir {self.path} is offline: {reason}", log_dir=self.path)
 
@@ -319,8 +296,8 @@ BROKER_FILES = (*CHECKPOINTS, META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN)
 
 
 def changed_ms(log_dir: OpenLogDir) -> list[int]:
-    """The ctimes (ms) of the log dir itself and of those of the broker's own files that exist in it. Raises
-    KafkaStorageError or ItemFailed."""
+    """The ctimes (ms) of the log dir itself and of those of the broker's own files that exist in it: the kernel's own
+    times, which nobody can set. Raises KafkaStorageError or ItemFailed."""
     with log_dir.acting("look"):
         found = [os.fstat(log_dir.fd).st_ctime_ns]
         for name in BROKER_FILES:

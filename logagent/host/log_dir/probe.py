@@ -23,7 +23,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
 from logagent.broker.process.lock import LockLook, look
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
-from logagent.files.safe_open import opened_regular
+from logagent.files.safe_open import opened_directory, opened_regular
 from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.assignments.identity import MetaLook
@@ -205,17 +205,15 @@ class _Probe:
     ) -> _Seen:
         """What reading alone can check: the first entries, and `meta.properties` from the disk, not from the cache."""
         # Opened again: a duplicate would share its position with a concurrent listing of the log dir.
-        directory = os.open(".", OPEN_DIRECTORY, dir_fd=self._fd)
-        try:
-            with os.scandir(directory) as entries:
-                for _, entry in zip(range(_READ_ENTRIES), entries, strict=False):
-                    entry.stat(follow_symlinks=False)
-            _read_meta(directory)
-        except OSError as error:
-            if error.errno not in _NOT_ALLOWED:
-                raise
-        finally:
-            os.close(directory)
+        with opened_directory(".", dir_fd=self._fd) as directory:
+            try:
+                with os.scandir(directory) as entries:
+                    for _, entry in zip(range(_READ_ENTRIES), entries, strict=False):
+                        entry.stat(follow_symlinks=False)
+                _read_meta(directory)
+            except OSError as error:
+                if error.errno not in _NOT_ALLOWED:
+                    raise
         return outcome, reason, False, limited or reason, None
 
 

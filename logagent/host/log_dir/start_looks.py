@@ -12,6 +12,7 @@ from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, rea
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
+from logagent.files.safe_open import opened_directory
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
@@ -86,17 +87,13 @@ def links_and_leftovers(dir_fd: int) -> tuple[dict[str, str], list[str]]:
     """Symlinks to directories, with their targets, and temp files of ours."""
     links: dict[str, str] = {}
     leftovers: list[str] = []
-    directory = os.open(".", OPEN_DIRECTORY, dir_fd=dir_fd)
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    if _is_dir(entry):
-                        links[entry.name] = os.readlink(entry.name, dir_fd=dir_fd)
-                elif entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
-                    leftovers.append(entry.name)
-    finally:
-        os.close(directory)
+    with opened_directory(".", dir_fd=dir_fd) as directory, os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                if _is_dir(entry):
+                    links[entry.name] = os.readlink(entry.name, dir_fd=dir_fd)
+            elif entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
+                leftovers.append(entry.name)
     return links, sorted(leftovers)
 
 
@@ -151,12 +148,9 @@ class PartitionDirs:
         path = f"{self._log_dir.path}/{name}"
         found = os.stat(name, dir_fd=self._log_dir.fd)
         self.denied += denied(self._user, self._log_dir.fd, name, path, found, READ | WRITE | SEARCH)
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=self._log_dir.fd)
-        try:
+        with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
             for file in os.listdir(fd):
                 self._file(fd, path, name, file)
-        finally:
-            os.close(fd)
 
     def _file(self, dir_fd: int, path: str, directory: str, file: str) -> None:
         usual = _USUAL.fullmatch(file) is not None
@@ -189,13 +183,3 @@ def _is_file(dir_fd: int, file: str) -> bool:
         return stat.S_ISREG(os.stat(file, dir_fd=dir_fd).st_mode)
     except FileNotFoundError:
         return False
-
-
-def is_kafka(pid: int) -> bool:
-    """Whether a process is a Java process or has Kafka's main class on its command line."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return False
-    return b"kafka.Kafka" in words or os.path.basename(words[0]) == b"java"

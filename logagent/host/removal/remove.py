@@ -48,46 +48,20 @@ class _Level:
     pending: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plain:
-    """What an inventory saw of a directory of small, regular files with one link each."""
-
-    mtime_ns: int
-    files: int
-    bytes: int
-    allocated: int
-    control: WorkControl
-
-    @classmethod
-    def of(cls, seen: PartitionDir, control: WorkControl) -> _Plain | None:
-        """None if one of its files may be large enough to be truncated first, or several workers share them."""
-        if not seen.plain or control.workers > 1 or max(seen.bytes, seen.allocated) > control.chunk:
-            return None
-        return cls(seen.mtime_ns, seen.files, seen.bytes, seen.allocated, control)
-
-
 def remove_dir(
     log_dir: OpenLogDir,
     name: str,
     expect: Identity,
-    interlock: Watch | None,
-    *,
+    *watches: Watch | None,
     control: WorkControl = UNCONTROLLED,
-    held_by_holder: bool = False,
-    truncate_held: bool = True,
-    more_interlocks: tuple[Watch, ...] = (),
     check: Callable[[int], None] | None = None,
     seen: PartitionDir | None = None,
 ) -> Removed:
     """Remove the directory `name` of `log_dir` with everything in it; only names that end in `-delete` or `-stray`.
 
-    `interlock.before()` is asked immediately before every unlink, truncate and rmdir. `more_interlocks`: one for
-    each further worker (a thread that helps with large directories, where unlink blocks); each looks for itself.
-
-    `held_by_holder` is the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log`
-    files with one link are truncated to nothing first (`truncate_held=False`: unlinked only, for brokers with which
-    that is untested), index files, which the broker maps, are only unlinked; give a `HolderWatch` as `interlock` then,
-    or None.
+    `watches`: one for each worker (threads help with large directories, where unlink blocks), each of which looks for
+    itself: `before()` is asked immediately before every unlink, truncate and rmdir. With `control.held` give a
+    `HolderWatch`, or None.
 
     `check` gets its descriptor before the first change and raises `NotAsPlanned` if it must not be removed after all.
 
@@ -99,28 +73,29 @@ def remove_dir(
     """
     if not name.endswith(REMOVABLE_SUFFIXES):
         raise NotAsPlanned(f"{log_dir.path}/{name} is not marked: only -delete and -stray directories are removed")
-    if interlock is None and not held_by_holder:
+    if not watches or (None in watches and not control.held):
         raise ValueError("a removal needs an interlock")
-    watches = (interlock, *more_interlocks)
-    if control.on_progress is not None and more_interlocks:
+    if control.on_progress is not None and len(watches) > 1:
         control = replace(control, on_progress=one_at_a_time(control.on_progress))
-    workers = [FileRemover(log_dir, watch, control, held_by_holder, truncate_held) for watch in watches]
+    workers = [FileRemover(log_dir, watch, control) for watch in watches]
+    # Not if one of its files may be large enough to be truncated first, or several workers share them.
+    plain = seen is not None and seen.plain and not control.held and len(watches) == 1
+    if plain and seen is not None and max(seen.bytes, seen.allocated) > control.chunk:
+        plain = False
     with log_dir.acting("removal", name):
-        plain = _Plain.of(seen, control) if seen is not None and not held_by_holder else None
-        _Walk(log_dir, workers, plain).remove(name, expect, check)
-    return Removed(
-        sum(worker.files for worker in workers),
-        sum(worker.bytes for worker in workers),
-        sum(worker.freed for worker in workers),
-    )
+        _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, check)
+    return Removed(sum(w.files for w in workers), sum(w.bytes for w in workers), sum(w.freed for w in workers))
 
 
 class _Walk:
     """Walks down and up through the directories of one removal; the first worker walks, all of them remove files."""
 
-    def __init__(self, log_dir: OpenLogDir, workers: list[FileRemover], plain: _Plain | None) -> None:
+    def __init__(
+        self, log_dir: OpenLogDir, workers: list[FileRemover], control: WorkControl, plain: PartitionDir | None
+    ) -> None:
         self._log_dir = log_dir
         self._workers = workers
+        self._control = control
         self._plain = plain
         self._first = workers[0]
 
@@ -189,12 +164,12 @@ class _Walk:
         finally:
             os.close(fd)
 
-    def _remove_plain(self, fd: int, pending: list[str], plain: _Plain) -> None:
+    def _remove_plain(self, fd: int, pending: list[str], plain: PartitionDir) -> None:
         """Remove what the inventory has already looked at, if the directory is unchanged."""
         found = os.fstat(fd)
         if found.st_mtime_ns != plain.mtime_ns or len(pending) != plain.files:
             return
-        plain.control.wait_for_budget(plain.allocated, self._first.before)
+        self._control.wait_for_budget(plain.allocated, self._first.before)
         self._first.remove_plain(fd, pending)
         if not pending:
             self._first.count_plain(plain.bytes, plain.allocated - found.st_blocks * 512)

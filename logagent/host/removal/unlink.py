@@ -8,8 +8,6 @@ hard link (a backup made by `cp -l` would lose its bytes; checked again before e
 to anything but a regular file on this mount, or to one that a process may have mapped.
 
 Several workers remove the segments of one large directory, each in a thread and with an interlock of its own.
-
-What a file system gets back when a directory is removed: the blocks of files that nothing else keeps.
 """
 
 from __future__ import annotations
@@ -157,8 +155,6 @@ class FileRemover:
         log_dir: OpenLogDir,
         interlock: Watch | None,
         control: WorkControl,
-        held: bool,
-        truncate_held: bool,
     ) -> None:
         self.before = interlock.before if interlock is not None else lambda: None
         self.files = 0
@@ -166,8 +162,6 @@ class FileRemover:
         self.freed = 0
         self._log_dir = log_dir
         self._control = control
-        self._held = held
-        self._truncate_held = truncate_held
         self._shortener = Shortener(log_dir, self.before, control)
         self._surprises = 0
 
@@ -179,7 +173,7 @@ class FileRemover:
         check, before, lstat, unlink = self._control.check, self.before, os.lstat, os.unlink
         on_progress = self._control.on_progress
         # Most files need only a look and an unlink: a removal spends its time in this loop.
-        always_prepare = self._held or self._control.budget is not None
+        always_prepare = self._control.held or self._control.budget is not None
         chunk = self._shortener.chunk
         files = size = freed = 0
         try:
@@ -248,10 +242,10 @@ class FileRemover:
         size, frees = found.st_size, found.st_blocks * 512
         if found.st_nlink != 1 or not stat.S_ISREG(found.st_mode):
             frees = 0
-        elif self._held:
+        elif self._control.held:
             # The holder of a stray may have it open (`.log`) or mapped (indexes): only the former may be truncated.
             # However small: if only unlinked, its space would not be freed until the broker closes it.
-            if self._truncate_held and size and name.endswith((".log", ".log.deleted")):
+            if self._control.truncate_held and size and name.endswith((".log", ".log.deleted")):
                 size = self._shortener.shorten(fd, name, found, keep=0, least=0)
             frees = frees if size == 0 else 0
         elif frees > self._shortener.chunk and size > LEAST_BYTES:

@@ -1,7 +1,4 @@
-"""How work on a log dir is controlled from outside: when it ends, how fast it goes, with how many threads.
-
-How fast a removal may go: bytes per second, spread evenly, so that the disk's other users keep their share.
-"""
+"""How work on a log dir is controlled from outside: when it ends, how fast it goes, with how many threads."""
 
 from __future__ import annotations
 
@@ -20,7 +17,8 @@ _NAP_SECONDS = 0.1
 
 
 class ByteBudget:
-    """A rate in bytes per second shared by any number of workers. Thread-safe.
+    """A rate in bytes per second shared by any number of workers, so that the disk's other users keep their share.
+    Thread-safe.
 
     Freeing is spread evenly: each take waits until the earlier ones are paid for, and after idle times there is no
     burst beyond one take. `chunk` is how much of a file one call should free at this rate: a tenth of a second's worth,
@@ -79,6 +77,10 @@ class WorkControl:
     before each change, even in the middle of a file; true when nobody waits for this work any more because its log dir
     hung. budget: bytes per second, shared by all workers. workers: threads for one large directory. on_progress(files,
     bytes): what was removed since its last call.
+
+    held: the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log` files with one
+    link are truncated to nothing first (truncate_held=False: unlinked only, for brokers with which that is untested),
+    index files, which the broker maps, are only unlinked.
     """
 
     stop: Stop = never
@@ -86,6 +88,8 @@ class WorkControl:
     budget: ByteBudget | None = None
     workers: int = 1
     on_progress: Progress | None = None
+    held: bool = False
+    truncate_held: bool = True
 
     @property
     def chunk(self) -> int:

@@ -1,7 +1,4 @@
-"""The lock in the state dir that lets only one logagent process act at a time, and who waits for it.
-
-The lock on each log dir that keeps two logagents with different state dirs from acting at once.
-"""
+"""The locks that let only one logagent act at a time: in the state dir, and on each log dir for those with another."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from logagent.errors import Busy, ItemFailed, JournalError, KafkaStorageError, LogAgentError
 from logagent.host.linux.proc import thread_states
-from logagent.host.linux.syscalls import flock_holders, only_strangers
+from logagent.host.linux.syscalls import close_unlocked, flock_holders, only_strangers
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.state_dir import hint_on
@@ -70,7 +66,7 @@ class ExecutorLock:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file")
             deadline = self._monotonic() + self._wait
-            while not self._try():
+            while not _is_free(self._fd):
                 if self._monotonic() >= deadline:
                     raise self._held()
                 self._say_waiting()
@@ -85,17 +81,8 @@ class ExecutorLock:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
-
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _held(self) -> LogAgentError:
         lines = os.pread(self._fd, 8192, 0).decode("utf-8", "replace").splitlines()
@@ -155,12 +142,18 @@ def waits_for_disk(pid: str) -> bool:
     return True
 
 
+def _is_free(fd: int) -> bool:
+    """Take the lock; False if another process has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _closed(fd: int) -> int:
     if fd >= 0:
-        # A child of ours that hangs (`host.linux.child`) has it open, too, and would keep the lock.
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        close_unlocked(fd)
     return -1
 
 
@@ -171,12 +164,11 @@ def somebody_waits(state_dir: str) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
-        return isinstance(e, BlockingIOError)
+        return not _is_free(fd)
+    except OSError:
+        return False
     finally:
         os.close(fd)
-    return False
 
 
 def hold_log_dirs(

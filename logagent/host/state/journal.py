@@ -5,11 +5,6 @@ an action that may or may not have happened, and `recovery.py` settles it by loo
 (directory names can contain anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").
-
-How the journal is written and read: a connection shared by threads, transactions, our own error.
-
-The base of `Journal`, which holds the actions. Everything else (failed removals, sightings, brokers seen serving,
-clocks) is read and written here too.
 """
 
 from __future__ import annotations
@@ -96,10 +91,7 @@ _TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
 class Journal:
-    """The open journal of one state dir: what was done. One writer at a time; any number of readers.
-
-    The open journal of one state dir. One writer at a time; any number of readers.
-    """
+    """The open journal of one state dir. One writer at a time; any number of readers. Shared by threads."""
 
     def __init__(self, connection: sqlite3.Connection, path: str, *, read_only: bool) -> None:
         self._db = connection
@@ -387,21 +379,20 @@ class Journal:
 
     def renamed_to(self, name: str, identity: Identity) -> Entry | None:
         """Our newest finished rename that gave this directory its present name."""
-        found = self._entries(
-            "WHERE new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1",
-            (put(name), signed(identity.inode)),
-        )
+        where = "WHERE new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1"
+        found = self._entries(where, (put(name), signed(identity.inode)))
         return found[0] if found else None
 
     def renames(self) -> dict[tuple[str, int], Entry]:
         """(present name, inode) → our newest finished rename to that name, for whole listings."""
-        entries = self._entries("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
-        return {(e.intent.new_name or "", e.intent.identity.inode): e for e in entries}
+        return self._by_new_name("WHERE new_name IS NOT NULL AND outcome='done' ORDER BY id")
 
     def restores(self) -> dict[tuple[str, int], Entry]:
         """(present name, inode) → the newest finished restore to that name."""
-        entries = self._entries("WHERE action='restore' AND outcome='done' ORDER BY id")
-        return {(e.intent.new_name or "", e.intent.identity.inode): e for e in entries}
+        return self._by_new_name("WHERE action='restore' AND outcome='done' ORDER BY id")
+
+    def _by_new_name(self, where: str) -> dict[tuple[str, int], Entry]:
+        return {(e.intent.new_name or "", e.intent.identity.inode): e for e in self._entries(where)}
 
     def removal_intents(self, inodes: AbstractSet[int]) -> dict[tuple[str, int], list[RemovalIntent]]:
         """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_begun`."""
@@ -480,11 +471,7 @@ class Journal:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _entries(self, where: str, values: Sequence[Any] = ()) -> list[Entry]:
-        rows = self._rows(
-            f"SELECT * FROM actions {where}",
-            values,
-        )
-        return [entry_of(row) for row in rows]
+        return [entry_of(row) for row in self._rows(f"SELECT * FROM actions {where}", values)]
 
     def with_checkpoint_entries(self, entry: Entry) -> Entry:
         """`entry` with the checkpoint entries that its action removed."""

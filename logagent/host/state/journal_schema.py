@@ -1,7 +1,4 @@
-"""The journal's file: its schema, and how it is opened for writing, or for reading without writing anything.
-
-The rows of the journal: intents, outcomes, removed checkpoint entries, failures.
-"""
+"""The journal's file: its rows, its schema, and how it is opened for writing, or for reading without writing."""
 
 from __future__ import annotations
 
@@ -137,10 +134,6 @@ def text_of(value: str | bytes) -> str:
 
 def text_or_none(value: str | bytes | None) -> str | None:
     return None if value is None else text_of(value)
-
-
-def _key_or_none(log_dir: str | bytes | None, name: str | bytes) -> DirKey | None:
-    return None if log_dir is None else DirKey(text_of(log_dir), text_of(name))
 
 
 FILE_NAME = "journal.db"

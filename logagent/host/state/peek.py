@@ -1,8 +1,6 @@
 """Looks at a journal without touching it: SQLite would create files beside it even for reading.
 
 Only for `doctor`, which changes nothing. The daemon's latest writes may be missing.
-
-What the journal could still undo, asked before a journal is deleted (when the system package is purged).
 """
 
 from __future__ import annotations
@@ -66,7 +64,8 @@ _SETTLED = (ActionKind.REMOVE, ActionKind.RESTORE)
 
 
 def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
-    """The path of every directory that we set aside or marked and that may still exist, and the device it is on.
+    """The path of every directory that we set aside or marked and that may still exist, and the device it is on. Asked
+    before a journal is deleted (when the system package is purged).
 
     Only directories known not to exist any more are left out: removed or restored by us, or missing from a log dir that
     is mounted. The device is None if the parent directory cannot be read, or may be the mount point of an absent disk.

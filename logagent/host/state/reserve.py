@@ -12,12 +12,9 @@ without a journal nothing is done. So while there is space we keep
 A connection that has the database for itself (`locking_mode=EXCLUSIVE`) does not need `-shm`; readers wait during that
 time. No space is released that another process could take first.
 
-Checks a journal before SQLite opens it and before its rows are read.
-
-The state dir belongs to the broker's user, and `logagent history` run as root reads it too: a FIFO would make it wait,
-text in place of a number would end it with a traceback.
-
-Looks at the state dir for what a later act needs of it. Changes nothing.
+A journal is also checked here, before SQLite opens it and before its rows are read. The state dir belongs to the
+broker's user, and `logagent history` run as root reads it too: a FIFO would make it wait, text in place of a number
+would end it with a traceback.
 """
 
 from __future__ import annotations
@@ -254,7 +251,7 @@ def _wrong(table: str, name: str, kind: str, required: bool) -> Iterator[str]:
 
 
 def look_before_acting(path: str) -> JournalError | None:
-    """Why a command that acts could not use the state dir `path` now, as far as looking shows it."""
+    """Why a command that acts could not use the state dir `path` now, as far as looking shows it. Changes nothing."""
     directory = nearest_directory(path)
     try:
         if directory != path and os.path.lexists(path):

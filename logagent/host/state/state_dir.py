@@ -1,8 +1,7 @@
 """The state dir, which holds the journal: its default path, its creation and its owner.
 
-What root does for a state dir before switching to another user: creates it if missing, and finds out who owns it.
-
-Another user may attack every step: a symlink to one of root's directories, a directory swapped for another one.
+What root does for it before switching to that owner, another user may attack at every step: by a symlink to one of
+root's directories, or a directory swapped for another one.
 """
 
 from __future__ import annotations

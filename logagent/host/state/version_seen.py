@@ -1,14 +1,10 @@
-"""The version of Kafka that this host's broker had when it was last seen running: a file in the state dir.
+"""What the state dir remembers of the broker, in files of their own: its version when it was last seen running, and
+the addresses of its cluster's brokers when that was last confirmed to be this host's cluster.
 
 A stopped broker shows no version, and `kafka.version` may be left over from an upgrade that was rolled back. No file
 means that nothing was seen. A file of another cluster or node (a state dir of another host, a broker set up from
-scratch) counts as none. One that cannot be read, or is damaged, counts as an unknown version: never as a newer one.
-
-The addresses of this cluster's brokers when it was last confirmed to be this host's cluster: a file in the state
-dir.
-
-While this host's broker is down, only these may answer for it. A file that is missing, damaged or of another cluster
-counts as none seen.
+scratch) counts as none. A version that cannot be read, or is damaged, counts as an unknown one: never as a newer one.
+While this host's broker is down, only the remembered brokers may answer for it; a damaged file counts as none seen.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from contextlib import suppress
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import FileLimit, bounded, parse_json, read_regular
+from logagent.files.whole_file import whole_file
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.health.kafka_version import LastRun, Version
 
@@ -40,17 +37,8 @@ def read_brokers_seen(state_dir: str, cluster_id: str | None) -> frozenset[Broke
 
 def write_brokers_seen(state_dir: str, cluster_id: str, places: frozenset[BrokerPlace]) -> None:
     """Replace the whole file. If it cannot be written, less can be proved later; nothing else follows."""
-    path = os.path.join(state_dir, BROKERS_FILE_NAME)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with suppress(OSError):
-        try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
-            with os.fdopen(fd, "w") as file:
-                json.dump({"cluster_id": cluster_id, "brokers": sorted(places)}, file)
-            os.replace(temporary, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
+    with suppress(OSError), whole_file(os.path.join(state_dir, BROKERS_FILE_NAME), mode=0o640) as file:
+        file.write(json.dumps({"cluster_id": cluster_id, "brokers": sorted(places)}).encode())
 
 
 FILE_NAME = "version-seen.json"
@@ -84,30 +72,14 @@ def write_version_seen(state_dir: str, cluster_id: str, node_id: int, version: V
     """Replace the whole file, durably. Where there is no room for another one (a full disk), it is overwritten: torn it
     is an unknown version."""
     path = os.path.join(state_dir, FILE_NAME)
-    temporary = f"{path}.{os.getpid()}.tmp"
     said = json.dumps({"cluster_id": cluster_id, "node_id": node_id, "version": version}).encode()
-    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        _write(os.open(temporary, flags | os.O_CREAT | os.O_EXCL, 0o640), said)
-        os.replace(temporary, path)
-        directory = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        with whole_file(path, mode=0o640) as file:
+            file.write(said)
     except OSError:
-        with suppress(OSError):
-            _write(os.open(path, flags), said)
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)
-
-
-def _write(fd: int, said: bytes) -> None:
-    try:
-        while said:
-            said = said[os.write(fd, said) :]
-        os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with suppress(OSError), open(os.open(path, flags), "wb") as file:
+            file.write(said)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())

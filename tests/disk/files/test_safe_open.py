@@ -17,9 +17,7 @@ from logagent.files.safe_open import (
     KIB,
     FileLimit,
     entries,
-    files_and_directories,
     open_regular,
-    opened_below,
     opened_directory,
     opened_regular,
     read_open,
@@ -129,13 +127,9 @@ def test_no_step_of_a_walk_follows_a_link(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f")
     (tmp_path / "x").touch()
     with opened_directory(tmp_path) as root:
-        with opened_below(root, "a/b") as fd:
-            assert os.path.samestat(os.fstat(fd), (tmp_path / "a/b").stat())
-        with pytest.raises(OSError, match=r"Not a directory|Too many levels"), opened_below(root, "l/b"):
+        with opened_directory("a", dir_fd=root) as fd:
+            assert os.path.samestat(os.fstat(fd), (tmp_path / "a").stat())
+        with pytest.raises(OSError, match=r"Not a directory|Too many levels"), opened_directory("l", dir_fd=root):
             pass
-        for bad in ("../a", "/a", "a//b", "", "a/./b"):
-            with pytest.raises(ValueError, match="plain relative path"), opened_below(root, bad):
-                pass
-        assert files_and_directories(root, 10) == (["x"], ["a"], ["f", "l"])
         with pytest.raises(UnreadableError, match="more than 3 entries"):
             entries(root, 3)

@@ -18,7 +18,7 @@ from logagent.fleet.demo import topic_id
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, PartitionDir, Verdict
-from logagent.store.landing_files import rfc3339
+from logagent.model.times import instant
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
 
@@ -78,7 +78,7 @@ def directories(draw: st.DrawFn) -> dict[str, Any]:
         partition=partition,
         kind=kind,
         log_dir=draw(st.sampled_from(["/d0", "/d1"])),
-        newest_mtime=rfc3339(WRITTEN[draw(st.sampled_from(["old", "old", "young"]))]),
+        newest_mtime=instant(WRITTEN[draw(st.sampled_from(["old", "old", "young"]))]),
         last_segment_offset=draw(st.sampled_from([None, 1, 2])),
     )
 
@@ -89,7 +89,7 @@ def _write(store: Path, name: str, drawn: Drawn) -> Kafka:
     for row in rows:
         if (row["topic"], row["partition"]) in drawn.moving:
             row["adding"] = [row["replicas"][0]]
-    known: dict[str, Any] = {} if drawn.known_until == drawn.image_at else {"known_until": rfc3339(drawn.known_until)}
+    known: dict[str, Any] = {} if drawn.known_until == drawn.image_at else {"known_until": instant(drawn.known_until)}
     kafka.assignments(rows, at=drawn.image_at, source=drawn.source, **known)
     for node, dirs in drawn.dirs.items():
         kafka.snapshot(node, dirs.values(), log_dirs=[log_dir_row("/d0"), log_dir_row("/d1")])

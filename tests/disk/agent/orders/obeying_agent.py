@@ -13,10 +13,10 @@ import sys
 import traceback
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load
 from logagent.agent.orders.box import box_of
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
-from logagent.config import load
 from logagent.errors import LogAgentError
 
 

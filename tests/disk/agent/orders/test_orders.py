@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load
 from logagent.agent.daemon.cycles import Cycles
 from logagent.agent.daemon.log_lines import Events, LogLines
 from logagent.agent.orders.box import OrderBox, box_of
@@ -27,7 +28,6 @@ from logagent.agent.orders.order_execution import OrderExecution
 from logagent.agent.orders.seen import NAME as SEEN_NAME
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
-from logagent.config import load
 from logagent.model.planning.plan import Flags
 from logagent.model.records import ActionKind
 from logagent.store import epochs as epoch_store

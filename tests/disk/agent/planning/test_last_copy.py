@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
-from logagent.config import load
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 
 MARKED = "orders-1.0123456789abcdef0123456789abcdef-delete"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from tests.publish_host import HOUR_MS, Publishing, data_files, landed
 
 # Audit events right before a call that changes a name or opens a file.
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir")
+# By path, or below an open folder by name.
+_OURS = re.compile(r"/spool|/store|\.(jsonl\.gz|manifest\.json)(\.tmp)?$")
 # More than there are; the last run is the one that nobody killed.
 _MOST = 200
 
@@ -28,7 +31,7 @@ def killed_at(number: int, work: Callable[[], object]) -> bool:
 
         def count(event: str, arguments: tuple[object, ...]) -> None:
             nonlocal seen
-            if event in _EVENTS and ("/spool" in str(arguments[0]) or "/store" in str(arguments[0])):
+            if event in _EVENTS and _OURS.search(str(arguments[0])):
                 seen += 1
                 if seen == number:
                     os.kill(os.getpid(), signal.SIGKILL)

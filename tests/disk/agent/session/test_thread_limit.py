@@ -161,9 +161,7 @@ def test_workers_of_a_removal_that_get_no_thread_are_done_without(folder: Path) 
         identity = Identity(path.stat().st_dev, path.stat().st_ino)
         with OpenLogDir(str(log_dir_path), LogDirFailures()) as log_dir, threads_left(1):
             watches = [Interlock(log_dir.fd, log_dir.path) for _ in range(4)]
-            removed = remove_dir(
-                log_dir, name, identity, watches[0], more_interlocks=tuple(watches[1:]), control=WorkControl(workers=4)
-            )
+            removed = remove_dir(log_dir, name, identity, *watches, control=WorkControl(workers=4))
         assert removed.files == 8 * SEGMENTS_PER_WORKER and not path.exists()
         assert threading.active_count() == 1
 

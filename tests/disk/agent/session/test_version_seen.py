@@ -131,7 +131,7 @@ def test_the_memory_of_another_broker_counts_as_none(tmp_path: Path, log_dir: Pa
 
 def test_without_room_for_another_file_the_old_one_is_overwritten(tmp_path: Path) -> None:
     write_version_seen(str(tmp_path), CLUSTER_ID, 1, (3, 10, 10))
-    (tmp_path / f"{FILE_NAME}.{os.getpid()}.tmp").mkdir()  # as if no file could be made
+    (tmp_path / f"{FILE_NAME}.tmp").mkdir()  # as if no file could be made
     write_version_seen(str(tmp_path), CLUSTER_ID, 1, (3, 5, 2))
     assert read_version_seen(str(tmp_path), CLUSTER_ID, 1).version == (3, 5, 2)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load
 from logagent.agent.execute.checkpoint_entries import entries_to_drop
 from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
-from logagent.config import load
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.planning.plan import action_id

@@ -185,7 +185,7 @@ def test_a_temp_file_that_was_replaced_is_not_renamed(log_dir: LogDir) -> None:
             (log_dir.path / TEMP).unlink()
             (log_dir.path / TEMP).write_bytes(b"0\n")
 
-    with pytest.raises(UnreadableError, match="replaced by another process"):
+    with pytest.raises(OSError, match="another process replaced it"):
         log_dir.drop_a(another_begins)
     assert log_dir.file.read_bytes() == OLD
     assert (log_dir.path / TEMP).read_bytes() == b"0\n", "the other one's"

@@ -174,7 +174,7 @@ def test_several_workers_share_them(log_dir_path: Path, open_log_dir: Open, look
     looks.clear()
     one, two = interlock_of(log_dir), interlock_of(log_dir)
     control = WorkControl(workers=2)
-    remove_dir(log_dir, MARKED, seen.identity, one, more_interlocks=(two,), control=control, seen=seen)
+    remove_dir(log_dir, MARKED, seen.identity, one, two, control=control, seen=seen)
     assert len(looks) == 303
 
 
@@ -188,7 +188,7 @@ def test_under_its_holder_a_stray_is_shortened_all_the_same(
     seen = seen_by_an_inventory(log_dir, path)
     watch = HolderWatch(log_dir.fd, log_dir.path, holder.pid)
     with (path / f"{0:020d}.log").open("rb") as log:
-        remove_dir(log_dir, STRAY, seen.identity, watch, held_by_holder=True, seen=seen)
+        remove_dir(log_dir, STRAY, seen.identity, watch, control=WorkControl(held=True), seen=seen)
         assert os.fstat(log.fileno()).st_size == 0
 
 

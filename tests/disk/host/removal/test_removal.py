@@ -340,7 +340,7 @@ def test_a_stray_is_removed_under_its_holder(
             STRAY,
             identity_of(path),
             HolderWatch(log_dir.fd, log_dir.path, holder.pid),
-            held_by_holder=True,
+            control=WorkControl(held=True),
         )
         assert os.fstat(log.fileno()).st_size == 0
         assert os.fstat(small.fileno()).st_size == 0
@@ -361,8 +361,7 @@ def test_a_stray_can_be_unlinked_only(log_dir_path: Path, open_log_dir: Open, id
             STRAY,
             identity_of(path),
             None,
-            held_by_holder=True,
-            truncate_held=False,
+            control=WorkControl(held=True, truncate_held=False),
         )
         assert os.fstat(log.fileno()).st_size == 8192
     assert removed.freed_bytes == 0
@@ -388,8 +387,7 @@ def test_the_holder_of_a_stray_that_leaves_stops_it(
             STRAY,
             identity_of(path),
             HolderWatch(log_dir.fd, log_dir.path, holder.pid),
-            held_by_holder=True,
-            control=WorkControl(on_progress=progress),
+            control=WorkControl(held=True, on_progress=progress),
         )
     # At most what two milliseconds are good for went after it.
     assert len(os.listdir(path)) > 1000

@@ -60,8 +60,7 @@ def test_they_remove_everything_once(
         log_dir,
         MARKED,
         identity_of(partition),
-        interlocks(log_dir, 1)[0],
-        more_interlocks=interlocks(log_dir, 2),
+        *interlocks(log_dir, 3),
         control=WorkControl(on_progress=note),
     )
     assert os.listdir(log_dir_path) == []
@@ -88,7 +87,8 @@ def test_killed_anywhere_each_has_kept_log_before_index(
             MARKED,
             expect,
             interlocks(log_dir, 1)[0],
-            more_interlocks=(calls(kill), *interlocks(log_dir, 1)),
+            calls(kill),
+            *interlocks(log_dir, 1),
         )
     names = set(os.listdir(partition))
     for name in names:
@@ -96,7 +96,7 @@ def test_killed_anywhere_each_has_kept_log_before_index(
             assert {name[:20] + suffix for suffix in SUFFIXES} <= names
     # What says which topic it was outlives all segments, whoever removes them.
     assert "partition.metadata" in names
-    remove_dir(log_dir, MARKED, expect, interlocks(log_dir, 1)[0], more_interlocks=interlocks(log_dir, 2))
+    remove_dir(log_dir, MARKED, expect, *interlocks(log_dir, 3))
     assert os.listdir(log_dir_path) == []
 
 
@@ -130,7 +130,7 @@ def test_a_broker_stops_all_of_them(
             MARKED,
             identity_of(partition),
             first,
-            more_interlocks=tuple(others),
+            *others,
             control=WorkControl(on_progress=progress),
         )
     # The callback holds the others up while the lock is taken: at most one file each is under way.
@@ -157,7 +157,8 @@ def test_one_failure_stops_all_and_is_the_one_that_is_raised(
             MARKED,
             identity_of(partition),
             interlocks(log_dir, 1)[0],
-            more_interlocks=(calls(fail), *interlocks(log_dir, 1)),
+            calls(fail),
+            *interlocks(log_dir, 1),
         )
     assert "partition.metadata" in os.listdir(partition)
 
@@ -172,8 +173,7 @@ def test_asked_to_stop_all_of_them_do(
             log_dir,
             MARKED,
             identity_of(partition),
-            interlocks(log_dir, 1)[0],
-            more_interlocks=interlocks(log_dir, 2),
+            *interlocks(log_dir, 3),
             control=WorkControl(stop=lambda: len(done) >= 50, on_progress=lambda files, _: done.append(files)),
         )
     assert 50 <= len(done) <= 55

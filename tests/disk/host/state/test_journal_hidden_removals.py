@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import load
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
-from logagent.config import load
 from logagent.host.log_dir.started_mark import mark_started
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome

@@ -15,7 +15,7 @@ import pytest
 from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.target import Target
-from logagent.broker.admin.responses import LogDirDescription, LogDirReplica
+from logagent.broker.admin.responses import LogDirDescription
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ServiceUnreachable
 from logagent.model.assignments.commitment import QuorumLook
@@ -52,8 +52,7 @@ class Reader:
     def log_dirs(self, _: int) -> dict[str, LogDirDescription]:
         if self.shown is None:
             raise ServiceUnreachable("node 1 does not answer")
-        replicas = tuple(LogDirReplica(t, p, 1, 0, False) for t, p in self.shown)
-        return {"/d1": LogDirDescription("/d1", 0, replicas, None, None)}
+        return {"/d1": LogDirDescription("/d1", 0, frozenset(self.shown))}
 
     def log_dir_served(self, _: int, path: str) -> bool:
         return path == "/d1"

@@ -9,7 +9,7 @@ import pytest
 
 from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.evidence.judge import identify, judge
-from logagent.broker.admin.responses import IdAnswer, LogDirDescription, LogDirReplica
+from logagent.broker.admin.responses import IdAnswer, LogDirDescription
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
 from logagent.model.assignments.identity import BrokerPlace
@@ -67,8 +67,11 @@ class Reader:
     def log_dirs(self, node_id: int) -> dict[str, LogDirDescription]:
         if self.shown is None:
             raise ServiceUnreachable(f"node {node_id} is down")
-        replicas = tuple(LogDirReplica(t, p, 1, 0, False) for t, p in self.shown)
-        return {self.path: LogDirDescription(self.path, self.error_code, replicas, None, None)}
+        return {
+            self.path: LogDirDescription(
+                self.path, self.error_code, frozenset(self.shown) if self.error_code == 0 else None
+            )
+        }
 
     def log_dir_served(self, node_id: int, path: str) -> bool:
         return True

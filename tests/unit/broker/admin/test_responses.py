@@ -69,19 +69,11 @@ def test_only_one_code_says_gone(code: int) -> None:
     assert id_answer(code) is expected.get(code, IdAnswer.CANNOT_TELL)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ({}, (None, None)),
-        ({"total_bytes": -1, "usable_bytes": -1}, (None, None)),
-        ({"total_bytes": 9, "usable_bytes": 0}, (9, 0)),
-    ],
-)
-def test_a_log_dir(sizes: dict[str, int], expected: tuple[int | None, int | None]) -> None:
-    log = SimpleNamespace(partition_index=3, partition_size=10, offset_lag=2, is_future_key=True)
-    logs = SimpleNamespace(name="orders", partitions=[log])
-    read = log_dir_of(SimpleNamespace(log_dir="/d1", error_code=0, topics=[logs], **sizes))
-    assert (read.path, read.error_code, read.total_bytes, read.usable_bytes) == ("/d1", 0, *expected)
-    assert [(r.topic, r.partition, r.size, r.offset_lag, r.is_future) for r in read.replicas] == [
-        ("orders", 3, 10, 2, True)
-    ]
+@pytest.mark.parametrize(("code", "expected"), [(0, frozenset({("orders", 3)})), (56, None)])
+def test_a_log_dir_has_its_current_partitions_while_it_is_served(
+    code: int, expected: frozenset[tuple[str, int]] | None
+) -> None:
+    logs = [SimpleNamespace(partition_index=n, is_future_key=future) for n, future in ((3, False), (4, True))]
+    topics = [SimpleNamespace(name="orders", partitions=logs)]
+    read = log_dir_of(SimpleNamespace(log_dir="/d1", error_code=code, topics=topics))
+    assert (read.path, read.error_code, read.partitions) == ("/d1", code, expected)

@@ -6,7 +6,7 @@ import pytest
 from pyfakefs.fake_filesystem import FakeFilesystem
 from pyfakefs.helpers import reset_ids, set_uid
 
-from logagent import config
+from logagent.agent import config
 from logagent.agent.target import named_target, resolve_target
 from logagent.broker.process.version import version_beside
 from logagent.errors import ConfigError

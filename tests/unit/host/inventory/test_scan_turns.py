@@ -53,7 +53,7 @@ class Hosts:
         thread = threading.Thread(target=scan)
         thread.start()
         try:
-            until(lambda: has_it.is_set() or self.turns.is_wanted())
+            until(lambda: has_it.is_set() or bool(self.turns._waiting))
             yield has_it
         finally:
             may_end.set()

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.config import as_document, load
+from logagent.agent.config import as_document, load
 from logagent.errors import ConfigError, Exit
 from logagent.settings import Settings, parse_duration, parse_size
 
-SAMPLE = Path(__file__).parents[2] / "config" / "logagent.toml"
+SAMPLE = Path(__file__).parents[3] / "config" / "logagent.toml"
 # No default, or one that the broker's own configuration gives: the sample shows how it is written.
 EXAMPLES = {
     "orders.silent_after",
