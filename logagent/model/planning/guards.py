@@ -2,7 +2,7 @@
 
 They run when a plan is made and again, on fresh facts, right before each rename and each removal. For the microseconds
 in between, descriptors and the interlock protect what no fact can promise (`host.log_dir`, `broker.process.lock`). The
-blast radius, which checks a whole plan, is in `model.planning.blast_radius`.
+blast radius, which checks a whole plan, is in `model.planning.assemble`.
 """
 
 from __future__ import annotations
