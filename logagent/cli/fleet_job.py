@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -64,45 +64,33 @@ def conf_of(pairs: tuple[str, ...]) -> dict[str, str]:
     return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def date_of(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"--date: {text!r} is not a date", hint="write it as YYYY-MM-DD") from error
-
-
-def nodes_of(text: str) -> frozenset[int]:
-    try:
-        return parse_nodes(text)
-    except ValueError as error:
-        raise UsageError(f"--assignments-from: {text!r} is not a list of node ids", hint="write it as 1,2,3") from error
-
-
-def names_of(text: str) -> dict[str, str]:
-    try:
-        return parse_names(text)
-    except ValueError as error:
-        raise UsageError(f"--cluster-name: {text!r} cannot be read", hint="write it as ID=NAME,ID=NAME") from error
-
-
-def keys_of(text: str) -> tuple[str, ...]:
-    try:
-        return parse_keys(text)
-    except ValueError as error:
-        raise UsageError(f"--order-keys: {error}") from error
-
-
-def number_of(option: str, text: str) -> int:
+def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
-        raise UsageError(f"{option}: {text[:40]!r} is not a number", hint="report.json of a report names its commit")
+        raise ValueError(text)
     return int(text)
 
 
-def age_of(option: str, text: str) -> timedelta:
+_READ: dict[str, tuple[Callable[[str], Any], str, str | None]] = {
+    "--date": (date.fromisoformat, "{0!r} is not a date", "write it as YYYY-MM-DD"),
+    "--assignments-from": (parse_nodes, "{0!r} is not a list of node ids", "write it as 1,2,3"),
+    "--cluster-name": (parse_names, "{0!r} cannot be read", "write it as ID=NAME,ID=NAME"),
+    "--commit": (_number, "{1!r} is not a number", "report.json of a report names its commit"),
+    "--order-keys": (parse_keys, "{2}", None),
+    "--keep-landing": (parse_age, "{2}", None),
+    "--max-snapshot-age": (parse_age, "{2}", None),
+}
+"""How each value is read, and what is said of one that cannot be: {0} is the text, {1} its beginning, {2} the error."""
+
+
+def value_of(option: str, text: str | None) -> Any:
+    """The value of an option; None if it was not given."""
+    if text is None:
+        return None
+    read, says, hint = _READ[option]
     try:
-        return parse_age(text)
+        return read(text)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}") from error
+        raise UsageError(f"{option}: {says.format(text, text[:40], error)}", hint=hint) from error
 
 
 @contextmanager
@@ -123,7 +111,7 @@ def run_job(
     spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
     try:
         with explained("the fleet job failed", verbose=options["verbose"]):
-            yield Opened.open(spark, store), (tell if shown else _silent)
+            yield Opened.open(spark, store), (tell if shown else lambda _: None)
     finally:
         if ours:
             spark.stop()
@@ -146,10 +134,6 @@ def has_little_to_report(store: str) -> bool:
 def tell(message: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     click.echo(visible(message)[:width], err=True)
-
-
-def _silent(message: str) -> None:
-    del message
 
 
 def show_summary(content: dict[str, Any], place: str) -> None:

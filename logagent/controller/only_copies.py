@@ -15,8 +15,9 @@ from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
 from logagent.model.naming.dir_names import current_name
+from logagent.store.contract import CLOCKS_APART
 from logagent.store.deletion import SEEN_ORDERS_LAST, Request
-from logagent.store.publications import CLOCKS_APART, When
+from logagent.store.publications import When
 
 ONLY_COPY_GUARD = "only-copy"
 MAY_STILL_SHOW = 2 * CLOCKS_APART + SEEN_ORDERS_LAST

@@ -9,10 +9,10 @@ from typing import Literal
 
 from logagent.controller.exchange import LIFETIME, Exchange
 from logagent.controller.setting import Setting
+from logagent.store.contract import CLOCKS_APART
 from logagent.store.deletion import ControllerEpoch, Request
 from logagent.store.epochs import Epochs
 from logagent.store.orders import Requests, instant, moment
-from logagent.store.publications import CLOCKS_APART
 
 # An answer may name any epoch; no controller took one this far above the store's.
 MAX_EPOCHS_FORGOTTEN = 100_000

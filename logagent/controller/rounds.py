@@ -23,10 +23,11 @@ from logagent.controller.store_client import Outcome, StoreDeletionClient
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.store import epochs as epoch_store
+from logagent.store.contract import CLOCKS_APART
 from logagent.store.deletion import LONGEST_WORDS, Closed, ControllerEpoch, RequestedTopic
 from logagent.store.epochs import EpochLost, Epochs
 from logagent.store.orders import Requests, instant, moment, write_closed
-from logagent.store.publications import CLOCKS_APART, When
+from logagent.store.publications import When
 
 COLLECTED_EVERY = timedelta(days=1)
 

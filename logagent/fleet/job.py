@@ -20,9 +20,8 @@ from logagent.fleet.report.replicas import leftovers, undecided
 from logagent.fleet.report.scope import Scope, asked, scope
 from logagent.fleet.report.summary import document, warnings_of
 from logagent.fleet.report.usage import usage_partitions, usage_topics
-from logagent.fleet.spark_session import tune
 from logagent.fleet.tables.choice import Row
-from logagent.fleet.tables.frames import Scratch, local_frame
+from logagent.fleet.tables.frames import Scratch, local_frame, tune
 from logagent.fleet.tables.store import Commit, Store
 from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import TABLES
@@ -108,25 +107,22 @@ def _page(content: dict[str, Any], output: Output) -> str:
     return render(content, output.page)
 
 
+@dataclass
+class _Judged:
+    """What the tables of directories come to. `undecided`: directories by reason."""
+
+    waste: Reclaim
+    gone: _Gone
+    doubted: dict[str, tuple[int, int]]
+    undecided: dict[str, int]
+    differ: list[Row]
+    large: bool
+
+
 def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[str, Any]:
     """Writes the tables, each from those before it; returns `report.json`."""
-    job.say("orphans, missing replicas, duplicates")
-    suspects = verdicts.SuspectPartitions(chosen, scratch)
-    judged = scratch.keep("judged", verdicts.judge(chosen, suspects))
-    counted = _counted(judged)
-    doubted = verdicts.doubted(chosen, counted["orphans"], _not_live(chosen))
-    believed, expected = judged, suspects.expected
-    if doubted:
-        believed = judged.withColumns(_doubt(doubted))
-        expected = suspects.expected.where(~fn.col("cluster_id").isin(*doubted))
-    suspects.expected = expected
-    copies = scratch.keep("copies", suspects.copies())
-    output.table("orphans", verdicts.orphans(believed, copies))
-    gone = _gone(output, output.table("missing_replicas", replicas.missing(chosen, suspects, copies)))
-    output.table("duplicates", replicas.duplicates(chosen, suspects))
-    output.table("leftovers", leftovers(chosen, believed))
-    waste = reclaim(output, scratch)
-    output.table("undecided", undecided(believed))
+    judged = _directories(job, chosen, output, scratch)
+    waste = judged.waste
     job.say("usage")
     by_log_dir = output.rows("usage_log_dirs", usage.log_dirs(chosen.choice, chosen.log_dirs, waste.places))
     by_host = output.rows("usage_hosts", usage.hosts(chosen.choice, by_log_dir))
@@ -137,19 +133,19 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     job.say("growth")
     commits = growth.history(chosen.store, chosen.asked.day, chosen.commit)
     ledgers = growth.ledgers(chosen.store, commits)
-    ill = usage.health(chosen.choice, chosen.log_dirs, counted["differ"], __version__, ledgers.ill)
+    ill = usage.health(chosen.choice, chosen.log_dirs, judged.differ, __version__, ledgers.ill)
     output.rows("log_dir_health", ill)
     growing = _growth(chosen, output, commits, ledgers)
-    changed = changes(chosen, commits, gone.lost)
+    changed = changes(chosen, commits, judged.gone.lost)
     output.rows("deletion_progress", _deletions(job))
     output.rows("quarantined_input", chosen.quarantine)
-    why = dict(counted["undecided"])
-    if doubted:
-        why["assignments-doubted"] = sum(count for count, _ in doubted.values())
-    told = {name: output.tables[name] for name in TABLES if name in output.tables}
-    warnings = warnings_of(chosen, doubted, why, counted["differ"], told, large=suspects.large)
+    tables = {name: output.tables[name] for name in TABLES if name in output.tables}
+    warnings = warnings_of(chosen, judged.doubted, judged.undecided, judged.differ, tables, large=judged.large)
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
-    risk = answers.risks(chosen.choice, by_log_dir, growing, gone.partitions, gone.elsewhere, only)
+    risk = answers.risks(chosen.choice, by_log_dir, growing, judged.gone.partitions, judged.gone.elsewhere, only)
+    content = document(job.now, output.run, chosen, by_cluster, tables, warnings)
+    for cluster in content["clusters"]:
+        cluster["name"] = job.names.get(cluster["cluster_id"])
     answered = {
         "disks": answers.disks(by_log_dir),
         "reclaim": answers.reclaimable(by_log_dir, waste.places, rfc3339_or_none(waste.next_due_ms)),
@@ -157,10 +153,31 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
         "steps": answers.steps(by_log_dir, growing, waste.largest, risk),
         "changes": changed,
     }
-    content = document(job.now, output.run, chosen, by_cluster, told, warnings)
-    for cluster in content["clusters"]:
-        cluster["name"] = job.names.get(cluster["cluster_id"])
     return content | {"place": output.uri, "answers": answered}
+
+
+def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _Judged:
+    """Writes the tables of directories and of replicas that are nowhere."""
+    job.say("orphans, missing replicas, duplicates")
+    suspects = verdicts.SuspectPartitions(chosen, scratch)
+    judged = scratch.keep("judged", verdicts.judge(chosen, suspects))
+    counted = _counted(judged)
+    doubted = verdicts.doubted(chosen, counted["orphans"], _not_live(chosen))
+    believed = judged
+    if doubted:
+        believed = judged.withColumns(_doubt(doubted))
+        suspects.expected = suspects.expected.where(~fn.col("cluster_id").isin(*doubted))
+    copies = scratch.keep("copies", suspects.copies())
+    output.table("orphans", verdicts.orphans(believed, copies))
+    gone = _gone(output, output.table("missing_replicas", replicas.missing(chosen, suspects, copies)))
+    output.table("duplicates", replicas.duplicates(chosen, suspects))
+    output.table("leftovers", leftovers(chosen, believed))
+    waste = reclaim(output, scratch)
+    output.table("undecided", undecided(believed))
+    why = dict(counted["undecided"])
+    if doubted:
+        why["assignments-doubted"] = sum(count for count, _ in doubted.values())
+    return _Judged(waste, gone, doubted, why, counted["differ"], suspects.large)
 
 
 def _sum(waste: Reclaim, name: str) -> int:

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import STORE_FILE, parse_json, read_regular
+from logagent.fleet.tables.frames import tune
 
 SMALL_LANDING = 24 << 20
 """Compressed bytes of landing (about 500,000 directories) up to which the quick compiler is enough to ingest them. At
@@ -150,20 +151,6 @@ def build_session(
         hadoop.set("parquet.page.verify-checksum.enabled", "true")
         hadoop.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     return spark
-
-
-ROWS_PER_TASK = 2_000_000
-
-
-def tune(spark: SparkSession, rows: int) -> None:
-    """Shuffle partitions for `rows` rows: at least one per core; a small fleet does not need two hundred.
-
-    Left alone if the user has set a number (`--conf`, spark-submit).
-    """
-    context = spark.sparkContext
-    if context.getConf().get("spark.sql.shuffle.partitions") is None:
-        parts = max(context.defaultParallelism, -(-rows // ROWS_PER_TASK))
-        spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
 def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:

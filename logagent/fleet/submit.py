@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace) -> object:
     from logagent.fleet.spark_session import build_session, explained
     from logagent.fleet.tables.store import Store
 
-    say = _say if options.verbose else _silent
+    say: Callable[[str], None] = _say if options.verbose else lambda _: None
     spark = build_session()
     now = datetime.now(UTC)
     try:
@@ -90,10 +90,6 @@ def _run(options: argparse.Namespace) -> object:
 
 def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
-
-
-def _silent(message: str) -> None:
-    del message
 
 
 def write_archive(folder: Path) -> tuple[Path, Path]:

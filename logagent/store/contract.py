@@ -2,51 +2,18 @@
 
 Both sides of `landing/` share this one file, and it names every report table and column.
 
-What the page receives
-----------------------
-The job calls, once, on the driver::
+`logagent.fleet.page.render(report, tables)` makes the page, on the driver. `report` is the content of `report.json`
+(`FleetReport` in `logagent.fleet.documents` has its fields). `tables` has every table of `TABLES` but
+`usage_partitions`, and every one of `CHARTS`, also if it is empty: rows in reading order, times as RFC 3339 text.
 
-    html = logagent.fleet.page.render(report, tables)
-
-`report` is the content of `report.json` (`logagent.fleet-report/1`, see `report_document`), a plain dict:
-
-- `schema`, `run_id` (text), `at` (when the report ran), `as_of` (the time that snapshot ages are measured against),
-  `date` (YYYY-MM-DD), all times RFC 3339 in UTC with milliseconds;
-- `clusters`: `[{cluster_id, hosts, unknown_hosts, assignments: {source, at, age_seconds, topics, partitions} |
-  null, verdicts: "decided" | "unknown", why: text | null}]`;
-- `hosts`: `{reporting: int, unknown: [{cluster_id, node_id, why}]}` (`unknown` is cut at `SHOWN_UNKNOWN_HOSTS`;
-  `unknown_total` is the count, and the table `log_dir_health` lists them all);
-- `totals`: `{bytes, allocated, current, future, stray, delete, other, orphans, orphan_bytes, missing_replicas,
-  duplicates, leftovers}`: integers; `current` … `other` are bytes of the ledgers, the last four and `orphans` are
-  counts;
-- `tables`: `{NAME: {rows, csv, parquet, shown}}`: `rows` = number of rows, `shown` = how many of them the page was
-  given, `csv` and `parquet` = paths relative to the report directory (`csv` is null for `usage_partitions`);
-- `warnings`: list of sentences (they may quote names from disks, which are hostile input).
-
-`tables` is `dict[str, PageTable]`. A `PageTable` is a dict `{"columns": [names], "rows": [dict, …], "total": int}`:
-`rows` are the first `len(rows) <= PAGE_ROWS` rows of `total`, already in reading order (largest or worst first, as
-`TABLES` says). Values are `str`, `int`, `float`, `bool`, `None`; times are RFC 3339 text. The unit of a column (bytes,
-seconds, share, …) is `column_units(NAME)[column]`, so that the page formats by unit and not by name. Every table of
-`TABLES` except `usage_partitions` is always present; an empty one has `rows == []` and `total == 0`.
-
-Charts are tables too (`CHARTS`), bounded by the job, present even when empty:
-
-- `chart_growth` (lines): one row per cluster and date, oldest first, at most `GROWTH_DATES` dates; `hosts` is smaller
-  on dates when hosts were silent: point this out or break the line there, so that it is not read as shrinkage;
-- bars for hosts and log dirs, and the hidden-bytes ledger per log dir, come directly from `usage_hosts` and
-  `usage_log_dirs` (columns `size, used, free, current, future, stray, delete, other, open_removed, unexplained`, all
-  bytes);
-- `deletion_progress`: how many copies the requests ask for that are open or ended within 30 days (`marked`), how many
-  of them are set aside, removed or absent (`removed`), and the bytes freed (`removed_bytes`); empty without
-  `orders.keys`.
-
-Links between the tables: `cluster_id` + `node_id` lead to `usage_hosts`, + `log_dir` to `usage_log_dirs`,
-`cluster_id` + `topic` to `usage_topics`. Every text in `tables` and `report` may come from a disk: escape all of
-it. A byte of a name that is not UTF-8 arrives as the six characters `\\udcXX`."""
+Every text in them may come from a disk: escape all of it. A byte of a name that is not UTF-8 arrives as the six
+characters `\\udcXX`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypedDict
 
 SNAPSHOT_SCHEMA = "logagent.snapshot/2"
@@ -60,6 +27,10 @@ DRIVER_ROWS = 200_000
 """The driver sorts a table of up to this many rows and writes its CSV; Spark does that for larger ones."""
 SHOWN_UNKNOWN_HOSTS = 1000
 GROWTH_DATES = 90
+SOON_DAYS, LATER_DAYS = 7, 30
+"""Within how many days a log dir that fills up is a risk, and one to plan for."""
+CLOCKS_APART = timedelta(minutes=5)
+"""How far apart the clocks of hosts, stores and operators may be. What differs more proves nothing."""
 
 
 class PageTable(TypedDict):
@@ -242,7 +213,8 @@ clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.ri
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
 `log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
-no-topic-id, sources-disagree, reassigning, internal, stale-assignments, assignments-doubted.
+no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
+assignments-doubted.
 `window` (see `WINDOWS`) and `due_at` are what the agent reported (`logagent.snapshot/2`), otherwise derived from kind
 and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or rule that
 prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a stray has,

@@ -21,28 +21,14 @@ from typing import IO, Any
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import KIB, FileLimit, parse_json
-from logagent.files.whole_file import PART, whole_file
+from logagent.files.whole_file import whole_file
 from logagent.model.times import instant
-from logagent.store.contract import MANIFEST_SCHEMA
+from logagent.store.contract import CLOCKS_APART, MANIFEST_SCHEMA
 from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST
 from logagent.store.shared import SharedStore
 from logagent.store.tree import LANDING
 
-__all__ = [
-    "DATA",
-    "MANIFEST",
-    "PART",
-    "Claim",
-    "claim_of",
-    "deliver",
-    "has_recent_assignments",
-    "land",
-    "put",
-    "snapshot_row",
-]
 GZIP_LEVEL = 1
-FUTURE_SECONDS = 300
-"""How far the store's clock may be ahead of ours. Files with a later time are not counted."""
 # Lines are compressed in pieces of about this many bytes: one call per line would take twice as long.
 _PIECE = 1 << 16
 _MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
@@ -217,7 +203,7 @@ def has_recent_assignments(store: SharedStore, claim: Claim, since: float, now: 
         data = found.get(name.removesuffix(MANIFEST) + DATA)
         if not name.endswith(MANIFEST) or data is None or not data.bytes:
             continue
-        if since < seen.modified <= now + FUTURE_SECONDS:
+        if since < seen.modified <= now + CLOCKS_APART.total_seconds():
             with suppress(OSError, UnreadableError):
                 said = claim_of(store.read([*place(claim), name], _MANIFEST_FILE), name)
                 if (said.cluster_id, said.kind) == (claim.cluster_id, ASSIGNMENTS):

@@ -22,12 +22,11 @@ from pydantic_core import from_json
 
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import KIB, MIB, FileLimit, parse_json
+from logagent.store.contract import CLOCKS_APART
 from logagent.store.names import DATA, MANIFEST, as_node, stem_and_suffix
 from logagent.store.shared import SharedStore, open_store
 from logagent.store.tree import LANDING, StoredFile
 
-CLOCKS_APART = timedelta(minutes=5)
-"""How far apart the clocks of hosts, stores and operators may be. What differs more proves nothing."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.fleet.page.text import LONGEST, esc, name_html, spelled, unbroken, visible
+from logagent.fleet.page.text import LONGEST, esc, name_html, spelled, visible
 
 # As `os.fsdecode` gives them (lone surrogates for bytes that are not UTF-8), and as the fleet store spells those.
 names = st.one_of(
@@ -87,7 +87,3 @@ def test_long_names_are_cut_visibly() -> None:
     assert visible("a" * LONGEST) == "a" * LONGEST
     assert visible("a" * 5000) == "a" * (LONGEST - 1) + "…"
     assert len(name_html("\u202e" * 5000)) < 2_000
-
-
-def test_figures_stay_on_one_line() -> None:
-    assert unbroken("1.50 GiB <") == "1.50&nbsp;GiB&nbsp;&lt;"

@@ -330,12 +330,23 @@ def admin_answer_is_no_proof(kafka: Kafka) -> Expected:
 
 @scenario
 def node_without_any_replica(kafka: Kafka) -> Expected:
-    """Node 4 is in no replica list: a foreign or retired broker, not a disk full of orphans."""
+    """Node 4 is in no replica list and not registered: a foreign broker, not a disk full of orphans."""
+    _plain(kafka)
+    kafka.assignments(brokers=(1, 2, 3))
+    kafka.everyone()
+    kafka.snapshot(4, [*kafka.replicas_of(1), _gone()])
+    return Expected(kafka.cluster_id)
+
+
+@scenario
+def drained_broker(kafka: Kafka) -> Expected:
+    """Node 4 has no replica any more, but it is registered: what is left on it is decided."""
     _plain(kafka)
     kafka.assignments(brokers=(1, 2, 3, 4))
     kafka.everyone()
     kafka.snapshot(4, [*kafka.replicas_of(1), _gone()])
-    return Expected(kafka.cluster_id)
+    left = {f"4|orders-{n}": "not-a-replica" for n in range(3)}
+    return Expected(kafka.cluster_id, {"4|gone-0": "topic-absent", **left})
 
 
 @scenario

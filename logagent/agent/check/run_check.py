@@ -15,7 +15,11 @@ from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
 from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.broker.files.server_log import failed_marks, log_places
+from logagent.broker.process.version import launch_of_process
 from logagent.errors import LogAgentError, UnreadableError
+from logagent.host.brokers.discovery import same_file, start_scripts
+from logagent.host.brokers.systemd_units import broker_units
 from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
@@ -23,12 +27,22 @@ from logagent.host.log_dir.start_looks import room_of
 from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
-from logagent.model.check.start_facts import Emptied, MetaState, Mode, StartFacts, StartLogDirLook, StartServerLook
+from logagent.model.check.long_names import CUTS_SINCE
+from logagent.model.check.start_facts import (
+    Emptied,
+    MetaState,
+    Mode,
+    Override,
+    StartFacts,
+    StartLogDirLook,
+    StartServerLook,
+    concerns_us,
+)
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.kafka_version import Version
 from logagent.model.health.states import ProbeResult
-from logagent.model.records import Health, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
 
 
 def emptied_strays(session: Session) -> tuple[Emptied, ...]:
@@ -122,7 +136,8 @@ def run_check(
     seen = looker.all_log_dirs()
     metadata = MetadataDir(session, seen, timeout, who).look()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
-    findings = check(replace(start, kafka_version=known), chosen, at_least=oldest)
+    start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))
+    findings = check(start, chosen, at_least=oldest)
     return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
 
 
@@ -131,16 +146,16 @@ def check_space(session: Session, path: str, timeout: float) -> list[Finding]:
     opened = session.log_dirs.online().get(path)
     if opened is None:
         with OpenLogDir(path, LogDirFailures()) as other:
-            return _space_of(other, timeout)
-    return _space_of(opened, timeout)
+            return _space_of(other, timeout, metadata_only=True)
+    return _space_of(opened, timeout, metadata_only=session.target.server.controller_only)
 
 
-def _space_of(log_dir: OpenLogDir, timeout: float) -> list[Finding]:
+def _space_of(log_dir: OpenLogDir, timeout: float, *, metadata_only: bool) -> list[Finding]:
     probed = probe(log_dir, timeout)
     with log_dir.acting("look"):
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
-    look = StartLogDirLook(log_dir.path, health=health, detail=probed.reason, room=room)
+    look = StartLogDirLook(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
     return list(check_disk(look))
 
 
@@ -182,8 +197,20 @@ def _start_facts(
         wrong_directory=wrong,
         open_exchanges=session.open_exchanges(),
         emptied=emptied_strays(session),
+        overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
     )
+
+
+def _failed_marks(session: Session, seen: Sequence[StartLogDirLook], version: Version | None) -> dict[DirKey, str]:
+    """From the broker's log, if its release is one that needs it."""
+    if version is None or version >= CUTS_SINCE:
+        return {}
+    config = session.target.config
+    scripts = start_scripts(config) if config is not None else ()
+    pid = next((s.holder.pid for s in seen if s.holder_is_broker and s.holder.pid is not None), None)
+    log_dirs = [path for s in seen for path in (s.path, s.canonical) if path is not None]
+    return failed_marks(log_places(config, scripts, pid), log_dirs)
 
 
 def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:
@@ -200,7 +227,28 @@ def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLoo
         log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
         metadata_log_dir=server.metadata_log_dir if server.process_roles else None,
         config=target.config,
+        runs_controller="controller" in server.process_roles,
+        controller_only=server.controller_only,
+        generates_id=server.generates_broker_id,
+        reserved_max_id=server.reserved_broker_max_id,
     )
+
+
+def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Override, ...]:
+    """What the command lines of the running broker and of the units that start it say otherwise than `config`."""
+    if config is None:
+        return ()
+    found: dict[tuple[str, str], Override] = {}
+    launches = [(u.name, u.launch) for u in broker_units() if same_file(u.launch.config, config)]
+    for pid in dict.fromkeys(f.holder.pid for f in log_dirs if f.holder.state in HELD and f.holder.pid is not None):
+        launch = launch_of_process(pid)
+        if launch is not None:
+            launches.append((f"process {pid}", launch))
+    for who, launch in launches:
+        for key, value in launch.overrides.items():
+            if concerns_us(key):
+                found.setdefault((key, value), Override(who, f"{key}={value}"))
+    return tuple(found.values())
 
 
 def _assigned(session: Session) -> frozenset[TopicPartition]:

@@ -7,24 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from logagent.agent.session.session import Session
+from logagent.broker.files.metadata_dir_files import metadata_faults
 from logagent.errors import LogAgentError
 from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.inventory.scan import SYMLINK_ERROR
-from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
+from logagent.host.linux.access import User
 from logagent.host.linux.proc import is_kafka
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import probe
 from logagent.host.log_dir.start_looks import (
-    METADATA_LOG,
     PartitionDirs,
     broken_checkpoints,
+    broken_epochs,
     denied_in_log_dir,
+    has_metadata_log,
     links_and_leftovers,
     path_problem,
     read_meta_file,
     room_of,
 )
-from logagent.model.check.start_facts import Denied, PathProblem, StartLogDirLook
+from logagent.model.check.metadata_dir import METADATA_LOG
+from logagent.model.check.start_facts import PathProblem, StartLogDirLook
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.states import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.model.records import Health, Holder, HolderState, Kind
@@ -56,9 +59,15 @@ class Looker:
         self._probes = probes
         self._user = user
         self._deep = deep
+        server = session.target.server
+        configured = session.target.config is not None and bool(server.process_roles)
+        self._metadata_dir = os.path.realpath(server.metadata_log_dir) if configured else None
         self._broker = _the_broker(facts.log_dirs.values())
         log_dirs = {path: f for path, f in facts.log_dirs.items() if not f.quarantine}
-        self._lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
+        # A controller locks none but its metadata log dir.
+        self._lost = (
+            {} if server.controller_only else given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
+        )
 
     def all_log_dirs(self) -> tuple[StartLogDirLook, ...]:
         looks: dict[str, StartLogDirLook] = {}
@@ -71,7 +80,16 @@ class Looker:
 
     def _one(self, path: str, f: LogDirFacts) -> StartLogDirLook:
         log_dir = self._session.log_dirs.online().get(path)
-        seen = StartLogDirLook(path, os.path.realpath(path), holder=f.holder, detail=f.health_reason)
+        canonical = os.path.realpath(path)
+        ours = canonical == self._metadata_dir
+        seen = StartLogDirLook(
+            path,
+            canonical,
+            holds_metadata=ours,
+            metadata_only=ours and self._session.target.server.controller_only,
+            holder=f.holder,
+            detail=f.health_reason,
+        )
         if log_dir is None:
             problem = path_problem(path) if path not in self._probes else None
             if problem is not None:
@@ -95,13 +113,21 @@ class Looker:
             return seen
         partitions = PartitionDirs(log_dir, self._user)
         partitions.denied += denied_in_log_dir(log_dir, self._user)
+        names = list(self._names(log_dir.path, links))
         if self._deep:
-            partitions.look(self._names(log_dir.path, links))
+            partitions.look(names)
+        if seen.holds_metadata:
+            partitions.look([METADATA_LOG])
         return replace(
             seen,
             meta=read_meta_file(log_dir.fd),
             room=room_of(log_dir.fd),
             checkpoints=broken_checkpoints(log_dir.fd),
+            broken_epochs=broken_epochs(log_dir.fd, names),
+            metadata_log=has_metadata_log(log_dir.fd),
+            metadata_faults=metadata_faults(log_dir.fd, self._session.target.server.quorum_voters)
+            if seen.holds_metadata
+            else (),
             dir_links=links,
             odd_files=tuple(partitions.odd_files),
             denied=tuple(partitions.denied),
@@ -158,6 +184,7 @@ class MetadataDir:
     ) -> None:
         server = session.target.server
         self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
+        self._voters = server.quorum_voters
         self._log_dirs = log_dirs
         self._timeout = timeout
         self._user = user
@@ -167,7 +194,7 @@ class MetadataDir:
         path = self._path
         if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
             return ()
-        seen = StartLogDirLook(path, os.path.realpath(path), holds_logs=False)
+        seen = StartLogDirLook(path, os.path.realpath(path), holds_logs=False, holds_metadata=True, metadata_only=True)
         problem = path_problem(path)
         if problem is not None:
             return (replace(seen, problem=problem[0], detail=problem[1]),)
@@ -188,9 +215,11 @@ class MetadataDir:
             holder = holder_of(opened.fd, opened.path, OpenFiles())
         brokers = {s.holder.pid for s in self._log_dirs if s.holder_is_broker}
         is_broker = holder.pid in brokers if holder.state in HELD else None
-        found = list(denied_in_log_dir(opened, self._user)) if self._user is not None else []
+        found, odd = [], []
         if self._user is not None:
-            found += _denied_log(opened, self._user)
+            log = PartitionDirs(opened, self._user)
+            log.look([METADATA_LOG])
+            found, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
         return replace(
             seen,
             health=health,
@@ -198,14 +227,9 @@ class MetadataDir:
             holder=holder,
             holder_is_broker=is_broker,
             meta=read_meta_file(opened.fd),
+            metadata_log=has_metadata_log(opened.fd),
+            metadata_faults=metadata_faults(opened.fd, self._voters),
             room=room_of(opened.fd),
+            odd_files=tuple(odd),
             denied=tuple(found),
         )
-
-
-def _denied_log(opened: OpenLogDir, user: User) -> Iterable[Denied]:
-    try:
-        found = os.stat(METADATA_LOG, dir_fd=opened.fd)
-    except FileNotFoundError:
-        return []
-    return denied(user, opened.fd, METADATA_LOG, f"{opened.path}/{METADATA_LOG}", found, READ | WRITE | SEARCH)

@@ -123,15 +123,18 @@ def _with_broker(
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
+    version = find_version(target, looks, facts.brokers, read, cluster, question.state_dir)
+    strange = cluster.problems_for(version, zookeeper=not target.server.process_roles)
     return replace(
         facts,
         config=config,
         log_dirs=looks,
         holders=holders,
-        kafka_version=find_version(target, looks, facts.brokers, read, cluster, question.state_dir),
+        kafka_version=version,
         cluster_id=cluster.cluster_id,
         node_id=cluster.node_id,
-        cluster_problems=tuple(cluster.problems),
+        cluster_problems=tuple(strange),
+        by_node=bool(cluster.by_node),
         service=_with_sandbox(facts.service, answering, facts.files),
         assignments=assignments,
     )

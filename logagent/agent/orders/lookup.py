@@ -19,9 +19,9 @@ from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
+from logagent.store.contract import CLOCKS_APART
 from logagent.store.deletion import LARGEST_COUNT, Identity, Order, OrderedPartition, Result
 from logagent.store.orders import moment
-from logagent.store.publications import CLOCKS_APART
 
 LIVE = (Kind.CURRENT, Kind.FUTURE)
 # A request is stamped by the operator's clock, a restore by this host's.

@@ -21,6 +21,7 @@ from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.agent.session.session import Session
 from logagent.broker.exported.file import landing_lines, landing_stem
 from logagent.errors import LogAgentError, UnreadableError
+from logagent.files.whole_file import PART
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
@@ -30,7 +31,7 @@ from logagent.model.records import DirKey
 from logagent.store import landing_files as landing
 from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.landing_files import Claim
-from logagent.store.names import is_plain
+from logagent.store.names import DATA, MANIFEST, is_plain
 from logagent.store.shared import SharedStore, check_store, is_uri, open_store
 
 SPOOL_BYTES = 256 << 20
@@ -57,8 +58,8 @@ class Spool:
         space."""
         self.path.mkdir(mode=0o750, exist_ok=True)
         for entry in self.path.iterdir():
-            lonely = entry.name.endswith(landing.DATA) and not landing.manifest_of(entry).exists()
-            if entry.name[0].isdecimal() and (lonely or entry.name.endswith(landing.PART)):
+            lonely = entry.name.endswith(DATA) and not landing.manifest_of(entry).exists()
+            if entry.name[0].isdecimal() and (lonely or entry.name.endswith(PART)):
                 entry.unlink(missing_ok=True)
         waiting = self.waiting()
         while waiting and self._free() < self._leave_free:
@@ -83,13 +84,13 @@ class Spool:
         if not self.path.is_dir():
             return []
         names = sorted(entry.name for entry in self.path.iterdir())
-        whole = {name.removesuffix(landing.MANIFEST) for name in names if name.endswith(landing.MANIFEST)}
-        return [self.path / n for n in names if n.endswith(landing.DATA) and n.removesuffix(landing.DATA) in whole]
+        whole = {name.removesuffix(MANIFEST) for name in names if name.endswith(MANIFEST)}
+        return [self.path / n for n in names if n.endswith(DATA) and n.removesuffix(DATA) in whole]
 
     def drop(self, data: Path) -> None:
         """Drop one and count it."""
         self.remove(data)
-        if data.name.endswith(f"-snapshot{landing.DATA}"):
+        if data.name.endswith(f"-snapshot{DATA}"):
             self.dropped += 1
 
     def remove(self, data: Path) -> None:

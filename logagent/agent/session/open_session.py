@@ -55,7 +55,8 @@ def _scanned(session: Session) -> frozenset[str]:
     An empty mount point does not count: without `meta.properties` it is unknown whose it is. A quarantine directory,
     which has none, counts only while no log dir is missing.
     """
-    opened, strange = session.log_dirs.opened().keys() & session.inventories.keys(), session.log_dirs.cluster.problems
+    opened, cluster = session.log_dirs.opened().keys() & session.inventories.keys(), session.log_dirs.cluster
+    strange = cluster.problems.keys() - cluster.by_node
     whole = not strange and all(path in opened for path in session.target.log_dirs)
     return frozenset(path for path in opened if (whole if path in session.log_dirs.quarantine else path not in strange))
 
@@ -174,13 +175,13 @@ def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
     nothing is settled."""
     metas = log_dirs.read_cluster()
     cluster, known = log_dirs.cluster, journal.host()
-    if cluster.cluster_id is None or cluster.node_id is None:
+    if cluster.memory_id is None or cluster.node_id is None:
         return known is None
     found = frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
     # If something is wrong with the log dirs, the one whose directory id is known may be the missing one: with one dead
     # disk and a new one this is still the same host.
-    doubt = bool(cluster.problems) or len(metas) < len(log_dirs.target.log_dirs)
-    here = JournalHost(cluster.cluster_id, cluster.node_id, frozenset() if doubt else found)
+    doubt = bool(cluster.problems.keys() - cluster.by_node) or len(metas) < len(log_dirs.target.log_dirs)
+    here = JournalHost(cluster.memory_id, cluster.node_id, frozenset() if doubt else found)
     why = foreign_journal(known, here)
     if why is not None:
         raise JournalError(

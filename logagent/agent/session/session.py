@@ -331,6 +331,9 @@ class Session:
         had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
         return replace(
             self.log_dirs.facts(log_dirs),
+            cluster_problems=self.log_dirs.cluster.problems_for(
+                version, zookeeper=not self.target.server.process_roles
+            ),
             rulings=rulings,
             kafka_version=version.version,
             known_version=version,
@@ -448,11 +451,11 @@ class Session:
         cluster, running, before = self.log_dirs.cluster, seen.running, seen.last_run
         if not self.acting or self.state_dir is None or running is None or running == before.version:
             return
-        if cluster.cluster_id is None or cluster.node_id is None:
+        if cluster.memory_id is None or cluster.node_id is None:
             return
         older = before.version is not None and running < before.version
         if older or before == LastRun(file=before.file) or seen.pid in serving:
-            write_version_seen(self.state_dir, cluster.cluster_id, cluster.node_id, running)
+            write_version_seen(self.state_dir, cluster.memory_id, cluster.node_id, running)
 
     def _assigned(self, rulings: Mapping[DirKey, Ruling]) -> Keys:
         """What counts as assigned for the blast radius: by verdict, or every current dir if nothing is known."""

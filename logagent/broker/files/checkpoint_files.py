@@ -11,7 +11,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import CHECKPOINT, opened_regular, read_open
@@ -35,6 +35,7 @@ _JAVA_BLANKS: Final = b" \t\n\v\f\r"
 _NEW_FILE_MODE: Final = 0o644
 
 Entries = dict[TopicPartition, int]
+T = TypeVar("T")
 
 
 def parse_checkpoint(data: bytes) -> Entries:
@@ -44,6 +45,16 @@ def parse_checkpoint(data: bytes) -> Entries:
     anything a 3.9.1 broker refuses: a wrong version or count, malformed lines, numbers out of range, bytes that are not
     UTF-8. A negative partition or offset and an empty topic are accepted, because Kafka accepts them.
     """
+    return dict(_entries(data, _entry))
+
+
+def parse_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) of each line of a `leader-epoch-checkpoint`, as `LeaderEpochCheckpointFile` reads them.
+    Raises UnreadableError as `parse_checkpoint` does."""
+    return _entries(data, _epoch)
+
+
+def _entries(data: bytes, entry: Callable[[bytes, int], T]) -> list[T]:
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -53,14 +64,14 @@ def parse_checkpoint(data: bytes) -> Entries:
     # bytes.splitlines splits only at \n, \r and \r\n, like Java's readLine; str.splitlines splits at more characters.
     lines = data.splitlines()
     if not lines:
-        return {}
+        return []
     version = _int(lines[0], 1)
     if version != 0:
         raise UnreadableError(f"line 1: unrecognised version {version}, expected 0")
     if len(lines) == 1:
-        return {}
+        return []
     expected = _int(lines[1], 2)
-    entries = dict(_entry(line, number) for number, line in enumerate(lines[2:], 3))
+    entries = [entry(line, number) for number, line in enumerate(lines[2:], 3)]
     found = len(lines) - 2
     if found != expected:
         raise UnreadableError(f"line 2: expected {expected} entries, found {found}")
@@ -101,17 +112,15 @@ def rewrite_checkpoint(
     """Write the checkpoint `name` without the partitions in `drop` and with the entries in `put`; returns the dropped
     entries.
 
-    On return the change is durable. After a crash the file is completely the old or the new one, and at most one temp
-    file is left beside it, which the next call removes. Owner, group and mode are preserved. Nothing is written if
-    nothing changes. A missing file has nothing to drop; with `put` it is created, owned by the owner of the log dir.
+    It is a `replacement`: durable; after a crash at most one temp file is left, which the next call removes. Owner,
+    group and mode are preserved. Nothing is written if nothing changes. A missing file has nothing to drop; with `put`
+    it is created, owned by the owner of the log dir.
 
     `dir_fd` is the log dir, opened for reading (an O_PATH descriptor cannot be fsynced). `before_act` is called
     right before each effect (removing a leftover, creating the temp file, renaming it over the checkpoint) and
     stops the work by raising: the checkpoint is then unchanged, and our temp file is removed if the disk permits.
 
-    Raises ValueError for a name that is not in `CHECKPOINTS`, UnreadableError if the old file cannot be read or
-    changed meanwhile, OSError from the disk. Only if the very last step fails, the fsync of the log dir, may the new
-    file be in place despite the error.
+    Raises UnreadableError if the old file cannot be read or changed meanwhile, OSError from the disk.
     """
     if name not in CHECKPOINTS:
         raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
@@ -128,6 +137,13 @@ def rewrite_checkpoint(
         return {}
     content = render_checkpoint(new)
     before_act()
+    _replace(dir_fd, name, temp, content, before, before_act)
+    return dropped
+
+
+def _replace(
+    dir_fd: int, name: str, temp: str, content: bytes, before: os.stat_result | None, before_act: Callable[[], None]
+) -> None:
     like = before if before is not None else os.fstat(dir_fd)
     mode = _NEW_FILE_MODE if before is None else stat.S_IMODE(before.st_mode)
 
@@ -138,7 +154,6 @@ def rewrite_checkpoint(
     owner = (like.st_uid, like.st_gid)
     with replacement(dir_fd, name, temp, mode=mode, owner=owner, before_rename=before_rename) as file:
         file.write(content)
-    return dropped
 
 
 def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
@@ -191,17 +206,32 @@ def _int(line: bytes, number: int) -> int:
 
 
 def _entry(line: bytes, number: int) -> tuple[TopicPartition, int]:
-    fields = line.split()
-    # bytes.split splits at the same six characters as Java's \s, but drops an empty first field, which Kafka keeps.
-    if line[:1] and line[:1] in _JAVA_BLANKS:
-        fields.insert(0, b"")
-    if len(fields) != 3:
-        raise UnreadableError(f"line {number}: malformed: {line.decode()!r}")
-    topic, partition, offset = fields
+    topic, partition, offset = _fields(line, number, 3)
     try:
         return (TopicPartition(topic.decode(), _number(partition, parse_int)), _number(offset, parse_long))
     except ValueError as error:
         raise UnreadableError(f"line {number}: {error}") from None
+
+
+def _epoch(line: bytes, number: int) -> tuple[int, int]:
+    epoch, start = _fields(line, number, 2)
+    try:
+        found = _number(epoch, parse_int), _number(start, parse_long)
+    except ValueError as error:
+        raise UnreadableError(f"line {number}: {error}") from None
+    if min(found) < 0:  # `LeaderEpochFileCache.assign`; the file itself would be read
+        raise UnreadableError(f"line {number}: epoch {found[0]} from offset {found[1]} is negative")
+    return found
+
+
+def _fields(line: bytes, number: int, count: int) -> list[bytes]:
+    fields = line.split()
+    # bytes.split splits at the same six characters as Java's \s, but drops an empty first field, which Kafka keeps.
+    if line[:1] and line[:1] in _JAVA_BLANKS:
+        fields.insert(0, b"")
+    if len(fields) != count:
+        raise UnreadableError(f"line {number}: malformed: {line.decode()!r}")
+    return fields
 
 
 def _number(field: bytes, parse: Callable[[str], int]) -> int:

@@ -16,6 +16,7 @@ from logagent.broker.files.java_properties import Property, iter_properties, tri
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.safe_open import PROPERTIES, read_regular
 from logagent.model.assignments.image import Endpoint
+from logagent.model.check.start_facts import DEFAULT_RESERVED_MAX_ID
 from logagent.model.naming.dir_names import INT_MAX, parse_int, parse_long
 from logagent.model.planning.topic_retention import may_be_true
 from logagent.model.secrets import without_secret
@@ -83,6 +84,22 @@ class ServerProperties:
     def local_retention_ms(self) -> int | None:
         """`log.local.retention.ms`, that of tiered topics that have none of their own; None if it is no number."""
         return parsed_ms(self.props.get("log.local.retention.ms", "-2"))
+
+    @property
+    def controller_only(self) -> bool:
+        """Whether it configures a controller that is no broker."""
+        return self.process_roles == ["controller"]
+
+    @property
+    def generates_broker_id(self) -> bool:
+        """`broker.id.generation.enable` (ZooKeeper mode): a broker without an id gets one from ZooKeeper."""
+        return may_be_true(self.props.get("broker.id.generation.enable", "true"))
+
+    @property
+    def reserved_broker_max_id(self) -> int:
+        """`reserved.broker.max.id` (ZooKeeper mode): generated ids are above it, configured ones are not."""
+        found = parsed_ms(self.props.get("reserved.broker.max.id", ""))
+        return DEFAULT_RESERVED_MAX_ID if found is None else found
 
     @property
     def tiers(self) -> bool:

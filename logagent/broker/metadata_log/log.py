@@ -281,14 +281,11 @@ def read_metadata_log(
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
-    `cluster_id` is that of the `meta.properties` beside it, since the log itself has none; `now_ms` is a time before
-    the first look at the log; `configured_voters` is the number of entries in `controller.quorum.voters`,
-    `fetch_timeout_ms` is `controller.quorum.fetch.timeout.ms`. `booted_ms`: when this host started. A broker does
-    not fsync this log, so one that was last written to before then may have lost its end, at the very end of a batch
-    too (seen on xfs).
+    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the first look at the log;
+    `configured_voters` counts `controller.quorum.voters`. `booted_ms`: when this host started. A broker does not fsync
+    this log, so one last written to before then may have lost its end, at the end of a batch too (seen on xfs).
 
-    Works beside a live broker: if files vanish, shrink or are replaced meanwhile, reading starts over.
-    Raises `UnreadableError` with the place and what is wrong there; `OSError` only for disk errors.
+    Works beside a live broker. Raises `UnreadableError` with the place and what is wrong; `OSError` for disk errors.
     """
     state, quorum, label = _read_unchanged(directory, booted_ms)
     at_ms, replay = _time_of(state, label), state.replay
@@ -315,7 +312,8 @@ def read_metadata_log(
 
 
 def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogState, QuorumState, str]:
-    """The state, of a log that did not change while it was read; and what to call it."""
+    """The state, of a log that did not change while it was read (if files vanish, shrink or are replaced meanwhile,
+    reading starts over); and what to call it."""
     opened = nullcontext(directory) if isinstance(directory, int) else opened_directory(directory, follow=True)
     with opened as dir_fd:
         label = directory if isinstance(directory, str) else os.readlink(f"/proc/self/fd/{dir_fd}")

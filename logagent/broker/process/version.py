@@ -45,6 +45,16 @@ def launch_of_java(words: Sequence[str]) -> Launch | None:
     return None if config is None else Launch(config, _overrides(arguments), _class_path(words[:start]))
 
 
+def launch_of_process(pid: int) -> Launch | None:
+    """The broker that the process `pid` is; None if it is none, or its command line cannot be read."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            line = file.read()
+    except OSError:
+        return None
+    return launch_of_java([os.fsdecode(word) for word in line.rstrip(b"\0").split(b"\0")])
+
+
 def launch_of_script(command: str, environment: Mapping[str, str]) -> Launch | None:
     """The broker that `ExecStart=command` of a unit would start; None if it does not call Kafka's start script."""
     words = _words(command, environment)

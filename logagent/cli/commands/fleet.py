@@ -12,19 +12,14 @@ from typing import Any
 import click
 
 from logagent.cli.fleet_job import (
-    age_of,
-    date_of,
     has_little_to_ingest,
     has_little_to_report,
-    keys_of,
-    names_of,
-    nodes_of,
-    number_of,
     options_of,
     run_job,
     show_summary,
     spark_options,
     tell,
+    value_of,
 )
 from logagent.cli.render import dump
 from logagent.errors import ConfigError, LogAgentError, UsageError
@@ -70,9 +65,8 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
 
     Ingesting a date again gives the same rows. Files that do not match their manifest are set aside with the reason.
     """
-    wanted = None if day is None else date_of(day)
-    keep = None if keep_landing is None else age_of("--keep-landing", keep_landing)
-    pinned = None if assignments_from is None else nodes_of(assignments_from)
+    wanted, keep = value_of("--date", day), value_of("--keep-landing", keep_landing)
+    pinned = value_of("--assignments-from", assignments_from)
     from_now = datetime.now(UTC)
     with run_job(store, spark, small=has_little_to_ingest(store)) as (opened, say):
         from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
@@ -102,37 +96,28 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
 @fleet.command()
 @options_of("report")
 @click.option("--brief", is_flag=True, help="Print the first screen as ten lines, for a mail or a chat.")
-def report(
-    store: str,
-    out: str,
-    brief: bool,
-    day: str | None,
-    max_snapshot_age: str,
-    with_partitions: bool,
-    commit: str | None,
-    cluster_names: str | None,
-    order_keys: str | None,
-    **spark: Any,
-) -> None:
+def report(store: str, out: str, brief: bool, **given: Any) -> None:
     """Report on the fleet: usage, orphans, missing replicas, leftovers, health, growth, one page.
 
     Writes index.html, report.json, and per table CSV and Parquet into DIR/<run>/; DIR/latest names the last whole one.
     A host or cluster about which too little is known is listed as unknown; nothing is concluded from its
     silence.
     """
-    wanted = None if day is None else date_of(day)
-    max_age = age_of("--max-snapshot-age", max_snapshot_age)
-    number = None if commit is None else number_of("--commit", commit)
-    names = {} if cluster_names is None else names_of(cluster_names)
-    keys = _order_keys() if order_keys is None else keys_of(order_keys)
-    with run_job(store, spark, small=has_little_to_report(store)) as (opened, say):
+    asked = {
+        "day": value_of("--date", given["day"]),
+        "max_age": value_of("--max-snapshot-age", given["max_snapshot_age"]),
+        "commit": value_of("--commit", given["commit"]),
+        "names": value_of("--cluster-name", given["cluster_names"]) or {},
+        "order_keys": value_of("--order-keys", given["order_keys"]) or _order_keys(),
+        "with_partitions": given["with_partitions"],
+    }
+    with run_job(store, given, small=has_little_to_report(store)) as (opened, say):
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 
-        asked = (wanted, max_age, say, with_partitions, number, keys, names)
-        content = run(Job(opened, out, datetime.now(UTC), *asked))
+        content = run(Job(opened, out, datetime.now(UTC), say=say, **asked))
         place = f"{opened.files.qualify(out)}/{content['run_id']}"
-    if spark["as_json"]:
+    if given["as_json"]:
         dump(content)
     elif brief:
         from logagent.fleet.page.brief import brief as lines

@@ -35,16 +35,14 @@ from logagent.fleet.ingest.settle import (
     frame_of,
     key_of,
     quarantine,
-    reject,
     rows_of,
     settle,
     without,
 )
 from logagent.fleet.page import text as units
-from logagent.fleet.spark_session import tune
 from logagent.fleet.tables.choice import HEARD_DAYS, Choice, ReportScope, chosen_rows, silent_frame
 from logagent.fleet.tables.choice import choose as choose_hosts
-from logagent.fleet.tables.frames import happened, local_frame
+from logagent.fleet.tables.frames import happened, local_frame, reject, tune
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
 from logagent.store.names import ASSIGNMENTS

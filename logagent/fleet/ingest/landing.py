@@ -60,7 +60,7 @@ _LEDGER = dict.fromkeys(LEDGER)
 _HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_version", "source", "offset", "boot_id"))
 _KEPT: dict[str, dict[str, Any]] = {
     "snapshot": _HEADER | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}},
-    "assignments": _HEADER | {"host": None, "known_until": None},
+    "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
     "broker": {"node_id": None},
     "uncommitted": {"topic_id": None, "partition": None},
     "log_dir": dict.fromkeys(("path", "health", "directory_id", "reason")) | {"ledger": _LEDGER},

@@ -131,11 +131,11 @@ def header(seen: Unpacked) -> Row:
     image = head.get("assignments")
     image = image if isinstance(image, dict) else {}
     texts = {name: _text(head.get(name)) for name in ("agent_version", "kafka_version", "source", "boot_id", "schema")}
-    offset = head.get("offset")
+    numbers = {name: head.get(name) for name in ("offset", "metadata_version")}
     return {
         **texts,
         "host": _text(head.get("host")),
-        "offset": offset if isinstance(offset, int) and abs(offset) < 1 << 62 else None,
+        **{name: n if isinstance(n, int) and abs(n) < 1 << 62 else None for name, n in numbers.items()},
         "image_at": millis(head.get("known_until") if head["row"] == "assignments" else image.get("at")),
     }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,9 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.fleet.ingest import landing as manifests
 from logagent.fleet.ingest import rows
-from logagent.fleet.ingest import rows as headers
 from logagent.fleet.ingest.landing import (
     LARGEST_MANIFEST,
     Landed,
@@ -35,10 +33,12 @@ from logagent.fleet.ingest.landing import (
     Problem,
     Skipped,
     Unpacked,
+    parsed,
+    problem_of,
     sha256_of,
     unpack,
 )
-from logagent.fleet.tables.frames import STORE, local_frame, newest_first, reject_implausible, shaped
+from logagent.fleet.tables.frames import STORE, local_frame, newest_first, reject, reject_implausible, shaped, together
 from logagent.fleet.tables.store import Run
 from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.names import ASSIGNMENTS, MANIFEST, publisher_of
@@ -49,7 +49,7 @@ BAD_ROWS_KEPT = 100
 _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
-    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted",
+    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
 milliseconds since 1970."""
@@ -112,8 +112,8 @@ def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
         except (OSError, Py4JError) as error:
             reject(entry, "unreadable", f"the file cannot be read: {_words(error)}")
             continue
-        problem = headers.inside(landed, manifest, seen)
-        checked.records += _records(entry, headers.bad_rows(seen))
+        problem = rows.inside(landed, manifest, seen)
+        checked.records += _records(entry, rows.bad_rows(seen))
         if problem is not None:
             reject(entry, *problem)
             continue
@@ -122,7 +122,7 @@ def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
 
 
 def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
-    head = headers.header(seen)
+    head = rows.header(seen)
     schema = head.pop("schema") or ""
     entry.update({name: value for name, value in head.items() if value is not None})
     entry.update(status="taken", rows=seen.rows, counted=seen.counted)
@@ -130,16 +130,12 @@ def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
     entry["odd"] = seen.odd or (entry["kind"] == "snapshot" and schema != SNAPSHOT_SCHEMA)
     if entry["kind"] == ASSIGNMENTS:
         entry["partitions"] = seen.counted
-        entry["uncommitted"] = headers.uncommitted(seen)
+        entry["uncommitted"] = rows.uncommitted(seen)
         checked.brokers[entry["file"]] = sorted({r["node_id"] for r in seen.others if r["row"] == "broker"})
     else:
-        rows = headers.log_dirs(entry["landed"], seen)
-        entry.update(dirs=seen.counted, log_dirs=len(rows))
-        checked.log_dirs[entry["file"]] = rows
-
-
-def reject(entry: Row, reason: str, detail: str) -> None:
-    entry.update(status="rejected", reason=reason, detail=detail)
+        log_dirs = rows.log_dirs(entry["landed"], seen)
+        entry.update(dirs=seen.counted, log_dirs=len(log_dirs))
+        checked.log_dirs[entry["file"]] = log_dirs
 
 
 def _supersede(landing: Landing, entry: Row) -> None:
@@ -161,10 +157,10 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         try:
             with landing.opened(landed, MANIFEST) as file:
                 content = file.read(LARGEST_MANIFEST + 1)
-            manifest = manifests.parsed(content) if len(content) <= LARGEST_MANIFEST else None
+            manifest = parsed(content) if len(content) <= LARGEST_MANIFEST else None
         except (OSError, Py4JError) as error:
             wrong = _words(error)
-    problem = manifests.problem_of(landed, manifest)
+    problem = problem_of(landed, manifest)
     if wrong is not None:
         problem = ("unreadable", f"the manifest cannot be read: {wrong}")
     received = landed.data or landed.manifest
@@ -214,7 +210,7 @@ def _record(entry: Row, detail: str, record: str) -> Row:
     return {**whose, "reason": "bad-row", "detail": detail, "record": record}
 
 
-def quarantine(checked: Checked, listed: Callable[[], Iterable[Row]] = tuple) -> list[Row]:
+def quarantine(checked: Checked) -> list[Row]:
     """Rows of `quarantined_input`: every file that was rejected, and its bad rows."""
     names = ("cluster_id", "node_id", "kind", "file", "reason", "detail")
     wrong = [
@@ -228,8 +224,9 @@ def quarantine(checked: Checked, listed: Callable[[], Iterable[Row]] = tuple) ->
         for s in checked.skipped
         if s.node_id is None
     ]
-    rows = [*wrong, *others, *checked.records, *listed()]
-    return sorted(rows, key=lambda r: tuple(str(r[n]) for n in ("file", "reason", "record")))
+    return sorted(
+        [*wrong, *others, *checked.records], key=lambda r: tuple(str(r[n]) for n in ("file", "reason", "record"))
+    )
 
 
 def _words(error: BaseException) -> str:
@@ -313,11 +310,7 @@ def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
         frames = [rows.partitions(f) for f in rows.of_files(run.store.spark, clean, odd, "partition")]
     if not frames:
         return local_frame(run.store.spark, [], STORE[table])
-    frames = [shaped(each, STORE[table]) for each in frames]
-    whole = frames[0]
-    for each in frames[1:]:
-        whole = whole.unionByName(each)
-    return whole
+    return together(shaped(each, STORE[table]) for each in frames)
 
 
 def _compacted(frame: DataFrame, table: str, count: int) -> DataFrame:
@@ -343,32 +336,32 @@ def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, P
     nodes = (
         written.select("cluster_id", fn.explode("replicas").alias("node_id")).groupBy("cluster_id", "node_id").count()
     )
-    most = headers.MOST_NODES * len(said)
-    rows = [row.asDict() for row in nodes.limit(most + 1).collect()]
-    per_cluster = Counter(row["cluster_id"] for row in rows)
-    if len(rows) > most:
+    most = rows.MOST_NODES * len(said)
+    found = [row.asDict() for row in nodes.limit(most + 1).collect()]
+    per_cluster = Counter(row["cluster_id"] for row in found)
+    if len(found) > most:
         per_cluster = Counter(
             {row["cluster_id"]: row["count"] for row in nodes.groupBy("cluster_id").count().collect()}
         )
     absurd: dict[Key, Problem] = {
-        (cluster, None): (headers.TOO_MANY_NODES, f"it names {count} nodes, more than {headers.MOST_NODES}")
+        (cluster, None): (rows.TOO_MANY_NODES, f"it names {count} nodes, more than {rows.MOST_NODES}")
         for cluster, count in per_cluster.items()
-        if count > headers.MOST_NODES
+        if count > rows.MOST_NODES
     }
-    return {(row["cluster_id"], None): row["said"] for row in said}, absurd, rows
+    return {(row["cluster_id"], None): row["said"] for row in said}, absurd, found
 
 
 def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:
     """Rows of each of the hosts in the written table, what is wrong with a host as a whole, and sums by log dir."""
     sums = [fn.try_sum(name).alias(name) for name in ("bytes", "allocated")]
     by = written.groupBy("cluster_id", "node_id", "log_dir").agg(fn.count("*").alias("dirs"), *sums)
-    most = headers.MOST_LOG_DIRS * hosts
+    most = rows.MOST_LOG_DIRS * hosts
     found = [row.asDict() for row in by.limit(most + 1).collect()]
     if len(found) > most:
         # Names that one host made up: nothing of it is kept, so only the number is needed.
         of_host = by.groupBy("cluster_id", "node_id").agg(fn.sum("dirs").alias("dirs"), fn.count("*").alias("log_dirs"))
         each = of_host.collect()
-        many = {(r["cluster_id"], r["node_id"]): r["log_dirs"] for r in each if r["log_dirs"] > headers.MOST_LOG_DIRS}
+        many = {(r["cluster_id"], r["node_id"]): r["log_dirs"] for r in each if r["log_dirs"] > rows.MOST_LOG_DIRS}
         return {(r["cluster_id"], r["node_id"]): r["dirs"] for r in each}, _many_log_dirs(many), []
     many = Counter((row["cluster_id"], row["node_id"]) for row in found)
     counts: Counter[Key] = Counter()
@@ -378,17 +371,17 @@ def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[
         counts[key] += row["dirs"]
         for name in ("bytes", "allocated"):
             # Null: the sum of the log dir alone is too much.
-            bytes_of[key, name] += headers.LARGEST_SIZE + 1 if row[name] is None else row[name]
-    says = f"its directories add up to more than {headers.LARGEST_SIZE} bytes"
-    absurd = {key: (headers.TOO_MANY_BYTES, says) for (key, _), size in bytes_of.items() if size > headers.LARGEST_SIZE}
+            bytes_of[key, name] += rows.LARGEST_SIZE + 1 if row[name] is None else row[name]
+    says = f"its directories add up to more than {rows.LARGEST_SIZE} bytes"
+    absurd = {key: (rows.TOO_MANY_BYTES, says) for (key, _), size in bytes_of.items() if size > rows.LARGEST_SIZE}
     return dict(counts), absurd | _many_log_dirs(many), found
 
 
 def _many_log_dirs(log_dirs: Mapping[Key, int]) -> dict[Key, Problem]:
     return {
-        key: (headers.TOO_MANY_LOG_DIRS, f"its directories are in {count} log dirs, more than {headers.MOST_LOG_DIRS}")
+        key: (rows.TOO_MANY_LOG_DIRS, f"its directories are in {count} log dirs, more than {rows.MOST_LOG_DIRS}")
         for key, count in log_dirs.items()
-        if count > headers.MOST_LOG_DIRS
+        if count > rows.MOST_LOG_DIRS
     }
 
 

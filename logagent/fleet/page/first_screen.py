@@ -20,9 +20,9 @@ from logagent.fleet.page.words import (
     undecided_clusters,
     unknown_total,
 )
+from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
 Report = Mapping[str, Any]
-SOON_DAYS, LATER_DAYS = 7, 30
 
 
 def copy_html(command: str | None, where: str = "") -> str:

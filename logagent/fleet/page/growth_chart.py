@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from logagent.fleet.page.columns import full_on
 from logagent.fleet.page.text import LONG_AHEAD, MINUS, day, days, esc, exact, link, name_html, size, weekday
+from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
 Row = Mapping[str, Any]
 SHOWN_CLUSTERS = 6
 SHOWN_LOG_DIRS = 10
-SOON_DAYS, LATER_DAYS = 7, 30
 MOST_AHEAD = 2.0
 """The line to full is drawn at most this many times as far ahead as there is history."""
 _HEIGHT = 150

@@ -223,11 +223,6 @@ def name_html(name: str) -> str:
     )
 
 
-def unbroken(figure: str) -> str:
-    """A figure and its unit as HTML without a line break between them."""
-    return escape(figure, quote=True).replace(" ", "&nbsp;")
-
-
 def link(table: str, content: str, **wanted: Any) -> str:
     """A link with the HTML `content` to the rows of a table that have exactly these values; `key__min` and `key__max`
     bound a figure, `sort` names a column (`-`: largest first)."""

@@ -22,7 +22,7 @@ from logagent.fleet.tables.choice import Choice, Row
 from logagent.fleet.tables.frames import Scratch, at_most
 from logagent.model.times import LAST_MS
 from logagent.settings import CleanupSettings
-from logagent.store.contract import WINDOWS
+from logagent.store.contract import LATER_DAYS, SOON_DAYS, WINDOWS
 
 KEPT_SECONDS = CleanupSettings().stray_retention // 1000
 """How long a stray is kept where its agent does not say when it is due: the default of `cleanup.stray_retention`."""
@@ -129,8 +129,6 @@ def _sum(name: str) -> Column:
 BINS = 20
 """Log dirs are counted by fullness in steps of five per cent."""
 NEARLY_FULL = 0.95
-SOON, LATER = 7, 30
-"""In days."""
 STEPS = 6
 
 
@@ -176,8 +174,8 @@ def risks(
         "no_copy": lost,
         "missing_elsewhere": elsewhere,
         "only_copies": {"dirs": only[0], "bytes": only[1]},
-        "full_soon": sum(days <= SOON for days in ahead),
-        "full_later": sum(days <= LATER for days in ahead),
+        "full_soon": sum(days <= SOON_DAYS for days in ahead),
+        "full_later": sum(days <= LATER_DAYS for days in ahead),
         "next_full_days": ahead[0] if ahead else None,
         "offline": health["offline"],
         "read_only": health["read-only"],
@@ -192,7 +190,7 @@ def steps(by_log_dir: list[Row], growth: Iterable[Row], topics: Iterable[Row], r
     ahead = {
         (row["cluster_id"], row["node_id"], row["log_dir"]): row["days_to_full"]
         for row in growth
-        if row["days_to_full"] is not None and row["days_to_full"] <= LATER
+        if row["days_to_full"] is not None and row["days_to_full"] <= LATER_DAYS
     }
     urgent, hosts = [], Counter[tuple[str, int]]()
     names: dict[tuple[str, int], Row] = {}

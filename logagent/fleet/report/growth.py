@@ -21,7 +21,7 @@ from pyspark.sql import functions as fn
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.report.usage import fitted
 from logagent.fleet.tables.choice import Row
-from logagent.fleet.tables.frames import local_frame, whose
+from logagent.fleet.tables.frames import local_frame, together, whose
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.contract import GROWTH_DATES
 
@@ -144,15 +144,16 @@ def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
             frames.append(rows.withColumn("dt", fn.lit(day.isoformat()).cast("date")))
     if len(frames) < MIN_DATES:
         return None
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame)
-    grouped = whole.groupBy("cluster_id", "topic", "topic_id").agg(
-        fn.min("dt").alias("first_date"),
-        fn.max("dt").alias("last_date"),
-        fn.count("*").alias("dates"),
-        fn.max_by("bytes", "dt").alias("bytes"),
-        fn.regr_slope("bytes", fn.unix_date("dt")).alias("slope"),
+    grouped = (
+        together(frames)
+        .groupBy("cluster_id", "topic", "topic_id")
+        .agg(
+            fn.min("dt").alias("first_date"),
+            fn.max("dt").alias("last_date"),
+            fn.count("*").alias("dates"),
+            fn.max_by("bytes", "dt").alias("bytes"),
+            fn.regr_slope("bytes", fn.unix_date("dt")).alias("slope"),
+        )
     )
     grown = fn.when(fn.col("slope") > 0, fn.round("slope").cast("bigint"))
     none = dict.fromkeys(("node_id", "host", "log_dir", "free", "days_to_full"), fn.lit(None))

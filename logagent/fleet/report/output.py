@@ -74,8 +74,7 @@ class Output:
         shaped = frame.select(*(_typed(table, column) for column in table.names))
         folder = f"{self.uri}/parquet/{name}"
         shaped.write.parquet(folder)
-        found = [n for n in self.files.names(folder) if n.endswith(".parquet") and n[0] not in "._"]
-        total = sum(self.files.parquet_rows(f"{folder}/{n}") for n in found)
+        total = sum(self.files.parquet_files(folder).values())
         written = self.spark.read.schema(shaped.schema).parquet(literal(folder))
         plain = written.select(*(_plain(table, column) for column in table.names))
         if name in NO_CSV:

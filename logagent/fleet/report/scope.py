@@ -46,28 +46,31 @@ class Scope:
 
     @cached_property
     def host_frame(self) -> DataFrame:
-        """The hosts that count, for joins: name, times in milliseconds, and whether they hold any replica."""
+        """The hosts that count, for joins: name, times in milliseconds, and what the assignments know of them."""
         decided = {cluster["cluster_id"]: cluster["day"] for cluster in self.choice.decided}
-        holders = {
-            (row["cluster_id"], row["node_id"])
+        nodes = {
+            (row["cluster_id"], row["node_id"]): row
             for day in sorted(set(decided.values()))
             for row in self.store.small("nodes", self.commits[day])
-            if row["replicas"] and decided.get(row["cluster_id"]) == day
+            if decided.get(row["cluster_id"]) == day
         }
-        rows = [
-            {
-                "cluster_id": host["cluster_id"],
-                "node_id": host["node_id"],
-                "host": host["host"],
-                "at_ms": host["at"],
-                "received_ms": host["received_at"],
-                "own_image_ms": host.get("image_at"),
-                "has_replicas": (host["cluster_id"], host["node_id"]) in holders,
-            }
-            for host in self.choice.counting
-        ]
+        rows = []
+        for host in self.choice.counting:
+            known = nodes.get((host["cluster_id"], host["node_id"]), {})
+            rows.append(
+                {
+                    "cluster_id": host["cluster_id"],
+                    "node_id": host["node_id"],
+                    "host": host["host"],
+                    "at_ms": host["at"],
+                    "received_ms": host["received_at"],
+                    "own_image_ms": host.get("image_at"),
+                    "has_replicas": bool(known.get("replicas")),
+                    "registered": bool(known.get("registered")),
+                }
+            )
         ddl = "cluster_id string, node_id int, host string, at_ms bigint, received_ms bigint, own_image_ms bigint"
-        return fn.broadcast(local_frame(self.store.spark, rows, f"{ddl}, has_replicas boolean"))
+        return fn.broadcast(local_frame(self.store.spark, rows, f"{ddl}, has_replicas boolean, registered boolean"))
 
 
 def asked(store: Store, now: datetime, day: date | None, max_age: timedelta) -> ReportScope:
@@ -122,7 +125,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
     else:
         say(f"{question.day}: the hosts that count have changed since it was ingested: comparing partitions again")
         stored = parts(dirs, assignments)
-    rows = seen(stored, silent_frame(store, choice) if _has_silent(choice, stored, made) else None)
+    rows = seen(stored, silent_frame(store, choice))
     whole = choice.is_within(made) and len(choice.rows()) == len(made)
     by_topic = store.read("topics", [own]) if whole else topics(rows, others)
     counting = {(h["cluster_id"], h["node_id"]): h["day"] for h in choice.counting}
@@ -142,13 +145,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
     return Scope(store, question, commits, choice, dirs, others, assignments, rows, by_topic, ledgers, quarantine)
 
 
-def _has_silent(choice: Choice, stored: DataFrame, made: list[Row]) -> bool:
-    """Whether a node that does not count may occur in `parts`: in its arrays, or in a replica list."""
-    del stored, made
-    return bool(choice.silent())
-
-
 def decided_frame(scope: Scope, frame: DataFrame) -> DataFrame:
     """Rows of the clusters that have verdicts."""
-    undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
+    undecided = scope.choice.undecided
     return frame.where(~fn.col("cluster_id").isin(undecided)) if undecided else frame

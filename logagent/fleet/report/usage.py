@@ -18,9 +18,8 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.tables.choice import Choice, Row
-from logagent.store.contract import LEDGER, WINDOWS
+from logagent.store.contract import CLOCKS_APART, LEDGER, WINDOWS
 
-SKEW_SECONDS = 300
 Places = Mapping[tuple[str, int, str], Mapping[str, int]]
 """Sums of `reclaim.SUMS` by cluster, node and log dir."""
 WASTE = ("orphans", "orphan_bytes", *(f"reclaim_{window}" for window in WINDOWS))
@@ -133,7 +132,7 @@ def health(
             says = f"agent {host['agent_version']}; the newest here is {newest_agent}"
             found.append(made(key, None, "old-agent", says))
         skew = host["skew_seconds"]
-        if abs(skew) > SKEW_SECONDS:
+        if abs(skew) > CLOCKS_APART.total_seconds():
             ahead = f"its clock is {skew:.0f} s ahead of the store"
             behind = f"received {-skew:.0f} s after its own time: a slow clock, or delivered late"
             found.append(made(key, None, "clock-skew", ahead if skew > 0 else behind))
@@ -191,7 +190,7 @@ def usage_partitions(scope: Scope) -> DataFrame:
 
     `assigned` counts the replicas on hosts that count; it and `as_assigned` are null in clusters without verdicts.
     """
-    undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
+    undecided = scope.choice.undecided
     decided = ~fn.col("cluster_id").isin(undecided) if undecided else fn.lit(True)
     return scope.parts.select(
         "cluster_id",

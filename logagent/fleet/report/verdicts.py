@@ -11,6 +11,7 @@ Only partitions that are not as assigned are looked at; `parts` says where they 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -19,7 +20,9 @@ from pyspark.sql import functions as fn
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, whose
-from logagent.model.naming.dir_names import INTERNAL_TOPICS
+from logagent.model.assignments.image import NEWEST_METADATA_VERSION, RESERVED_DIRECTORY_IDS, Source
+from logagent.model.naming.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
+from logagent.store.contract import CLOCKS_APART
 
 BROADCAST_KEYS = 1_000_000
 """Up to this many anomalous partitions are broadcast to every executor instead of shuffling everything else."""
@@ -27,15 +30,12 @@ ABSURD_SHARE = 0.5
 ABSURD_DIRS = 100
 """Share of a cluster's current and future directories (and their least number) beyond which its assignments are in
 doubt."""
-SKEW_SECONDS = 300
 MOST_UNCOMMITTED = 500
 """With more uncommitted removals than this, nothing in their cluster is called an orphan."""
 
 HOST = ["cluster_id", "node_id"]
 WHOSE = ["cluster_id", "whose", "partition"]
 LIVE = ("current", "future")
-KEPT = (*LIVE, "stray")
-"""Kinds of directories that count as copies of a partition; those marked for deletion do not."""
 
 
 class SuspectPartitions:
@@ -43,10 +43,11 @@ class SuspectPartitions:
 
     def __init__(self, scope: Scope, scratch: Scratch) -> None:
         keys = scope.parts.where(~fn.col("same") | fn.col("twice"))
-        undecided = [c["cluster_id"] for c in scope.choice.clusters if not c["decided"]]
-        if undecided:
-            keys = keys.where(fn.col("twice") | ~fn.col("cluster_id").isin(undecided))
-        moved = scope.others.where((fn.col("kind") == "future") & fn.col("topic").isNotNull())
+        if scope.choice.undecided:
+            keys = keys.where(fn.col("twice") | ~fn.col("cluster_id").isin(scope.choice.undecided))
+        # And what its agent finds in another directory than assigned: `parts` does not say where a copy lies.
+        odd = (fn.col("kind") == "future") | ((fn.col("kind") == "current") & (fn.col("reason") == "wrong-directory"))
+        moved = scope.others.where(odd & fn.col("topic").isNotNull())
         columns = [fn.col("cluster_id"), whose().alias("whose"), fn.col("partition")]
         self.keys = scratch.keep("keys", keys.select(*columns).union(moved.select(*columns)).distinct())
         self.count = scratch.count("keys")
@@ -79,36 +80,49 @@ def _length() -> Column:
 def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     """Adds `fleet_verdict` (assigned, orphan, unknown) and `why` to the current and future ones of `suspects.found`.
 
-    The first line that applies decides.
+    The first line that applies decides. `tests/verdict_table.py` holds these lines and those of `decide` equal.
     """
-    known = _with_image(scope, suspects)
+    lives, namesake = fn.col("living_topic").isNotNull(), fn.col("namesake")
     assigned = fn.array_contains("replicas", fn.col("node_id"))
-    lives = fn.col("living_topic").isNotNull()
-    gone = fn.when(fn.col("namesake_without_id"), "no-topic-id").when(fn.col("unproven"), "no-assignments")
+    said_gone = fn.col("reason").isin("topic-absent", "topic-recreated")
+    proven = fn.coalesce((fn.col("verdict") == "orphan") & said_gone, fn.lit(False))
     reason = (
-        fn.when(~fn.col("has_replicas"), "no-assignments")
+        fn.when(~fn.col("has_replicas") & ~(fn.col("registered") & fn.col("complete")), "no-assignments")
+        .when(fn.col("topic") == METADATA_TOPIC, "internal")
         .when(fn.col("topic_id").isNull(), "no-topic-id")
         .when(lives & (fn.col("living_topic") != fn.col("topic")), "sources-disagree")
         .when(lives & fn.col("replicas").isNull(), "no-assignments")
+        .when(lives & assigned & (fn.col("kind") == "current") & _is_elsewhere(), "wrong-directory")
         .when(lives & assigned, fn.lit(None))
         .when(lives & fn.col("reassigning"), "reassigning")
         .when(lives, "not-a-replica")
-        .when(gone.isNotNull(), gone)
-        .when(fn.col("namesake"), "topic-recreated")
+        .when(fn.col("namesake_without_id"), "no-topic-id")
+        .when(~fn.col("complete") & ~proven, "no-assignments")
+        .when(namesake, "topic-recreated")
         .otherwise("topic-absent")
     )
     orphan = fn.col("why").isin("not-a-replica", "topic-recreated", "topic-absent")
+    # A broker applies only committed records: if its agent says that the topic is gone, its removal is committed.
+    settled = proven & (fn.col("why") != "not-a-replica")
     agent_knows = (fn.col("verdict") == "assigned") & (fn.col("own_image_ms") >= fn.col("image_ms"))
     held_back = (
         fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal")
+        .when(fn.col("newer_version"), "no-assignments")
+        .when(~settled & _uncommitted(scope), "uncommitted")
         .when(~_old_enough(scope.asked.as_of_ms), "stale-assignments")
         .when(fn.coalesce(agent_knows, fn.lit(False)), "sources-disagree")
-        .when(_uncommitted(scope), "uncommitted")
     )
-    named = known.withColumn("why", reason)
+    named = _with_image(scope, suspects).withColumn("why", reason)
     named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
     verdict = fn.when(fn.col("why").isNull(), "assigned").when(orphan, "orphan").otherwise("unknown")
     return named.withColumn("fleet_verdict", verdict)
+
+
+def _is_elsewhere() -> Column:
+    """Whether the cluster has this node's replica in another directory; false where either id is not known."""
+    assigned = fn.get("directories", fn.array_position("replicas", fn.col("node_id")).cast("int") - 1)
+    named = (fn.size("directories") == fn.size("replicas")) & ~assigned.isin(*sorted(RESERVED_DIRECTORY_IDS))
+    return fn.coalesce(named & (assigned != fn.col("directory_id")), fn.lit(False))
 
 
 def _uncommitted(scope: Scope) -> Column:
@@ -133,10 +147,14 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     # One row each, even if a file repeats it: a directory must not be counted twice.
     partition = suspects.expected.where(fn.col("topic_id").isNotNull()).groupBy("cluster_id", "topic_id", "partition")
     partition_rows = partition.agg(
-        fn.flatten(fn.collect_list("replicas")).alias("replicas"), fn.bool_or(moving).alias("reassigning")
+        fn.flatten(fn.collect_list("replicas")).alias("replicas"),
+        fn.flatten(fn.collect_list("directories")).alias("directories"),
+        fn.bool_or(moving).alias("reassigning"),
     )
     live = decided_frame(scope, suspects.found.where(fn.col("kind").isin(*LIVE)))
-    assigned = decided_frame(scope, scope.topics.where(fn.col("assigned_partitions") > 0))
+    # `topics` says the same for less, but lacks the topics whose replicas are all on hosts that do not count.
+    living = scope.assignments if scope.choice.silent() else scope.topics.where(fn.col("assigned_partitions") > 0)
+    assigned = decided_frame(scope, living)
     size = fn.broadcast if not suspects.large else (lambda frame: frame)
     ids = size(live.select("cluster_id", "topic_id").where(fn.col("topic_id").isNotNull()).distinct())
     by_id = assigned.join(ids, ["cluster_id", "topic_id"], how="left_semi").groupBy("cluster_id", "topic_id")
@@ -145,27 +163,40 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     namesakes = by_name.agg(
         fn.lit(True).alias("namesake"), fn.bool_or(fn.col("topic_id").isNull()).alias("namesake_without_id")
     )
-    clusters = [
+    whole = (
+        live.join(_images(scope), "cluster_id", how="inner")
+        .join(scope.host_frame, HOST, how="inner")
+        .join(_directory_ids(scope), [*HOST, "log_dir"], how="left")
+        .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
+        .join(size(by_id.agg(fn.max("topic").alias("living_topic"))), ["cluster_id", "topic_id"], how="left")
+        .join(size(namesakes), ["cluster_id", "topic"], how="left")
+    )
+    return whole.fillna(False, ["has_replicas", "registered", "namesake", "namesake_without_id", "reassigning"])
+
+
+def _images(scope: Scope) -> DataFrame:
+    """What is known of each decided cluster's assignments as a whole. `complete`: what they lack does not exist."""
+    rows = [
         {
             "cluster_id": c["cluster_id"],
-            "incomplete": c["source"] == "admin",
+            "complete": c["source"] == Source.KRAFT_LOG,
+            "newer_version": (c.get("metadata_version") or 0) > NEWEST_METADATA_VERSION,
             "image_ms": c["at"],
             "image_until_ms": min(c["at"], c["image_at"]) if c.get("image_at") is not None else c["at"],
             "image_received_ms": c["received_at"],
         }
         for c in scope.choice.decided
     ]
-    ddl = "cluster_id string, incomplete boolean, image_ms bigint, image_until_ms bigint, image_received_ms bigint"
-    whole = (
-        live.join(fn.broadcast(local_frame(scope.store.spark, clusters, ddl)), "cluster_id", how="inner")
-        .join(scope.host_frame, HOST, how="inner")
-        .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
-        .join(size(by_id.agg(fn.max("topic").alias("living_topic"))), ["cluster_id", "topic_id"], how="left")
-        .join(size(namesakes), ["cluster_id", "topic"], how="left")
-    )
-    proven = (fn.col("verdict") == "orphan") & fn.col("reason").isin("topic-absent", "topic-recreated")
-    whole = whole.withColumn("unproven", fn.col("incomplete") & ~fn.coalesce(proven, fn.lit(False)))
-    return whole.fillna(False, ["has_replicas", "namesake", "namesake_without_id", "reassigning"])
+    times = "image_ms bigint, image_until_ms bigint, image_received_ms bigint"
+    ddl = f"cluster_id string, complete boolean, newer_version boolean, {times}"
+    return fn.broadcast(local_frame(scope.store.spark, rows, ddl))
+
+
+def _directory_ids(scope: Scope) -> DataFrame:
+    names = (*HOST, "log_dir", "directory_id")
+    rows = [{name: row[name] for name in names} for row in scope.log_dirs if row.get("directory_id") is not None]
+    ddl = "cluster_id string, node_id int, log_dir string, directory_id string"
+    return fn.broadcast(local_frame(scope.store.spark, rows, ddl))
 
 
 def _old_enough(as_of_ms: int) -> Column:
@@ -182,7 +213,7 @@ def _old_enough(as_of_ms: int) -> Column:
         return fn.least(fn.col(received), fn.lit(as_of_ms)) - fn.col(at)
 
     behind = delay("at_ms", "received_ms") - delay("image_ms", "image_received_ms")
-    until = fn.col("image_until_ms") - fn.when(behind > SKEW_SECONDS * 1000, behind).otherwise(0)
+    until = fn.col("image_until_ms") - fn.when(behind > CLOCKS_APART // timedelta(milliseconds=1), behind).otherwise(0)
     seen = [fn.coalesce(fn.unix_millis(name), "at_ms") for name in ("first_seen", "newest_mtime")]
     return fn.coalesce(fn.least("at_ms", *seen) <= until, fn.lit(False))
 

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.fleet.tables.frames import STORE, claimants, happened, local_frame, newest_first
+from logagent.fleet.tables.frames import STORE, claimants, happened, local_frame, newest_first, together
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.names import ASSIGNMENTS
 
@@ -35,10 +35,7 @@ def chosen_rows(store: Store, commits: Mapping[date, Commit], choice: Choice, ta
     frames = [_of_day(store, commits[day], keys, table) for day, keys in sorted(wanted.items())]
     if not frames:
         return local_frame(store.spark, [], STORE[table])
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame)
-    return whole
+    return together(frames)
 
 
 def _of_day(store: Store, commit: Commit, keys: set[tuple[str, int | None]], table: str) -> DataFrame:
@@ -112,6 +109,10 @@ class Choice:
     @property
     def decided(self) -> list[Row]:
         return [cluster for cluster in self.clusters if cluster["decided"]]
+
+    @property
+    def undecided(self) -> list[str]:
+        return [cluster["cluster_id"] for cluster in self.clusters if not cluster["decided"]]
 
     def silent(self) -> dict[str, list[int]]:
         """Nodes of each cluster that do not count, sorted."""

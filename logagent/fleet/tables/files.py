@@ -198,6 +198,11 @@ class Files:
         finally:
             stream.close()
 
+    def parquet_files(self, folder: str) -> dict[str, int]:
+        """The rows of each Parquet file of a folder, by name."""
+        found = [name for name in self.names(folder) if name.endswith(".parquet") and name[0] not in "._"]
+        return {name: self.parquet_rows(f"{folder}/{name}") for name in found}
+
     def parquet_rows(self, uri: str) -> int:
         """Rows of a Parquet file, from its footer."""
         path = self._jvm.org.apache.hadoop.fs.Path(uri)

@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import reduce
 from typing import Any
 from uuid import uuid4
 
@@ -55,6 +56,11 @@ def local_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], ddl: str) -
     dataset = spark._jsparkSession.createDataset(lines, jvm.org.apache.spark.sql.Encoders.STRING())
     frame = DataFrame(dataset.toDF(), spark)
     return frame.select(fn.from_json("value", ddl).alias("row")).select("row.*")
+
+
+def together(frames: Iterable[DataFrame]) -> DataFrame:
+    """The rows of one or more frames with the same columns."""
+    return reduce(DataFrame.unionByName, frames)
 
 
 def _text(row: dict[str, Any]) -> dict[str, Any]:
@@ -95,9 +101,21 @@ class Scratch:
 
     def count(self, name: str) -> int:
         """The number of rows kept under `name`, from the footers."""
-        folder = f"{self._uri}/{name}"
-        found = [part for part in self._files.names(folder) if part.endswith(".parquet") and part[0] not in "._"]
-        return sum(self._files.parquet_rows(f"{folder}/{part}") for part in found)
+        return sum(self._files.parquet_files(f"{self._uri}/{name}").values())
+
+
+ROWS_PER_TASK = 2_000_000
+
+
+def tune(spark: SparkSession, rows: int) -> None:
+    """Shuffle partitions for `rows` rows: at least one per core; a small fleet does not need two hundred.
+
+    Left alone if the user has set a number (`--conf`, spark-submit).
+    """
+    context = spark.sparkContext
+    if context.getConf().get("spark.sql.shuffle.partitions") is None:
+        parts = max(context.defaultParallelism, -(-rows // ROWS_PER_TASK))
+        spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
 AHEAD_MS = 3_600_000
@@ -125,7 +143,7 @@ def reject_implausible(entries: list[Row], pinned: frozenset[int] | None) -> Non
     for entry in images:
         publisher = publisher_of(entry["stem"])
         if pinned is not None and publisher not in pinned:
-            _reject(entry, "not-a-publisher", f"node {publisher} is not one of --assignments-from")
+            reject(entry, "not-a-publisher", f"node {publisher} is not one of --assignments-from")
             continue
         limit = int(snapshots.get(entry["cluster_id"]) or entry["received_at"]) + AHEAD_MS
         if entry["at"] > limit:
@@ -137,10 +155,10 @@ def reject_implausible(entries: list[Row], pinned: frozenset[int] | None) -> Non
                 and abs(e["at"] - entry["at"]) <= AHEAD_MS
             )
             if next(others, None) is None:
-                _reject(entry, "from-the-future", "over 1 h newer than every snapshot, and no other source confirms it")
+                reject(entry, "from-the-future", "over 1 h newer than every snapshot, and no other source confirms it")
 
 
-def _reject(entry: Row, reason: str, detail: str) -> None:
+def reject(entry: Row, reason: str, detail: str) -> None:
     entry.update(status="rejected", reason=reason, detail=detail)
 
 

@@ -214,12 +214,11 @@ class Run:
         from."""
         folder = f"{self.uri}/{table}"
         shaped(frame, STORE[table]).write.mode("overwrite").parquet(folder)
-        names = [n for n in self.store.files.names(folder) if n.endswith(".parquet") and not n.startswith((".", "_"))]
-        self.tables[table] = []
-        for name in names:
-            uri = f"{folder}/{name}"
-            size, rows = self.store.files.size(uri), self.store.files.parquet_rows(uri)
-            self.tables[table].append({"file": name, "bytes": size, "rows": rows})
+        files = self.store.files
+        self.tables[table] = [
+            {"file": name, "bytes": files.size(f"{folder}/{name}"), "rows": rows}
+            for name, rows in files.parquet_files(folder).items()
+        ]
         return self.read(table)
 
     def read(self, table: str) -> DataFrame:

@@ -395,13 +395,17 @@ def version_installed(config: str | None, root: str = "/") -> Version | None:
     version = version_beside(config)
     if version is not None or config is None:
         return version
-    scripts = {
+    versions = {version_of_script(script) for script in start_scripts(config, root)}
+    return versions.pop() if len(versions) == 1 else None
+
+
+def start_scripts(config: str, root: str = "/") -> frozenset[str]:
+    """The start scripts that units call with this configuration."""
+    return frozenset(
         under(root, unit.launch.script)
         for unit in broker_units(root)
         if unit.launch.script is not None and same_file(under(root, unit.launch.config), config)
-    }
-    versions = {version_of_script(script) for script in scripts}
-    return versions.pop() if len(versions) == 1 else None
+    )
 
 
 def _add(found: list[BrokerConfigLook], new: BrokerConfigLook) -> None:

@@ -8,17 +8,18 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 
-from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, read_checkpoint
+from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
+from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import opened_directory
+from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
 from logagent.model.naming.dir_names import parse_long
 
-METADATA_LOG = "__cluster_metadata-0"
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
 _USUAL = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex|snapshot)")
@@ -75,6 +76,32 @@ def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
             if error.errno not in _NOT_ALLOWED:
                 raise
     return broken
+
+
+def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[CheckpointFault, str]]:
+    """Of the partition directories `names`, those with a `leader-epoch-checkpoint` that Kafka cannot read."""
+    broken: dict[str, tuple[CheckpointFault, str]] = {}
+    for name in names:
+        file = f"{name}/{LEADER_EPOCH_CHECKPOINT}"
+        try:
+            # Through a symlink too, because the broker follows it; nothing is changed.
+            parse_epochs(read_regular(file, LEADER_EPOCHS, dir_fd=dir_fd, follow=True))
+        except UnreadableError as error:
+            broken[name] = _fault(str(error)), f"{LEADER_EPOCH_CHECKPOINT}: {error}"
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+    return broken
+
+
+def has_metadata_log(dir_fd: int) -> bool:
+    try:
+        os.stat(METADATA_LOG, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in OFFLINE_ERRNOS:
+            raise
+        return False
+    return True
 
 
 def _fault(error: str) -> CheckpointFault:

@@ -61,7 +61,8 @@ def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: in
         return LastRun(unread=f"{path}, which says what ran last, cannot be read: {e.strerror or e}", file=path)
     except (UnreadableError, ValueError, TypeError, KeyError, OverflowError):
         return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
-    if cluster_id not in (None, theirs) or node_id not in (None, node):
+    # Before 2.4 there was no cluster id to remember; what ran then counts until a newer version has served.
+    if (theirs and cluster_id not in (None, theirs)) or node_id not in (None, node):
         return LastRun(file=path)
     if len(version) != 3 or min(version) < 0:
         return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)

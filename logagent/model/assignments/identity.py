@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS, AssignmentImage
+from logagent.model.health.kafka_version import CLUSTER_ID_SINCE, KafkaVersion
 from logagent.model.records import Kind, PartitionDir
 
 
@@ -35,12 +36,31 @@ class MetaLook:
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """The ids that all log dirs agree on, and by log dir why nothing may be done there. `copied`: log dirs with the
-    same directory.id as another one, so that one is a copy, and nobody can tell which."""
+    same directory.id as another one, so that one is a copy, and nobody can tell which. `by_node`: log dirs whose only
+    problem is that they have no cluster.id, where no log dir has one and all name the same node: what a broker before
+    2.4 leaves."""
 
     cluster_id: str | None
     node_id: int | None
     problems: Mapping[str, str] = field(default_factory=dict)
     copied: Collection[str] = ()
+    by_node: AbstractSet[str] = frozenset()
+
+    def problems_for(self, version: KafkaVersion, *, zookeeper: bool) -> Mapping[str, str]:
+        """`problems`, without those that brokers of `version` leave: before 2.4 the node id alone identifies the host.
+
+        Every source of the version has to agree, and the configuration must not be one of KRaft. That no log dir has a
+        cluster.id says the same: a broker from 2.4 on writes it everywhere at each start, and an older one leaves it
+        there.
+        """
+        if not self.by_node or not zookeeper or not version.surely_before(CLUSTER_ID_SINCE):
+            return self.problems
+        return {path: problem for path, problem in self.problems.items() if path not in self.by_node}
+
+    @property
+    def memory_id(self) -> str | None:
+        """The cluster id under which the state dir remembers this host; empty for brokers before 2.4."""
+        return "" if self.by_node else self.cluster_id
 
 
 def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> ClusterFacts:
@@ -65,12 +85,18 @@ def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> Clus
         doubt = "another log dir's meta.properties cannot be read"
     if doubt is not None:
         problems |= dict.fromkeys(readable, doubt)
-    problems |= {p: "its meta.properties has no cluster.id" for p, m in readable.items() if m.cluster_id is None}
+    named = all(m.node_id is not None and m.node_id >= 0 for m in readable.values())
+    by_node = doubt is None and not clusters and named and not any(m.directory_id for m in readable.values())
+    without = "its meta.properties has no cluster.id"
+    if by_node:
+        without += " (brokers write it from 2.4 on, and nothing shows surely that this one is older: see kafka.version)"
+    problems |= {p: without for p, m in readable.items() if m.cluster_id is None}
     return ClusterFacts(
         next(iter(clusters)) if len(clusters) == 1 else None,
         next(iter(nodes)) if len(nodes) == 1 else configured_node_id,
         problems,
         _copied(readable),
+        frozenset(readable) if by_node else frozenset(),
     )
 
 
@@ -175,7 +201,8 @@ def why_not_ours(
 
 @dataclass(frozen=True, slots=True)
 class JournalHost:
-    """The broker that a journal is about. directory_ids: those of its log dirs (`directory.id`, from 3.7 on)."""
+    """The broker that a journal is about. cluster_id: empty for brokers before 2.4. directory_ids: those of its log
+    dirs (`directory.id`, from 3.7 on)."""
 
     cluster_id: str
     node_id: int
@@ -189,15 +216,17 @@ def foreign_journal(known: JournalHost | None, here: JournalHost) -> str | None:
     """Why the journal is of another host; None if it is of this one, or does not say yet.
 
     Disks may be replaced one by one; but if not a single directory id is known, all disks are different (a clone has
-    the same cluster and node id).
+    the same cluster and node id). A journal from before 2.4 takes the cluster id that an upgrade brings; one that has a
+    cluster id is never of log dirs without.
     """
     if known is None:
         return None
-    if (known.cluster_id, known.node_id) != (here.cluster_id, here.node_id):
-        return (
-            f"it is of node {known.node_id} of cluster {known.cluster_id}, and this host is node {here.node_id} of"
-            f" cluster {here.cluster_id}"
-        )
+    if known.node_id != here.node_id or known.cluster_id not in ("", here.cluster_id):
+        return f"it is of {_in_words(known)}, and this host is {_in_words(here)}"
     if known.directory_ids and here.directory_ids and not known.directory_ids & here.directory_ids:
         return f"it is of node {known.node_id} with other log dirs: it knows none of their directory ids"
     return None
+
+
+def _in_words(host: JournalHost) -> str:
+    return f"node {host.node_id} of {f'cluster {host.cluster_id}' if host.cluster_id else 'a cluster without an id'}"

@@ -31,13 +31,14 @@ class Sighting:
     def key(self) -> DirKey:
         return DirKey(self.log_dir, self.name)
 
-    def same_as(self, other: Sighting) -> bool:
-        return (
-            self.identity == other.identity
-            and self.topic_id == other.topic_id
-            and self.newest_mtime_ns == other.newest_mtime_ns
-            and self.reason == other.reason
-        )
+    @property
+    def subject(self) -> tuple[Identity, str | None, int, str]:
+        """What must be the same for a sighting to be of the same orphan."""
+        return self.identity, self.topic_id, self.newest_mtime_ns, self.reason
+
+    def is_in_order(self, now_ms: int) -> bool:
+        """Whether its times are possible: the clock has not gone back."""
+        return self.first_ms <= self.last_ms <= now_ms
 
 
 def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: int) -> Sighting | None:
@@ -46,10 +47,8 @@ def of_directory(known: Sighting | None, d: PartitionDir, reason: str, now_ms: i
     Commands that do not count sightings themselves (`prestart`, a dry run) use what the last cycle recorded, which may
     be about an earlier directory of the same name.
     """
-    if known is None or not known.first_ms <= known.last_ms <= now_ms:
-        return None
-    seen = (known.identity, known.topic_id, known.newest_mtime_ns, known.reason)
-    return known if seen == (d.identity, d.topic_id, in_64_bits(d.newest_mtime_ns), reason) else None
+    seen = (d.identity, d.topic_id, in_64_bits(d.newest_mtime_ns), reason)
+    return known if known is not None and known.is_in_order(now_ms) and known.subject == seen else None
 
 
 def orphans_seen(dirs: Iterable[PartitionDir], facts: Facts) -> list[Sighting]:
@@ -86,10 +85,9 @@ def count_sightings(
     for s in seen:
         if s.log_dir not in complete_log_dirs:
             continue
-        key = s.key
-        before = known.get(key)
-        if before is not None and before.same_as(s) and before.first_ms <= before.last_ms <= now_ms:
-            kept[key] = replace(before, count=before.count + 1, last_ms=now_ms)
+        before = known.get(s.key)
+        if before is not None and before.subject == s.subject and before.is_in_order(now_ms):
+            kept[s.key] = replace(before, count=before.count + 1, last_ms=now_ms)
         else:
-            kept[key] = replace(s, count=1, first_ms=now_ms, last_ms=now_ms)
+            kept[s.key] = replace(s, count=1, first_ms=now_ms, last_ms=now_ms)
     return kept

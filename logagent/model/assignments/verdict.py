@@ -1,6 +1,45 @@
 """Whether a directory is assigned to this broker, an orphan, or unknown. Decides without I/O.
 
-The reasons for verdicts, as they appear in `logagent.scan/1`.
+`decide` goes by the first line that applies (so does the fleet's job: `tests/verdict_table.py` is run against both):
+
+======================================================================  ==========================
+the image ...                                                           verdict, reason
+======================================================================  ==========================
+is missing, has no topics, or does not know this node (**)              unknown, no-assignments
+is of another cluster, or either cluster id or our node id is unknown   unknown, foreign-cluster
+is older than `max_age_ms`, or from the future                          unknown, stale-assignments
+----------------------------------------------------------------------  --------------------------
+the directory ...                                                       verdict, reason
+----------------------------------------------------------------------  --------------------------
+is of `__cluster_metadata`                                              unknown, internal
+has no topic id (before 2.8, or no `partition.metadata`)                unknown, no-topic-id
+has an id that lives under another topic name                           unknown, sources-disagree
+has an id that lives, but the topic has no such partition               unknown, no-assignments
+is of a living replica of this node, `-future`                          assigned
+... current, its assigned directory is this one, reserved or not known  assigned
+... current, its assigned directory is another one                      unknown, wrong-directory
+is of a living partition without this node, being reassigned            unknown, reassigning
+is of a living partition without this node                              orphan, not-a-replica (*)
+has an id that does not live, its name lives under another id           orphan, topic-recreated (*) (+)
+... its name lives without an id (cluster before 2.8)                   unknown, no-topic-id
+... its name does not live                                              orphan, topic-absent (*) (+)
+======================================================================  ==========================
+
+(**) Neither as a replica nor, if the image is complete, as a registered broker, so that directories on a drained
+broker are decided.
+
+(+) needs proof of absence: a complete image, or the id in `absent_by_id`; otherwise unknown, no-assignments.
+(*) and (+) then become unknown if one of these is true, in this order:
+
+- the topic is internal: internal
+- the image has a newer `metadata.version` than we know, or ends within a transaction: no-assignments
+- the removal is on disk but not known to be committed, and the id is not in `absent_by_id`: uncommitted
+- the directory is younger than what the image can know (both its times are later): stale-assignments
+
+A directory id never proves an orphan: brokers correct the metadata to where the log is, and living replicas may
+have reserved ids. "Living replica" means in `replicas`, which contains old and new ones during a reassignment.
+Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations, both to the safe side: no topic id
+and a missing partition of a living topic are strays to Kafka, unknown to us.
 """
 
 from __future__ import annotations
@@ -35,8 +74,6 @@ class Reason(StrEnum):
     SOURCES_DISAGREE = "sources-disagree"
 
 
-ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA})
-
 CLOCK_TOLERANCE_MS = 60_000
 """How far in the future an image's time may be (the controller has another clock) before the image is refused."""
 
@@ -67,46 +104,7 @@ def decide(
     removals that are uncommitted on disk; None = the broker was not asked. `internal`: decide on internal topics like
     on any other (guard "policy" refuses them). Pure and total: it never raises or guesses.
 
-    The first line that applies decides:
-
-    ======================================================================  ==========================
-    the image ...                                                           verdict, reason
-    ======================================================================  ==========================
-    is missing, has no topics, or does not know this node (**)              unknown, no-assignments
-    is of another cluster, or either cluster id or our node id is unknown   unknown, foreign-cluster
-    is older than `max_age_ms`, or from the future                          unknown, stale-assignments
-    ----------------------------------------------------------------------  --------------------------
-    the directory ...                                                       verdict, reason
-    ----------------------------------------------------------------------  --------------------------
-    is of `__cluster_metadata`                                              unknown, internal
-    has no topic id (before 2.8, or no `partition.metadata`)                unknown, no-topic-id
-    has an id that lives under another topic name                           unknown, sources-disagree
-    has an id that lives, but the topic has no such partition               unknown, no-assignments
-    is of a living replica of this node, `-future`                          assigned
-    ... current, its assigned directory is this one, reserved or not known  assigned
-    ... current, its assigned directory is another one                      unknown, wrong-directory
-    is of a living partition without this node, being reassigned            unknown, reassigning
-    is of a living partition without this node                              orphan, not-a-replica (*)
-    has an id that does not live, its name lives under another id           orphan, topic-recreated (*) (+)
-    ... its name lives without an id (cluster before 2.8)                   unknown, no-topic-id
-    ... its name does not live                                              orphan, topic-absent (*) (+)
-    ======================================================================  ==========================
-
-    (**) Neither as a replica nor, if the image is complete, as a registered broker, so that directories on a drained
-    broker are decided.
-
-    (+) needs proof of absence: a complete image, or the id in `absent_by_id`; otherwise unknown, no-assignments.
-    (*) and (+) then become unknown if one of these is true, in this order:
-
-    - the topic is internal: internal
-    - the image has a newer `metadata.version` than we know, or ends within a transaction: no-assignments
-    - the removal is on disk but not known to be committed, and the id is not in `absent_by_id`: uncommitted
-    - the directory is younger than what the image can know (both its times are later): stale-assignments
-
-    A directory id never proves an orphan: brokers correct the metadata to where the log is, and living replicas may
-    have reserved ids. "Living replica" means in `replicas`, which contains old and new ones during a reassignment.
-    Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations, both to the safe side: no topic id
-    and a missing partition of a living topic are strays to Kafka, unknown to us.
+    The first line of the table above that applies decides.
     """
     if directory.kind not in (Kind.CURRENT, Kind.FUTURE):
         return None
@@ -193,7 +191,8 @@ def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ru
     if not image.by_name:
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} has no topics")
     if host.node_id is None or host.cluster_id is None:
-        return _unknown(Reason.FOREIGN_CLUSTER, "the cluster and node id of this log dir are unknown")
+        what = "cluster id of this log dir is" if host.node_id is not None else "ids of this host's log dirs are"
+        return _unknown(Reason.FOREIGN_CLUSTER, f"the {what} unknown")
     if image.cluster_id != host.cluster_id:
         return _unknown(
             Reason.FOREIGN_CLUSTER, f"{_origin(image)} is of cluster {image.cluster_id}, not {host.cluster_id}"

@@ -1,6 +1,7 @@
 """The start-up linter: what would keep this broker from starting, or make it take a log dir offline. Without I/O.
 
-All codes, as observed on real brokers (tests/broker/check/test_check_real.py). Codes are stable.
+All codes, as observed on real nodes (tests/broker/check: what each release makes of more than 140 damaged files and
+layouts). Codes are stable. A node that is a controller only loads no partition directory, so nothing is said of them.
 
 ==========================  ========  ===========  ==========================================================
 code                        severity  releases     condition
@@ -18,12 +19,20 @@ no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaf
 no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: recreated empty (KRaft)
 odd-segment-file            fatal     all          `backup.log`: named like a segment file, but without an offset [4]
 mounted-partition           warning   all          a partition directory that is a mount point
+too-long-to-delete          warning   < 2.2.2      a name too long to be marked for deletion (KAFKA-4893)
+too-long-to-delete          fatal     < 2.2.2      the same, and the deletion was tried: offline again at each start
 future-name-too-long        info      all          a name too long for `-future` to be added
 linked-partition            info      all          a partition directory that is a symlink
 undecodable-name            info      all          a name that is not UTF-8
 wrong-directory             info      all          the cluster expects the partition in another log dir
 duplicate-log-dir           fatal     all [2]      one directory listed twice, by name or through a symlink
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
+stray-metadata-log          fatal     all          `__cluster_metadata-0` outside `metadata.log.dir` (KRaft) [5]
+broken-metadata-log         fatal     all          a file of the metadata log that Kafka cannot read (KRaft) [6]
+broken-epochs               fatal     all          a partition's `leader-epoch-checkpoint` that Kafka cannot read
+reserved-broker-id          fatal     < 4.0.0      `broker.id` above `reserved.broker.max.id` (ZooKeeper)
+no-broker-id                fatal     < 4.0.0      no `broker.id`, and none is generated (ZooKeeper)
+lost-broker-id              fatal     < 4.0.0      no log dir knows the generated id: a new one is taken (ZooKeeper)
 empty-log-dirs-item         fatal     >= 4.2.0     `log.dirs=/a,,/b`
 no-process-roles            fatal     >= 4.0.0     a ZooKeeper-mode configuration
 relative-log-dir            warning   all          a relative path
@@ -48,6 +57,7 @@ deleted-at-start            warning   2.8 to 3.6   a current directory that is n
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's
+broker-overrides            warning   all          `--override` on the command line of the broker or its unit
 version-contradicted        warning   all          `kafka.version`, what runs or ran last, and the jars differ
 broker-running              info      all          this broker is running; the rest is about its next start
 not-verified                warning   all          could not be inspected from here
@@ -57,6 +67,8 @@ not-verified                warning   all          could not be inspected from h
 [2] The same spelling twice in `log.dirs` is fatal only before 4.2.
 [3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
 [4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
+[5] Also the node's own one, if `metadata.log.dir` spells the log dir otherwise than `log.dirs` does.
+[6] `quorum-state` from 3.8.0 on: earlier releases begin a new one.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -68,8 +80,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logagent.model.check.log_dirs import check_log_dirs
+from logagent.model.check.long_names import check_long_names
+from logagent.model.check.metadata_dir import check_metadata
 from logagent.model.check.partition_dirs import check_names
-from logagent.model.check.paths import check_meta, check_paths
+from logagent.model.check.paths import check_broker_id, check_meta, check_paths
 from logagent.model.check.start_facts import StartFacts
 from logagent.model.finding import Finding, Severity, concerning, warning
 from logagent.model.health.kafka_version import Version
@@ -80,8 +94,10 @@ SHOWN_ALIKE = 20
 
 def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
-    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_names(facts)]
-    found += [*_check_version(facts), *_check_exchanges(facts), *_check_emptied(facts)]
+    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
+    found += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
+    if not facts.server.controller_only:  # a controller never looks at partition directories
+        found += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts)]
     return _without_repetition(concerning(found, version, at_least=at_least))
 
 
@@ -89,6 +105,18 @@ def _check_version(facts: StartFacts) -> Iterator[Finding]:
     doubt = facts.kafka_version.doubt()
     if doubt is not None:
         yield warning("version-contradicted", facts.server.config or "", doubt.fact, doubt.hint)
+
+
+def _check_overrides(facts: StartFacts) -> Iterator[Finding]:
+    for o in facts.overrides:
+        yield warning(
+            "broker-overrides",
+            facts.server.config or "",
+            f"{o.who} has --override {o.setting}: this setting is in force, whatever the file says, and check read only"
+            " the file",
+            "put the setting into the file and start the broker without the override; until then, read the findings"
+            " about log dirs with that in mind",
+        )
 
 
 def _check_exchanges(facts: StartFacts) -> Iterator[Finding]:

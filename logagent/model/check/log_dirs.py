@@ -25,6 +25,8 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
     """Findings about each log dir by itself."""
     yield from _running(facts)
     for s in facts.log_dirs:
+        if not facts.needs(s):
+            continue
         if s.problem is PathProblem.UNREADABLE:
             yield _failed(s)
         elif s.problem is None:
@@ -54,6 +56,15 @@ def _failed(s: StartLogDirLook) -> Finding:
     )
 
 
+_ROOM = "free some space: logagent rescue shows what can be removed"
+# A rescue finds nothing here, and what is removed by hand keeps the node from starting.
+_METADATA_ROOM = (
+    "free space that something else takes on this file system, or enlarge it; metadata.max.retention.bytes and"
+    " metadata.max.retention.ms bound what the metadata log and its snapshots take: lower them in server.properties;"
+    " never remove files of __cluster_metadata-0 by hand"
+)
+
+
 def check_disk(s: StartLogDirLook) -> Iterator[Finding]:
     match s.health:
         case Health.OFFLINE if s.given_up_by is None:
@@ -71,7 +82,7 @@ def check_disk(s: StartLogDirLook) -> Iterator[Finding]:
                 s.path,
                 f"{s.detail or 'its file system is full'}: the broker takes the log dir offline on its first write, or"
                 " does not start",
-                "free some space: logagent rescue shows what can be removed",
+                _METADATA_ROOM if s.metadata_only else _ROOM,
             )
         case _:
             yield from _low_room(s)
@@ -90,7 +101,7 @@ def _low_room(s: StartLogDirLook) -> Iterator[Finding]:
                 f"low-{what}",
                 s.path,
                 f"{free} of {total} {unit} free; when none are left, the broker takes the log dir offline",
-                "free some space: logagent rescue shows what can be removed",
+                _METADATA_ROOM if s.metadata_only else _ROOM,
             )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirLook
+from logagent.model.check.metadata_dir import in_metadata_log, odd_file
+from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirLook
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.health.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
@@ -18,8 +19,6 @@ _BROKEN_METADATA = "partition.metadata: "
 
 # Observed: 2.5.1 fails on it and 3.5.2 does not; the releases in between were not tried.
 CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
-# Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
-SWAP_NEEDS_OFFSET: tuple[int, ...] = (2, 6, 0)
 TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
 SETS_ASIDE_WITHOUT_ID: tuple[int, ...] = (3, 7, 1)
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
@@ -51,7 +50,9 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
     yield from _futures_beside_currents(loaded, facts)
     yield from _future_names(loaded, facts)
     for where in facts.log_dirs:
-        yield from (_odd_file(where.path, name) for name in where.odd_files)
+        yield from (odd_file(where.path, name) for name in where.odd_files if not in_metadata_log(name))
+        for name, (fault, error) in where.broken_epochs.items():
+            yield _broken_epochs(f"{where.path}/{name}", fault, error)
 
 
 def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
@@ -178,14 +179,13 @@ def _undecodable(d: PartitionDir) -> Finding:
     )
 
 
-def _odd_file(log_dir: str, name: str) -> Finding:
+def _broken_epochs(path: str, fault: CheckpointFault, error: str) -> Finding:
+    offline = fault is CheckpointFault.MALFORMED
     return fatal(
-        "odd-segment-file",
-        f"{log_dir}/{name}",
-        "named like a segment file, but without an offset before the first dot: no broker starts with it"
-        " in a partition directory",
-        "move it out of the partition directory",
-        releases=Releases(since=SWAP_NEEDS_OFFSET) if name.endswith(".swap") else ALL,
+        "broken-epochs",
+        f"{path}/leader-epoch-checkpoint",
+        f"{error}: the broker {'takes the log dir offline' if offline else 'does not start'}",
+        "with the broker stopped, empty the file (truncate -s 0): the broker goes on with the next leader epoch",
     )
 
 

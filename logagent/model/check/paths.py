@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirLook
-from logagent.model.finding import Finding, Releases, Severity, fatal, warning
+from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, warning
+from logagent.model.records import Kind
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.
 STRICT_LISTS: tuple[int, ...] = (4, 2, 0)
@@ -19,7 +20,7 @@ WITHOUT_ZOOKEEPER: tuple[int, ...] = (4, 0, 0)
 def check_paths(facts: StartFacts) -> Iterator[Finding]:
     """Findings about the configuration, about each configured path, and about pairs of paths."""
     yield from _configured_text(facts)
-    yield from _pairs(facts.log_dirs)
+    yield from _pairs(facts.log_dirs, facts.server.controller_only)
     for s in facts.log_dirs:
         problem = _path_problem(s, facts)
         if problem is not None:
@@ -48,7 +49,9 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
             "remove the extra comma",
             releases=Releases(since=STRICT_LISTS),
         )
-    for item in dict.fromkeys(item for item in items if item and items.count(item) > 1):
+    # A controller locks none of its log dirs, and reads each spelling once.
+    twice = [] if facts.server.controller_only else [item for item in items if item and items.count(item) > 1]
+    for item in dict.fromkeys(twice):
         yield fatal(
             "duplicate-log-dir",
             where,
@@ -66,7 +69,7 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
             )
 
 
-def _pairs(log_dirs: Sequence[StartLogDirLook]) -> Iterator[Finding]:
+def _pairs(log_dirs: Sequence[StartLogDirLook], controller_only: bool) -> Iterator[Finding]:
     for number, s in enumerate(log_dirs):
         for other in log_dirs[:number]:
             if s.canonical is None or other.canonical is None:
@@ -77,8 +80,10 @@ def _pairs(log_dirs: Sequence[StartLogDirLook]) -> Iterator[Finding]:
                     s.path,
                     f"it is the same directory as {other.path}: the broker does not start",
                     "list each directory once in log.dirs",
+                    # Of a controller only the directory id tells.
+                    releases=Releases(since=DIRECTORY_IDS) if controller_only else ALL,
                 )
-            else:
+            elif not controller_only:
                 yield from _nested(s, other)
                 yield from _nested(other, s)
 
@@ -117,6 +122,13 @@ def _path_problem(s: StartLogDirLook, facts: StartFacts) -> Finding | None:
                 " Is its disk mounted?",
                 "mount its disk, or remove it from log.dirs (its replicas are then fetched from other brokers)",
             )
+        case PathProblem.NOT_A_DIRECTORY if not facts.needs(s):
+            return warning(
+                "log-dir-not-a-directory",
+                s.path,
+                "not a directory: a controller goes on without it",
+                "correct log.dirs, or move the file away",
+            )
         case PathProblem.NOT_A_DIRECTORY:
             return fatal(
                 "log-dir-not-a-directory",
@@ -129,6 +141,7 @@ def _path_problem(s: StartLogDirLook, facts: StartFacts) -> Finding | None:
 
 
 _FILE = "meta.properties"
+_RESTORE_META = "restore it from another log dir of this broker, with a directory.id of its own"
 # KIP-858.
 DIRECTORY_IDS: tuple[int, ...] = (3, 7, 0)
 
@@ -147,15 +160,27 @@ def check_meta(facts: StartFacts) -> Iterator[Finding]:
 def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Iterator[Finding]:
     path = f"{s.path}/{_FILE}"
     match s.meta.state:
+        case MetaState.MISSING if lost_broker_id(facts):
+            return  # that is worse, and a finding of its own
         case MetaState.MISSING:
             yield _unformatted(s, facts, present)
         case MetaState.MALFORMED:
+            needed = facts.needs(s)
             yield fatal(
                 "meta-properties-malformed",
                 path,
                 f"{s.meta.error}: the broker does not start, or takes the log dir offline",
-                "restore it from another log dir of this broker, with a directory.id of its own",
+                _RESTORE_META,
+                releases=ALL if needed else Releases(before=DIRECTORY_IDS),
             )
+            if not needed:
+                yield warning(
+                    "meta-properties-malformed",
+                    path,
+                    f"{s.meta.error}: a controller goes on without this log dir",
+                    _RESTORE_META,
+                    releases=Releases(since=DIRECTORY_IDS),
+                )
         case MetaState.UNREADABLE:
             yield warning(
                 "not-verified",
@@ -171,10 +196,61 @@ def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]
                 "meta-properties-malformed",
                 path,
                 f"it has no {what}: a KRaft broker does not start",
-                "restore it from another log dir of this broker, with a directory.id of its own",
+                _RESTORE_META,
             )
         case _:
             return
+
+
+def check_broker_id(facts: StartFacts) -> Iterator[Finding]:
+    """In ZooKeeper mode: an id that is not permitted, or a generated one that only `meta.properties` knew
+    (`KafkaConfig.validateValues`, `KafkaServer.getOrGenerateBrokerId`)."""
+    server = facts.server
+    if server.mode is not Mode.ZOOKEEPER or server.config is None:
+        return
+    if server.node_id is not None:
+        if server.generates_id and server.node_id > server.reserved_max_id:
+            yield fatal(
+                "reserved-broker-id",
+                server.config,
+                f"broker.id={server.node_id} is above reserved.broker.max.id, {server.reserved_max_id}, where ids are"
+                " generated: the broker does not start",
+                "if it is the broker's id (see meta.properties), set broker.id.generation.enable=false, or raise"
+                " reserved.broker.max.id; otherwise correct broker.id",
+                releases=Releases(before=WITHOUT_ZOOKEEPER),
+            )
+        return
+    if not server.generates_id:
+        yield fatal(
+            "no-broker-id",
+            server.config,
+            "broker.id is not set, and broker.id.generation.enable=false: the broker does not start",
+            "set broker.id to the one in meta.properties",
+            releases=Releases(before=WITHOUT_ZOOKEEPER),
+        )
+    elif lost_broker_id(facts):
+        s = facts.log_dirs[0]
+        yield fatal(
+            "lost-broker-id",
+            f"{s.path}/{_FILE}",
+            f"broker.id is not set, and no log dir has a {_FILE} with the one that was generated: the broker takes a"
+            " new id, and every partition here stays with the old one",
+            f"restore {_FILE} in every log dir, or write it again (version=0 and broker.id=ID, a line each); the old ID"
+            " is the replica that is missing in kafka-topics.sh --describe",
+            releases=Releases(before=WITHOUT_ZOOKEEPER),
+        )
+
+
+def lost_broker_id(facts: StartFacts) -> bool:
+    """Whether a ZooKeeper-mode broker with partitions would generate an id. One whose `meta.properties` cannot be read
+    from here may have its id there."""
+    server = facts.server
+    if server.mode is not Mode.ZOOKEEPER or server.node_id is not None or not server.generates_id:
+        return False
+    metas = [s.meta for s in facts.log_dirs if s.answers]
+    if any(m.node_id is not None or m.state is MetaState.UNREADABLE for m in metas):
+        return False
+    return any(d.kind is Kind.CURRENT for d in facts.dirs)
 
 
 def _unformatted(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Finding:

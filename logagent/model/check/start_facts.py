@@ -11,6 +11,7 @@ from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 
 NOBODY = Holder(HolderState.FREE)
+DEFAULT_RESERVED_MAX_ID = 1000
 
 
 class Mode(StrEnum):
@@ -45,9 +46,11 @@ class CheckpointFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartServerLook:
-    """The broker's configuration. Without one, `mode` and `log_dirs_text` are None.
+    """The node's configuration. Without one, `mode` and `log_dirs_text` are None.
 
-    log_dirs_text: the value of `log.dirs` (or `log.dir`) as written. metadata_log_dir: None in ZooKeeper mode.
+    log_dirs_text: the value of `log.dirs` (or `log.dir`) as written. metadata_log_dir: as written; None in ZooKeeper
+    mode. runs_controller, controller_only: by `process.roles`; a controller loads no partitions. generates_id,
+    reserved_max_id: `broker.id.generation.enable` and `reserved.broker.max.id`, which only count in ZooKeeper mode.
     """
 
     mode: Mode | None = None
@@ -55,6 +58,10 @@ class StartServerLook:
     log_dirs_text: str | None = None
     metadata_log_dir: str | None = None
     config: str | None = None
+    runs_controller: bool = False
+    controller_only: bool = False
+    generates_id: bool = True
+    reserved_max_id: int = DEFAULT_RESERVED_MAX_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +98,54 @@ class Denied:
     mode: int
 
 
+class MetadataFile(StrEnum):
+    """A file in a metadata log dir that a KRaft node reads when it starts."""
+
+    QUORUM_STATE = "quorum-state"
+    EPOCHS = "leader-epoch-checkpoint"
+    TOPIC_ID = "partition.metadata"
+    SNAPSHOT = "snapshot"
+    BOOTSTRAP = "bootstrap.checkpoint"
+    SNAPSHOT_END = "end-of-snapshot"
+    ODD_NAME = "odd-name"
+    VOTERS = "voters"
+    DYNAMIC = "dynamic-quorum"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFault:
+    """One of these that Kafka cannot read. `name`: its path below the metadata log dir. `refused`: Kafka raises
+    something else than an `IOException`. `spare`: a start does without the file, if it is not there."""
+
+    file: MetadataFile
+    name: str
+    error: str
+    refused: bool = False
+    spare: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class StartLogDirLook:
     """One log dir, or (`holds_logs` False) a separate `metadata.log.dir`.
 
-    canonical: the path with symlinks resolved. holder_is_broker: whether the holder is a Kafka broker that holds every
-    log dir, so the broker in question (None: nobody holds it, or that is unknown). given_up_by: the PID of the running
-    broker, if it holds the other log dirs but not this one. checkpoints: the broken ones with their error. dir_links:
-    symlinks in it that lead to a directory, with their targets. odd_files: `DIRECTORY/FILE` of files named like segment
-    files but without an offset before the suffix. not_seen: directories that we are not permitted to read. leftovers:
-    our own temp files.
+    holds_metadata: it is the `metadata.log.dir`; metadata_only: and partitions are never in it. metadata_log: there is
+    a metadata log in it, its own or a stray one. broken_epochs: `leader-epoch-checkpoint` of partition directories that
+    Kafka cannot read, by directory. canonical: the path with symlinks resolved. holder_is_broker: whether the holder is
+    a Kafka broker that holds every log dir, so the broker in question (None: nobody holds it, or that is unknown).
+    given_up_by: the PID of the running broker, if it holds the other log dirs but not this one. checkpoints: the broken
+    ones with their error. dir_links: symlinks in it that lead to a directory, with their targets. odd_files:
+    `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. not_seen: directories
+    that we are not permitted to read. leftovers: our own temp files.
     """
 
     path: str
     canonical: str | None = None
     holds_logs: bool = True
+    holds_metadata: bool = False
+    metadata_only: bool = False
+    metadata_log: bool = False
+    broken_epochs: Mapping[str, tuple[CheckpointFault, str]] = field(default_factory=dict)
+    metadata_faults: tuple[MetadataFault, ...] = ()
     problem: PathProblem | None = None
     detail: str | None = None
     health: Health = Health.ONLINE
@@ -137,6 +177,23 @@ class Emptied:
     log_end: int | None
 
 
+# Settings that we do not use, so a broker's command line may override its file for them.
+_HARMLESS_PREFIXES = ("listeners", "advertised.", "ssl.", "sasl.", "num.", "socket.", "zookeeper.", "metric", "auto.")
+
+
+def concerns_us(setting: str) -> bool:
+    """Whether it matters to us that this setting is not what the configuration file says."""
+    return not setting.startswith(_HARMLESS_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A setting on the command line of `who`, a process or a unit, which counts instead of the configuration's."""
+
+    who: str
+    setting: str
+
+
 @dataclass(frozen=True, slots=True)
 class StartFacts:
     """Everything that `check` decides on. `dirs`: the inventory of the log dirs that could be listed.
@@ -144,8 +201,9 @@ class StartFacts:
     user: the broker's user, in words. assigned: the partitions of this broker by name, empty if unknown. gone: (log
     dir, name) of directories that a KRaft broker will set aside because of their topic id. wrong_directory: (log dir,
     name) of directories that are assigned to another log dir, with the detail of the verdict. open_exchanges: paths of
-    what an interrupted `restore --replace` displaced, with the name it had before. about_to_start: any holder of a log
-    dir prevents the start.
+    what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
+    are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
+    start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
     """
 
     server: StartServerLook
@@ -157,5 +215,12 @@ class StartFacts:
     wrong_directory: Mapping[DirKey, str] = field(default_factory=dict)
     open_exchanges: Mapping[str, str] = field(default_factory=dict)
     emptied: tuple[Emptied, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
     kafka_version: KafkaVersion = UNKNOWN_VERSION
+
+    def needs(self, log_dir: StartLogDirLook) -> bool:
+        """Whether the node reads and writes it. A controller locks and loads its metadata log dir only; of its other
+        log dirs it reads `meta.properties`, and goes on without it if it cannot."""
+        return not self.server.controller_only or log_dir.holds_metadata

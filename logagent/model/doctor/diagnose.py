@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from logagent.model.check.start_facts import concerns_us
 from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
@@ -12,8 +13,6 @@ from logagent.model.finding import Area, Change, Finding, fatal, info, warning, 
 from logagent.model.health.kafka_version import version_text
 from logagent.model.records import HolderState
 
-# Settings that we do not use, so a broker's command line may override its file for them.
-_HARMLESS_PREFIXES = ("listeners", "advertised.", "ssl.", "sasl.", "num.", "socket.", "zookeeper.", "metric", "auto.")
 _HELD = (HolderState.HELD, HolderState.STARTING)
 
 
@@ -130,6 +129,9 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
             )
     if f.cluster_id is not None and not f.cluster_problems:
         yield works("cluster", "", f"node {f.node_id} of cluster {f.cluster_id}")
+    elif f.by_node and not f.cluster_problems:
+        says = "its log dirs have no cluster.id, as brokers before 2.4 leave them: verdicts stay unknown"
+        yield works("cluster", "", f"node {f.node_id}; {says}")
     for problem in f.cluster_problems:
         yield fatal(
             "cluster",
@@ -162,8 +164,7 @@ def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:
     else:
         yield works("broker", where, f"{who} holds {len(held)} of {len(f.log_dirs)} log dirs")
     for pair in h.overrides:
-        key = pair.partition("=")[0]
-        if not key.startswith(_HARMLESS_PREFIXES):
+        if concerns_us(pair.partition("=")[0]):
             yield fatal(
                 "broker-overrides",
                 f.config.kafka_config or where,

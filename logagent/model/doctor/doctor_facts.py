@@ -271,6 +271,7 @@ class DoctorFacts:
     cluster_id: str | None = None
     node_id: int | None = None
     cluster_problems: tuple[str, ...] = ()
+    by_node: bool = False
     log_dirs: tuple[LogDirLook, ...] = ()
     service: ServiceLook | None = None
     proc: ProcLook = field(default_factory=ProcLook)

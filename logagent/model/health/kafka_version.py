@@ -18,6 +18,8 @@ from typing import NamedTuple
 Version = tuple[int, ...]
 
 OLDEST_SUPPORTED: Version = (2, 5, 0)
+# From this release on a broker writes its cluster.id into meta.properties, at each start and into every log dir.
+CLUSTER_ID_SINCE: Version = (2, 4, 0)
 NEWEST_SUPPORTED: Version = (4, 3, 1)
 # From this release on a broker accepts `-stray` dirs; earlier ones do not start with one in a log dir.
 STRAY_SINCE: Version = (3, 6, 1)
@@ -96,6 +98,11 @@ class KafkaVersion:
     def possible(self) -> tuple[Version | None, ...]:
         """Every version that some source has, as far as different rules may apply; the one that counts is the first."""
         return (self.version, *(version for _, version in self.newer))
+
+    def surely_before(self, release: Version) -> bool:
+        """Whether it is known, and no source has `release` or a later one. For what only older releases permit, where
+        the oldest version is not the strictest."""
+        return self.version is not None and all(v is not None and v < release for v in self.possible)
 
     def says(self) -> str | None:
         """Where the version comes from, in words."""

@@ -11,7 +11,7 @@ from tests.broker.check.starts import OTHER_TOPIC_ID, OTHER_UUID, TOPIC, UUID, D
 from tests.disk.conftest import run
 from tests.needs import need_command
 
-REFUSES, OFFLINE, UNSERVED, STARTS = Outcome
+REFUSES, OFFLINE, UNSERVED, STARTS, _ = Outcome
 KRAFT = ("3.6.0", "3.7.0", "3.9.1", "4.3.1")
 ZOOKEEPER = ("2.5.1", "3.5.2")
 EVERY = (*ZOOKEEPER, *KRAFT)

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.jars import HERE, Jars, kafka_jars
 from tests.broker.rig.kafka import KafkaNode, KraftNode
-from tests.broker.rig.rig import Mode, Rig
+from tests.broker.rig.process import wait_until
+from tests.broker.rig.rig import Rig, archive_classes
 from tests.disk.conftest import run, unmount
 
 UUID = "0123456789abcdef0123456789abcdef"
@@ -30,16 +32,24 @@ OTHER_TOPIC_ID = "Xs6gS0pIR5yNqcAe2bBqwQ"
 TOPIC = "orders"
 RECORDS = 5
 NOBODY = 65534
+CONTROLLER_ID = 100
+METADATA_LOG = "__cluster_metadata-0"
+
+Kind = Literal["combined", "broker", "controller", "zookeeper"]
+# So that every disk has a metadata snapshot of its own.
+OFTEN = {"metadata.log.max.record.bytes.between.snapshots": "500"}
 
 
 class Outcome(StrEnum):
     """REFUSES: it ends before it serves. OFFLINE: it serves without the damaged log dir, or ends for want of it.
-    UNSERVED: it serves, but not every partition. STARTS: it serves everything, all records are there."""
+    UNSERVED: it serves, but not every partition. STARTS: it serves everything, all records are there. HANGS: it neither
+    serves nor ends."""
 
     REFUSES = "refuses"
     OFFLINE = "offline"
     UNSERVED = "unserved"
     STARTS = "starts"
+    HANGS = "hangs"
 
 
 class Disk:
@@ -57,6 +67,14 @@ class Disk:
         found = metadata_dir(self.node)
         assert found is not None
         return found
+
+    @property
+    def metadata_log(self) -> Path:
+        return self.meta / METADATA_LOG
+
+    def snapshots(self) -> list[Path]:
+        """The metadata snapshots, the newest last."""
+        return sorted(self.metadata_log.glob("*.checkpoint"))
 
     def partition(self, name: str = f"{TOPIC}-0") -> Path:
         """Where a partition directory lies."""
@@ -80,9 +98,9 @@ class Disk:
         assert before != after, before
         path.write_text(after)
 
-    def mount(self, options: str) -> None:
-        """Put d1 on a tmpfs of its own, with its content."""
-        self._mount("-t", "tmpfs", "-o", options, "tmpfs")
+    def mount(self, options: str, path: Path | None = None) -> None:
+        """Put `path` (d1) on a tmpfs of its own, with its content."""
+        self._mount(path or self.d1, "-t", "tmpfs", "-o", options, "tmpfs")
 
     def mount_image(self, kind: str) -> None:
         """The same with a file system in a file: one that can be shut down."""
@@ -90,19 +108,19 @@ class Disk:
         with image.open("wb") as file:
             file.truncate(400 << 20)
         run(f"mkfs.{kind}", "-q", image)
-        self._mount("-o", "loop", str(image))
+        self._mount(self.d1, "-o", "loop", str(image))
 
-    def _mount(self, *what: str) -> None:
+    def _mount(self, path: Path, *what: str) -> None:
         aside = self.root / "aside"
-        shutil.move(self.d1, aside)
-        self.d1.mkdir()
-        run("mount", *what, self.d1)
-        self.undo.callback(unmount, self.d1)
-        run("cp", "-a", f"{aside}/.", self.d1)
+        shutil.move(path, aside)
+        path.mkdir()
+        run("mount", *what, path)
+        self.undo.callback(unmount, path)
+        run("cp", "-a", f"{aside}/.", path)
         shutil.rmtree(aside)
 
-    def fill(self) -> None:
-        fd = os.open(self.d1 / "ballast", os.O_WRONLY | os.O_CREAT)
+    def fill(self, path: Path | None = None) -> None:
+        fd = os.open((path or self.d1) / "ballast", os.O_WRONLY | os.O_CREAT)
         with contextlib.suppress(OSError):
             while True:
                 os.write(fd, b"x" * 4096)
@@ -126,25 +144,81 @@ class Disk:
 
 
 class Prepared:
-    """One version's node with a topic of two partitions, `RECORDS` records each, in two log dirs; stopped cleanly."""
+    """One version's node with two log dirs, stopped cleanly; unless it is a controller only, with a topic of two
+    partitions, `RECORDS` records each. A node that is a broker only has a controller, which goes on running.
 
-    def __init__(self, root: Path, version: str, mode: Mode, *, as_nobody: bool = False) -> None:
+    `trimmed`: the metadata log begins at a snapshot; what was before it is gone.
+    """
+
+    def __init__(self, root: Path, version: str, kind: Kind, *, as_nobody: bool = False, trimmed: bool = False) -> None:
         self.rig = Rig(root)
-        self.node = self.rig.kafka(version, log_dirs=2, mode=mode)
+        self.kind = kind
         self.kept = root / "kept"
+        self.node = self._made(root, version)
         if as_nobody:
             run_as_nobody(self.node, root)
         self.node.start()
-        self.node.create_topic(TOPIC, partitions=2)
-        for partition in (0, 1):
-            self.node.produce(TOPIC, partition, n=RECORDS)
-        self.node.stop()
+        if kind != "controller":
+            self.node.create_topic(TOPIC, partitions=2)
+            for partition in (0, 1):
+                self.node.produce(TOPIC, partition, n=RECORDS)
         meta = metadata_dir(self.node)
+        if meta is not None:
+            self._wait_for_snapshot(meta)
+        self.node.stop()
+        if trimmed:
+            assert meta is not None
+            self._trim(meta)
         self._dirs = [*self.node.log_dirs, *([meta] if meta is not None else [])]
         self._properties = dict(self.node._properties_file)
         self.kept.mkdir()
         for directory in self._dirs:
             run("cp", "-a", "--sparse=always", directory, self.kept)
+
+    def _made(self, root: Path, version: str) -> KafkaNode:
+        if self.kind == "zookeeper":
+            return self.rig.kafka(version, log_dirs=2, mode="zookeeper")
+        if self.kind == "combined":
+            return self.rig.kafka(version, log_dirs=2, props=OFTEN)
+        archive_classes(version)
+        controller = self._controller(root, version, 1 if self.kind == "controller" else CONTROLLER_ID)
+        if self.kind == "controller":
+            return controller
+        controller.start()
+        broker = KraftNode(
+            root / "broker",
+            version,
+            self.rig.ports,
+            roles="broker",
+            controller=controller.controller,
+            cluster_id=controller.format_id,
+            props=OFTEN,
+        )
+        self.rig.servers.append(broker)
+        return broker.format()
+
+    def _controller(self, root: Path, version: str, node_id: int) -> KraftNode:
+        ports = self.rig.ports
+        node = KraftNode(root / "controller", version, ports, node_id=node_id, roles="controller", props=OFTEN)
+        listener = f"CONTROLLER://127.0.0.1:{node.controller[1]}"
+        node.configure({"listeners": listener, "advertised.listeners": None, "inter.broker.listener.name": None})
+        self.rig.servers.append(node)
+        return node.format()
+
+    def _wait_for_snapshot(self, meta: Path) -> None:
+        def written() -> bool:
+            return any(int(found.name[:20]) > 0 for found in (meta / METADATA_LOG).glob("*.checkpoint"))
+
+        wait_until(written, 60, "a metadata snapshot is written")
+
+    def _trim(self, meta: Path) -> None:
+        """A log that ends before its newest snapshot is truncated to it when it is loaded."""
+        for segment in (meta / METADATA_LOG).glob("0*"):
+            if segment.suffix != ".checkpoint":
+                segment.unlink()
+        (meta / METADATA_LOG / "leader-epoch-checkpoint").unlink()
+        self.node.start()
+        self.node.stop()
 
     @contextlib.contextmanager
     def disk(self) -> Iterator[Disk]:
@@ -222,14 +296,33 @@ def outcome(disk: Disk, patience: float = 0, *, write: bool = False, timeout: fl
     ready = re.compile(node.ready_line)
     deadline = time.monotonic() + timeout
     while node.alive and not ready.search(node.log_text()):
-        assert time.monotonic() < deadline, f"neither ready nor ended\n{node.log_tail()}"
+        if time.monotonic() > deadline:
+            return Outcome.HANGS
         time.sleep(0.05)
     if not node.alive:
         given_up = re.search(r"Stopping serving logs in dir|Shutdown broker because all log dirs", node.log_text())
         return Outcome.OFFLINE if given_up else Outcome.REFUSES
+    if _took_another_id(node):
+        return Outcome.UNSERVED
+    if node._properties_file.get("process.roles") == "controller":
+        return _of_controller(node)
     if write:
         _write(node)
     return _of_running(node, time.monotonic() + patience, deadline)
+
+
+def _took_another_id(node: KafkaNode) -> bool:
+    """A ZooKeeper-mode broker that got a new id: no partition of the old one is its own."""
+    started = re.search(r"\[KafkaServer id=(\d+)\] started", node.log_text())
+    return started is not None and int(started[1]) != node.node_id
+
+
+def _of_controller(node: KafkaNode) -> Outcome:
+    """A controller serves no records; it leads its quorum of one, and goes on doing so."""
+    until = time.monotonic() + CONTROLLER_SECONDS
+    while node.alive and time.monotonic() < until:
+        time.sleep(0.05)
+    return Outcome.STARTS if node.alive else Outcome.REFUSES
 
 
 def _of_running(node: KafkaNode, watched: float, deadline: float) -> Outcome:
@@ -238,7 +331,8 @@ def _of_running(node: KafkaNode, watched: float, deadline: float) -> Outcome:
 
     settled = time.monotonic() + SETTLE_SECONDS
     while True:
-        assert time.monotonic() < deadline, f"it never answered\n{node.log_tail()}"
+        if time.monotonic() > deadline:
+            return Outcome.HANGS
         if not node.alive:
             return Outcome.OFFLINE
         try:
@@ -275,6 +369,8 @@ def _write(node: KafkaNode) -> None:
 
 # How long a partition may be without a leader after a start.
 SETTLE_SECONDS = 6.0
+# How long after its start a controller is watched.
+CONTROLLER_SECONDS = 3.0
 
 
 def _serves_everything(node: KafkaNode) -> bool:

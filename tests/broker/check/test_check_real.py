@@ -17,8 +17,9 @@ import pytest
 
 from logagent.cli.main import run as logagent
 from logagent.model.check import linter
+from tests.broker.check.corpus import CORPUS
 from tests.broker.check.start_cases import ACCESS, CASES, ZOOKEEPER, Case
-from tests.broker.check.starts import NOBODY, Disk, Outcome, Prepared, outcome, reachable_root
+from tests.broker.check.starts import NOBODY, Disk, Kind, Outcome, Prepared, outcome, reachable_root
 from tests.needs import need_command, need_root
 
 FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
@@ -41,8 +42,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preparer]:
 
         def get(version: str) -> Prepared:
             if version not in made:
-                mode = "zookeeper" if version in ZOOKEEPER else "kraft"
-                made[version] = Prepared(tmp_path_factory.mktemp(f"kafka-{version}"), version, mode)  # type: ignore[arg-type]
+                kind: Kind = "zookeeper" if version in ZOOKEEPER else "combined"
+                made[version] = Prepared(tmp_path_factory.mktemp(f"kafka-{version}"), version, kind)
                 stack.callback(made[version].close)
             return made[version]
 
@@ -60,7 +61,7 @@ def prepared_as_nobody() -> Iterator[Preparer]:
             need_command("setpriv")
             if version not in made:
                 root = stack.enter_context(reachable_root())
-                made[version] = Prepared(root, version, "kraft", as_nobody=True)
+                made[version] = Prepared(root, version, "combined", as_nobody=True)
                 stack.callback(made[version].close)
             return made[version]
 
@@ -131,6 +132,7 @@ def test_every_fatal_code_was_seen_on_a_real_broker() -> None:
     shown = {
         code for case in [*CASES, *ACCESS] for code in case.codes if set(case.outcomes.values()) - {Outcome.STARTS}
     }
+    shown |= {code for damage in CORPUS for code in damage.codes}
     assert fatal - shown == {"delete-through-link"}
     assert shown <= fatal
 

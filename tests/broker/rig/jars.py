@@ -33,6 +33,10 @@ JVM_FLAGS = (
     f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
     "-Dzookeeper.jmx.log4j.disable=true",
 )
+# Kafka before 2.4 reaches into these; on the Java versions it was made for that was allowed.
+OPENED_BEFORE_2_4 = tuple(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Jars:
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
         """`java …` for `main_class`; run it with `environment()`, which carries the class path."""
         shared = (f"-XX:SharedArchiveFile={self.archive}",) if self.archive.exists() and not flags else ()
-        return ["java", *JVM_FLAGS, *shared, *flags, main_class, *arguments]
+        opened = OPENED_BEFORE_2_4 if version_tuple(self.version) < (2, 4) else ()
+        return ["java", *JVM_FLAGS, *shared, *opened, *flags, main_class, *arguments]
 
     def environment(self) -> dict[str, str]:
         """The process environment for `command()`."""
@@ -116,8 +121,9 @@ def _fetch(version: str, home: Path) -> None:
         command = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml")]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
         command += [f"-Dkafka.version={version}", f"-DoutputDirectory={partial}"]
+        command += ["--activate-profiles", "before-2.4"] if version_tuple(version) < (2, 4) else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        if done.returncode != 0 or not any(partial.glob("kafka_2.13-*.jar")):
+        if done.returncode != 0 or not any(partial.glob("kafka_2.1[23]-*.jar")):
             raise RuntimeError(f"Maven did not fetch Kafka {version}:\n{done.stdout}{done.stderr}")
         partial.chmod(0o755)
         partial.rename(home)

@@ -181,7 +181,7 @@ class KraftNode(KafkaNode):
         super().__init__(root, version, ports, node_id=node_id, log_dirs=log_dirs, props=props, listener=listener)
         self.controller = controller or (node_id, ports.take())
         self.metadata_dir = root / "meta" if metadata_dir else self.log_dirs[0]
-        self._format_id = cluster_id or random_cluster_id()
+        self.format_id = cluster_id or random_cluster_id()
         settings: dict[str, str] = {
             "process.roles": roles,
             "node.id": str(node_id),
@@ -202,7 +202,7 @@ class KraftNode(KafkaNode):
     def format(self, *, ignore_formatted: bool = False) -> Self:
         """Kafka's own `StorageTool format`: writes `meta.properties` into every log dir."""
         again = ["--ignore-formatted"] if ignore_formatted else []
-        self.jars.run("kafka.tools.StorageTool", "format", "-t", self._format_id, "-c", str(self.config), *again)
+        self.jars.run("kafka.tools.StorageTool", "format", "-t", self.format_id, "-c", str(self.config), *again)
         return self
 
 

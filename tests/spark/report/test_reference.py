@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from logagent.fleet.demo import topic_id
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import (
+    AssignmentImage,
+    BrokerRegistration,
+    PartitionAssignment,
+    Source,
+    Topic,
+    make_image,
+)
 from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import instant
@@ -109,10 +116,17 @@ def _image(kafka: Kafka, drawn: Drawn) -> AssignmentImage:
             made.partitions[number] = PartitionAssignment(tuple(nodes), tuple(nodes), adding)
         topics.append(made)
     at, until = _ms(drawn.image_at), _ms(drawn.known_until)
-    complete = drawn.source != "admin"
+    complete = drawn.source == "kraft-log"
     source = Source(drawn.source)
+    brokers = {node: BrokerRegistration(node) for node in NODES}
     return make_image(
-        topics, source=source, cluster_id=kafka.cluster_id, at_ms=at, known_until_ms=until, complete=complete
+        topics,
+        source=source,
+        cluster_id=kafka.cluster_id,
+        at_ms=at,
+        known_until_ms=until,
+        complete=complete,
+        brokers=brokers,
     )
 
 

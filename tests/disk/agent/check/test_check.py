@@ -187,6 +187,45 @@ def test_every_kind_of_fault_at_once(host: Host) -> None:
     assert host.check("--quick")[1]["findings"] == [f for f in document["findings"] if f["code"] != "odd-segment-file"]
 
 
+def test_before_a_start_too_the_files_that_a_power_failure_leaves_empty_are_looked_at(host: Host) -> None:
+    """`prestart` looks as `--quick` does, and has to know these as well."""
+    log = host.d1 / "__cluster_metadata-0"
+    log.mkdir()
+    (log / "quorum-state").write_bytes(b"")
+    (log / "backup.log").write_text("")
+    (host.partition("orders-0") / "leader-epoch-checkpoint").write_bytes(bytes(20))
+    (host.d2 / "__cluster_metadata-0").mkdir()
+    host.configure(more="process.roles=broker\nmetadata.log.dir=" + str(host.d1) + "\n")
+    for options in ([], ["--quick"]):
+        status, document = host.check(*options)
+        assert status == 6
+        assert {(f["code"], f["path"]) for f in document["findings"]} == {
+            ("broken-metadata-log", f"{log}/quorum-state"),
+            ("odd-segment-file", f"{log}/backup.log"),
+            ("broken-epochs", f"{host.d1}/orders-0/leader-epoch-checkpoint"),
+            ("stray-metadata-log", f"{host.d2}/__cluster_metadata-0"),
+        }
+
+
+def test_a_setting_on_the_brokers_command_line_is_named(host: Host, process: Callable[..., Any]) -> None:
+    source = LOCK_EACH.replace("sys.argv[2:]", "sys.argv[5:]")
+    override = ["--override", "metadata.log.dir=/data"]
+    child = process("kafka.Kafka", source, host.config, *override, host.d1, host.d2)
+    (finding,) = [f for f in host.check()[1]["findings"] if f["code"] == "broker-overrides"]
+    assert finding["severity"] == "warning"
+    assert f"process {child.pid} has --override metadata.log.dir=/data" in finding["says"]
+
+
+def test_a_controller_is_not_told_what_only_brokers_fail_on(host: Host, process: Callable[..., Any]) -> None:
+    host.configure(more=f"process.roles=controller\nmetadata.log.dir={host.d2}/meta\n")
+    format_log_dir(host.d2 / "meta", IDS[2])
+    (host.d1 / "lost+found").mkdir()
+    (host.d1 / "recovery-point-offset-checkpoint").write_text("0\n1\nbroken\n")
+    process("backup", LOCK_EACH, host.d1)
+    status, document = host.check()
+    assert (status, document["findings"]) == (0, [])
+
+
 def test_people_see_what_and_what_to_do(host: Host) -> None:
     (host.d1 / "evil\x1b[31m\nname").mkdir()
     options = ["--kafka-config", str(host.config), "--state-dir", str(host.root / "state")]

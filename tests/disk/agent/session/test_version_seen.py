@@ -152,3 +152,10 @@ def test_what_ran_last_may_delete_at_its_start_whatever_kafka_version_says(tmp_p
     assert "the broker last ran as 3.5.2, but kafka.version is 3.9.1" in refusal["fact"]
     assert "--broker-will-delete" in refusal["hint"]
     assert host.run("restore", "--json", name, "--broker-will-delete", "--execute").outcomes() == {name: "done"}
+
+
+def test_what_ran_before_there_was_a_cluster_id_still_counts_after_the_upgrade(tmp_path: Path) -> None:
+    write_version_seen(str(tmp_path), "", 1, (2, 1, 0))
+    assert read_version_seen(str(tmp_path), None, 1).version == (2, 1, 0)
+    assert read_version_seen(str(tmp_path), CLUSTER_ID, 1).version == (2, 1, 0)
+    assert read_version_seen(str(tmp_path), CLUSTER_ID, 2).version is None

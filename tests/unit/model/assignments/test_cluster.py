@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.identity import MetaLook, agree
+from logagent.model.health.kafka_version import LastRun, VersionLook, which_version
 
 A = MetaLook("cluster-a", 1, "dir-a")
 B = MetaLook("cluster-a", 1, "dir-b")
@@ -46,6 +47,56 @@ def test_an_unformatted_log_dir_is_its_own_problem_only() -> None:
 
 def test_without_a_cluster_id_nothing_is_known() -> None:
     assert set(agree({"/d1": MetaLook(None, 1)}, 1).problems) == {"/d1"}
+
+
+BEFORE, SINCE = (2, 1, 0), (3, 5, 2)
+OLD = VersionLook(configured=BEFORE)
+
+
+@pytest.mark.parametrize("seen", [OLD, VersionLook(running=BEFORE, pid=1), VersionLook(installed=(2, 3, 1))])
+def test_log_dirs_of_a_broker_before_2_4_are_known_by_their_node_id(seen: VersionLook) -> None:
+    view = agree({"/d1": MetaLook(None, 1), "/d2": MetaLook(None, 1), "/new": MetaLook(missing=True)}, 1)
+    assert set(view.problems_for(which_version(seen), zookeeper=True)) == {"/new"}
+    assert (view.cluster_id, view.node_id, view.memory_id) == (None, 1, "")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        VersionLook(),
+        VersionLook(configured=(2, 4, 0)),
+        VersionLook(configured=BEFORE, installed=SINCE),
+        VersionLook(configured=BEFORE, last_run=LastRun(SINCE)),
+        VersionLook(configured=BEFORE, last_run=LastRun(unread="damaged")),
+        VersionLook(configured=SINCE, running=BEFORE, pid=1),
+        VersionLook(configured=BEFORE, metadata=(3, 0, 0)),
+    ],
+)
+def test_any_source_with_a_later_release_and_the_cluster_id_is_missed(seen: VersionLook) -> None:
+    """Here the oldest version is not the strictest one."""
+    view = agree({"/d1": MetaLook(None, 1)}, 1)
+    assert set(view.problems_for(which_version(seen), zookeeper=True)) == {"/d1"}
+
+
+def test_a_configuration_of_kraft_is_not_of_a_broker_before_2_4() -> None:
+    assert agree({"/d1": MetaLook(None, 1)}, 1).problems_for(which_version(OLD), zookeeper=False)
+
+
+@pytest.mark.parametrize(
+    ("other", "configured"),
+    [
+        (MetaLook("cluster-a", 1), 1),
+        (MetaLook(None, 2), 1),
+        (MetaLook(None, 1), 2),
+        (MetaLook(None, None), 1),
+        (MetaLook(None, -1), 1),
+        (MetaLook(None, 1, "dir-a"), 1),
+        (MetaLook(error="cut"), 1),
+    ],
+)
+def test_whatever_else_is_odd_and_the_node_id_alone_identifies_nothing(other: MetaLook, configured: int) -> None:
+    view = agree({"/d1": MetaLook(None, 1), "/d2": other}, configured)
+    assert "/d1" in view.problems_for(which_version(OLD), zookeeper=True)
 
 
 def test_of_log_dirs_with_one_directory_id_any_may_be_a_copy() -> None:

@@ -20,7 +20,9 @@ from logagent.model.assignments.image import (
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, contradict, decide
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
+from tests import verdict_table
 from tests.metadata_writer import id_of
+from tests.verdict_table import TABLE, Line
 
 NOW = 1_800_000_000_000
 MAX_AGE = 900_000
@@ -82,37 +84,22 @@ def outcome(ruling: Ruling) -> tuple[str, str | None]:
 ASSIGNED = ("assigned", None)
 
 
-@pytest.mark.parametrize(
-    ("topic", "topic_id", "answer"),
-    [
-        ("lives", LIVES, ASSIGNED),
-        ("lives", None, ("unknown", "no-topic-id")),
-        ("lives", "AAAAAAAAAAAAAAAAAAAAAA", ("unknown", "no-topic-id")),
-        ("lives", MOVED, ("unknown", "sources-disagree")),
-        ("moved", MOVED, ("orphan", "not-a-replica")),
-        ("moving", MOVING, ("unknown", "reassigning")),
-        ("again", GONE, ("orphan", "topic-recreated")),
-        ("gone", GONE, ("orphan", "topic-absent")),
-        ("old", GONE, ("unknown", "no-topic-id")),
-        ("__consumer_offsets", id_of(50), ("unknown", "internal")),
-        ("__consumer_offsets", GONE, ("unknown", "internal")),
-        ("__share_group_state", GONE, ("unknown", "internal")),
-        ("__cluster_metadata", GONE, ("unknown", "internal")),
-        (None, GONE, ("unknown", "internal")),
-    ],
-)
-@pytest.mark.parametrize("kind", [Kind.CURRENT, Kind.FUTURE])
-def test_by_topic_id(topic: str | None, topic_id: str | None, answer: tuple[str, str], kind: Kind) -> None:
-    assert outcome(ruled(directory(topic, topic_id, kind=kind), image())) == answer
-
-
-def test_an_assigned_internal_topic_is_simply_assigned() -> None:
-    topics = [Topic("__consumer_offsets", GONE, {0: PartitionAssignment((1,))})]
-    assert outcome(ruled(directory("__consumer_offsets", GONE), image(topics=topics))) == ASSIGNED
-
-
-def test_a_partition_that_a_living_topic_does_not_have_is_unknown() -> None:
-    assert outcome(ruled(directory("lives", LIVES, partition=7), image())) == ("unknown", "no-assignments")
+@pytest.mark.parametrize("line", TABLE, ids=lambda line: line.name)
+def test_the_truth_table(line: Line) -> None:
+    """The fleet's job passes the same lines: `tests/spark/report/test_verdict_table.py`."""
+    one = directory(
+        line.topic,
+        line.topic_id,
+        kind=line.kind,
+        partition=line.partition,
+        ctime_ns=line.written_ms * 1_000_000,
+        mtime_ns=line.written_ms * 1_000_000,
+    )
+    known = None if line.image is None else verdict_table.image(**line.image)
+    host = Host(line.node_id, verdict_table.CLUSTER, verdict_table.MAX_AGE)
+    absent = {line.topic_id} if line.proven and line.topic_id is not None else None
+    found = ruled(one, known, host, now_ms=verdict_table.NOW, directory_id=line.directory_id, absent_by_id=absent)
+    assert outcome(found) == line.outcome
 
 
 @pytest.mark.parametrize("kind", [k for k in Kind if k not in (Kind.CURRENT, Kind.FUTURE)])
@@ -174,21 +161,6 @@ def test_the_bounds_of_age_are_inclusive(age_ms: int) -> None:
     assert outcome(ruled(directory("gone", GONE), image(at_ms=NOW - age_ms))) == ("orphan", "topic-absent")
 
 
-@pytest.mark.parametrize(
-    ("uncommitted", "topic", "topic_id", "reason"),
-    [
-        ({GONE}, "gone", GONE, "uncommitted"),
-        ({GONE}, "again", GONE, "uncommitted"),
-        ({(MOVED, 0)}, "moved", MOVED, "uncommitted"),
-        ({(MOVED, 1)}, "moved", MOVED, "not-a-replica"),
-        ({NEW}, "gone", GONE, "topic-absent"),
-    ],
-)
-def test_an_uncommitted_removal(uncommitted: set[Any], topic: str, topic_id: str, reason: str) -> None:
-    found = ruled(directory(topic, topic_id), image(uncommitted=frozenset(uncommitted)))
-    assert found.reason == reason
-
-
 @pytest.mark.parametrize("absent", [None, set(), {LIVES}])
 def test_a_list_that_leaves_a_topic_out_proves_nothing(absent: set[str] | None) -> None:
     listed = image(source=Source.ADMIN, complete=False)
@@ -197,12 +169,6 @@ def test_a_list_that_leaves_a_topic_out_proves_nothing(absent: set[str] | None) 
         assert outcome(found) == ("unknown", "no-assignments")
     # What the list does say is believed.
     assert outcome(ruled(directory("moved", MOVED), listed, absent_by_id=absent)) == ("orphan", "not-a-replica")
-
-
-def test_an_answer_by_id_proves_absence() -> None:
-    listed = image(source=Source.ADMIN, complete=False)
-    found = [outcome(ruled(directory(t, GONE), listed, absent_by_id={GONE})) for t in ("gone", "again")]
-    assert found == [("orphan", "topic-absent"), ("orphan", "topic-recreated")]
 
 
 @pytest.mark.parametrize(
@@ -275,16 +241,6 @@ def test_an_image_that_may_not_know_everything_proves_no_orphan(doubt: dict[str,
     assert outcome(ruled(directory("lives", LIVES), image(**doubt))) == ASSIGNED
     known = image(metadata_version=NEWEST_METADATA_VERSION)
     assert outcome(ruled(directory("gone", GONE), known)) == ("orphan", "topic-absent")
-
-
-def test_a_drained_broker_is_decided() -> None:
-    """No replica any more, but registered: its directories are of other nodes' replicas, or of nobody's."""
-    drained = Host(node_id=9, cluster_id="ours", max_age_ms=MAX_AGE)
-    known = image(brokers={9: BrokerRegistration(9, (), fenced=False)})
-    assert outcome(ruled(directory("lives", LIVES), known, drained)) == ("orphan", "not-a-replica")
-    assert outcome(ruled(directory("gone", GONE), known, drained)) == ("orphan", "topic-absent")
-    for unknown in (image(), image(complete=False, brokers={9: BrokerRegistration(9)})):
-        assert outcome(ruled(directory("lives", LIVES), unknown, drained)) == ("unknown", "no-assignments")
 
 
 def test_a_complete_image_without_topics_proves_nothing() -> None:

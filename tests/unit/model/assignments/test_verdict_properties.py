@@ -21,11 +21,12 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, ORPHAN_REASONS, Host, Reason, combine, decide
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, decide
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.metadata_writer import id_of
 
+ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA})
 NOW = 1_800_000_000_000
 MAX_AGE = 900_000
 HERE = id_of(901)

@@ -15,9 +15,12 @@ from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
     CheckpointFault,
     Denied,
+    MetadataFault,
+    MetadataFile,
     MetaFile,
     MetaState,
     Mode,
+    Override,
     PathProblem,
     Room,
     StartFacts,
@@ -262,6 +265,11 @@ LOG_DIRS: list[tuple[str, StartLogDirLook, list[tuple[str, str, str]]]] = [
         [("fatal", "access-denied", "/d1/a-0")],
     ),
     ("not seen", seen(not_seen=("a-0",)), [("warning", "not-verified", "/d1/a-0")]),
+    (
+        "broken epochs",
+        seen(broken_epochs={"a-0": (CheckpointFault.MALFORMED, "line 1")}),
+        [("fatal", "broken-epochs", "/d1/a-0/leader-epoch-checkpoint")],
+    ),
     ("odd file", seen(odd_files=("a-0/b.log",)), [("fatal", "odd-segment-file", "/d1/a-0/b.log")]),
     ("leftover", seen(leftovers=(".logagent-x",)), [("info", "leftover-temp-file", "/d1/.logagent-x")]),
     (
@@ -426,6 +434,118 @@ def test_what_concerns_a_version_concerns_it_from_there_on_too(
         assert concerning([finding], None, at_least=version)
 
 
+CONF = "/etc/kafka/server.properties"
+ZOOKEEPER = StartServerLook(Mode.ZOOKEEPER, None, "/d1", None, CONF)
+CONTROLLER = StartServerLook(Mode.KRAFT, 1, "/d1", "/m", CONF, runs_controller=True, controller_only=True)
+LOST, OWN = MetaFile(MetaState.MISSING), MetaFile(MetaState.READ, 0, "cluster", 1001)
+IN_USE = (directory("orders-0"),)
+HERE = seen(holds_metadata=True, metadata_log=True)
+FAULT = MetadataFault(MetadataFile.QUORUM_STATE, "__cluster_metadata-0/quorum-state", "quorum-state: it is empty")
+LATER = replace(FAULT, refused=True)
+DYNAMIC = replace(FAULT, file=MetadataFile.DYNAMIC)
+OLD: Version = (3, 5, 2)
+OUTSIDE = ("fatal", "stray-metadata-log", "/d1/__cluster_metadata-0")
+BROKEN = ("fatal", "broken-metadata-log", "/d1/__cluster_metadata-0/quorum-state")
+HELD_BY_OTHER = Holder(HolderState.HELD, 7)
+KRAFT = facts().server
+
+NODES: list[tuple[str, StartFacts, Version, list[tuple[str, str, str]]]] = [
+    ("its own metadata log", facts(HERE), NEW, []),
+    (
+        "a metadata log elsewhere",
+        facts(seen(metadata_log=True), server=replace(KRAFT, metadata_log_dir="/m")),
+        NEW,
+        [OUTSIDE],
+    ),
+    ("spelled otherwise", facts(HERE, server=replace(KRAFT, metadata_log_dir="/d1/")), NEW, [OUTSIDE]),
+    ("so in log.dirs too", facts(HERE, server=replace(KRAFT, metadata_log_dir="/d1/", log_dirs_text="/d1/")), NEW, []),
+    ("in ZooKeeper mode", facts(seen(metadata_log=True, meta=OWN), server=ZOOKEEPER), OLD, []),
+    ("a quorum-state", facts(replace(HERE, metadata_faults=(FAULT,))), (3, 8, 0), [BROKEN]),
+    ("an older release clears it", facts(replace(HERE, metadata_faults=(FAULT,))), (3, 7, 2), []),
+    ("but not one of a later release", facts(replace(HERE, metadata_faults=(LATER,))), (3, 7, 2), [BROKEN]),
+    ("a dynamic quorum", facts(replace(HERE, metadata_faults=(DYNAMIC,))), NEW, []),
+    ("before there were any", facts(replace(HERE, metadata_faults=(DYNAMIC,))), (3, 7, 2), [BROKEN]),
+    ("an id generated", facts(seen(meta=OWN), server=ZOOKEEPER, dirs=IN_USE), OLD, []),
+    (
+        "its id lost",
+        facts(seen(meta=LOST), server=ZOOKEEPER, dirs=IN_USE),
+        OLD,
+        [("fatal", "lost-broker-id", "/d1/meta.properties")],
+    ),
+    (
+        "known in the other log dir",
+        facts(seen(meta=LOST), seen("/d2", meta=OWN), server=ZOOKEEPER, dirs=IN_USE),
+        OLD,
+        [("warning", "unformatted", "/d1")],
+    ),
+    ("a new broker", facts(seen(meta=LOST), server=ZOOKEEPER), OLD, [("info", "unformatted", "/d1")]),
+    (
+        "an id above the reserved ones",
+        facts(seen(meta=OWN), server=replace(ZOOKEEPER, node_id=1001)),
+        OLD,
+        [("fatal", "reserved-broker-id", CONF)],
+    ),
+    (
+        "where none is generated",
+        facts(seen(meta=OWN), server=replace(ZOOKEEPER, node_id=1001, generates_id=False)),
+        OLD,
+        [],
+    ),
+    (
+        "neither an id nor one generated",
+        facts(seen(meta=OWN), server=replace(ZOOKEEPER, generates_id=False)),
+        OLD,
+        [("fatal", "no-broker-id", CONF)],
+    ),
+    (
+        "a log dir of a controller twice",
+        facts(seen(), seen("/d2"), server=replace(CONTROLLER, log_dirs_text="/d1,/d1,/d2")),
+        (3, 9, 1),
+        [],
+    ),
+    (
+        "a controller needs no log dir but its own",
+        facts(
+            seen(health=Health.FULL, holder=HELD_BY_OTHER, checkpoints={"x": (CheckpointFault.MALFORMED, "x")}),
+            seen("/d1/m", holds_logs=False, holds_metadata=True, metadata_only=True),
+            dirs=(directory("bar"), directory("lost+found")),
+            server=CONTROLLER,
+        ),
+        NEW,
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "version", "expected"), [r[1:] for r in NODES], ids=[row[0] for row in NODES])
+def test_nodes(found: StartFacts, version: Version, expected: list[tuple[str, str, str]]) -> None:
+    assert said(found, version) == expected
+
+
+def test_a_full_metadata_dir_is_for_its_own_retention_and_not_for_rescue() -> None:
+    for look in seen("/m", health=Health.FULL), seen("/m", room=Room(1000, 19, 1000, 19)):
+        own = replace(look, holds_logs=False, holds_metadata=True, metadata_only=True)
+        hints = [f.hint for f in check(facts(own, server=CONTROLLER), NEW)]
+        assert hints and all("metadata.max.retention.bytes" in hint and "rescue" not in hint for hint in hints)
+
+
+@pytest.mark.parametrize(
+    ("controller", "advice"), [(False, "fetches the metadata from a controller"), (True, "a majority of the other")]
+)
+def test_a_log_that_needs_its_broken_snapshot_is_not_told_to_do_without(controller: bool, advice: str) -> None:
+    fault = MetadataFault(MetadataFile.SNAPSHOT, "__cluster_metadata-0/x.checkpoint", "it is empty", spare=False)
+    server = replace(KRAFT, runs_controller=controller)
+    (needed,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=server), NEW)
+    assert advice in needed.hint and "move the file" not in needed.hint
+    (spare,) = check(facts(replace(HERE, metadata_faults=(replace(fault, spare=True),)), server=server), NEW)
+    assert "move the file" in spare.hint
+
+
+def test_what_an_override_puts_in_force_is_named() -> None:
+    found = facts(overrides=(Override("kafka.service", "log.dirs=/data"),))
+    assert [f.says for f in check(found, NEW) if "kafka.service has --override log.dirs=/data" in f.says]
+
+
 def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     """The docstring is what people read; the sources and the tests are what is true."""
     table = linter.__doc__ or ""
@@ -435,7 +555,8 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
-    used |= {"deleted-at-start"}
+    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete"}
+    used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
 
 

@@ -1,0 +1,691 @@
+"""Damaged files and layouts whose outcome nobody writes down: a real start says what comes of each.
+
+A `Damage` names what is done to a stopped node's disk, on which kinds of node, and the finding that must tell of it
+wherever the start fails. `cure` is what the finding's hint advises: after it the same node must start and serve
+everything. `python -m tests.broker.check` tries them all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.broker.check.starts import METADATA_LOG, TOPIC, UUID, Disk, Kind
+from tests.disk.conftest import run
+
+NEWEST = "4.3.1"
+KRAFT = ("3.7.0", "3.9.1", NEWEST)
+ZOOKEEPER = ("3.5.2",)
+EVERYWHERE = (*ZOOKEEPER, *KRAFT)
+
+Doing = Callable[[Disk], object]
+How = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """`codes`: the fatal findings, any of which tells of it where a start fails. `versions`: where it applies; a kind
+    of node applies where its mode does. `trimmed`: on a disk whose metadata log begins at a snapshot. `patience` and
+    `write`: as for `starts.outcome`. `starts`: how many starts in a row; the last one counts."""
+
+    id: str
+    do: Doing
+    codes: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ("combined",)
+    cure: Doing | None = None
+    versions: tuple[str, ...] = EVERYWHERE
+    trimmed: bool = False
+    patience: float = 0
+    write: bool = False
+    starts: int = 1
+
+    @property
+    def quick(self) -> frozenset[tuple[str, Kind]]:
+        """The releases and kinds of node of a default run."""
+        return QUICK.get(self.id, frozenset())
+
+    def tries(self, version: str) -> tuple[Kind, ...]:
+        """The kinds of node to try it on with that release."""
+        if version not in self.versions:
+            return ()
+        return tuple(kind for kind in self.kinds if (version in ZOOKEEPER) == (kind == "zookeeper"))
+
+
+# What becomes of a file that was not written through when the power went.
+
+
+def empty(path: Path) -> None:
+    assert path.exists(), path
+    path.write_bytes(b"")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(max(path.stat().st_size, 1)))
+
+
+def halved(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def padded(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + bytes(100))
+
+
+def without_footer(path: Path) -> None:
+    """Without its last batch."""
+    data, position, last = path.read_bytes(), 0, 0
+    while position < len(data):
+        last, position = position, position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    path.write_bytes(data[:last])
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def written(text: str) -> How:
+    return lambda path: path.write_text(text)
+
+
+def moved_away(disk: Disk, path: Path) -> None:
+    shutil.move(path, disk.root / "aside")
+
+
+Where = Callable[[Disk], Path]
+
+
+def in_metadata_log(name: str) -> Where:
+    return lambda disk: disk.metadata_log / name
+
+
+def in_metadata_dir(name: str) -> Where:
+    return lambda disk: disk.meta / name
+
+
+def newest_snapshot(disk: Disk) -> Path:
+    return disk.snapshots()[-1]
+
+
+def only_snapshot(disk: Disk) -> Path:
+    """The newest one, after the others were removed."""
+    *others, newest = disk.snapshots()
+    for other in others:
+        other.unlink()
+    return newest
+
+
+def last_segment(disk: Disk) -> Path:
+    return sorted(disk.metadata_log.glob("*.log"))[-1]
+
+
+def in_partition(name: str) -> Where:
+    return lambda disk: disk.partition() / name
+
+
+def to(where: Where, how: How) -> Doing:
+    return lambda disk: how(where(disk))
+
+
+def each(
+    what: str,
+    where: Where,
+    hows: dict[str, How],
+    codes: tuple[str, ...],
+    cure: How | None = None,
+    kinds: tuple[Kind, ...] = ("combined",),
+    versions: tuple[str, ...] = EVERYWHERE,
+    trimmed: bool = False,
+) -> list[Damage]:
+    """One file damaged in several ways."""
+    return [
+        Damage(
+            f"{what} {how}",
+            to(where, damage),
+            codes,
+            kinds,
+            to(where, cure) if cure is not None else None,
+            versions,
+            trimmed,
+        )
+        for how, damage in hows.items()
+    ]
+
+
+ANY: tuple[Kind, ...] = ("combined", "broker", "controller")
+TORN = {"empty": empty, "zeroed": zeroed, "cut in half": halved}
+DYNAMIC = '{"leaderId":-1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+OTHER_VOTERS = (
+    '{"clusterId":"","leaderId":-1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,'
+    '"currentVoters":[{"voterId":7}],"data_version":0}'
+)
+ELECTION = (
+    '{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":9}'
+)
+
+METADATA = [
+    *each(
+        "quorum-state",
+        in_metadata_log("quorum-state"),
+        {"empty": empty, "zeroed": zeroed},
+        ("broken-metadata-log",),
+        removed,
+        ANY,
+    ),
+    *each(
+        "quorum-state",
+        in_metadata_log("quorum-state"),
+        {
+            "cut in half": halved,
+            "of a later version": written(ELECTION),
+            "of no object": written("[]"),
+            "without fields": written('{"data_version":0}'),
+            "with zeros behind": padded,
+            "of other voters": written(OTHER_VOTERS),
+            "of a dynamic quorum": written(DYNAMIC),
+            "missing": removed,
+        },
+        ("broken-metadata-log",),
+        removed,
+    ),
+    *each(
+        "epochs of the metadata log",
+        in_metadata_log("leader-epoch-checkpoint"),
+        {"empty": empty, "zeroed": zeroed},
+        ("broken-metadata-log",),
+        removed,
+        ANY,
+    ),
+    *each(
+        "epochs of the metadata log",
+        in_metadata_log("leader-epoch-checkpoint"),
+        {
+            "missing": removed,
+            "without entries": written("0\n0\n"),
+            "with a word": written("0\n1\na 0\n"),
+            "of a later version": written("1\n0\n"),
+        },
+        ("broken-metadata-log",),
+        removed,
+    ),
+    *each(
+        "epochs of a trimmed metadata log",
+        in_metadata_log("leader-epoch-checkpoint"),
+        {"empty": empty, "missing": removed, "zeroed": zeroed},
+        ("broken-metadata-log",),
+        None,
+        ("combined",),
+        trimmed=True,
+    ),
+    *each(
+        "partition.metadata of the metadata log",
+        in_metadata_log("partition.metadata"),
+        {"empty": empty, "zeroed": zeroed},
+        ("broken-metadata-log",),
+        removed,
+        ANY,
+    ),
+    *each(
+        "partition.metadata of the metadata log",
+        in_metadata_log("partition.metadata"),
+        {"missing": removed, "of another topic": written("version: 0\ntopic_id: Xs6gS0pIR5yNqcAe2bBqwQ")},
+        ("broken-metadata-log",),
+        removed,
+    ),
+    *each(
+        "newest snapshot", newest_snapshot, {"empty": empty, "zeroed": zeroed}, ("broken-metadata-log",), removed, ANY
+    ),
+    *each(
+        "newest snapshot",
+        newest_snapshot,
+        {
+            "cut in half": halved,
+            "with a flipped bit": flipped,
+            "without its footer": without_footer,
+            "with zeros behind": padded,
+            "cut at its end": cut_off,
+            "missing": removed,
+        },
+        ("broken-metadata-log",),
+        removed,
+    ),
+    *each(
+        "only snapshot",
+        only_snapshot,
+        {"alone": lambda path: path, "empty": empty, "zeroed": zeroed, "missing": removed},
+        ("broken-metadata-log",),
+        None,
+        ("combined",),
+        trimmed=True,
+    ),
+    *each(
+        "bootstrap.checkpoint",
+        in_metadata_dir("bootstrap.checkpoint"),
+        {"empty": empty, "zeroed": zeroed},
+        ("broken-metadata-log",),
+        removed,
+        ANY,
+    ),
+    *each(
+        "bootstrap.checkpoint",
+        in_metadata_dir("bootstrap.checkpoint"),
+        {
+            "cut in half": halved,
+            "cut at its end": cut_off,
+            "with a flipped bit": flipped,
+            "with zeros behind": padded,
+            "missing": removed,
+        },
+        ("broken-metadata-log",),
+        removed,
+    ),
+    *each("last metadata segment", last_segment, {"cut in half": halved, "empty": empty}, ("broken-metadata-log",)),
+]
+
+
+def only_snapshot_of_a_broker(disk: Disk) -> None:
+    empty(only_snapshot(disk))
+
+
+METADATA += [
+    Damage(
+        "only snapshot empty, of a broker",
+        only_snapshot_of_a_broker,
+        ("broken-metadata-log",),
+        ("broker",),
+        lambda disk: moved_away(disk, disk.metadata_log),
+        trimmed=True,
+    ),
+    Damage("metadata log missing", lambda disk: moved_away(disk, disk.metadata_log), (), ("broker",)),
+    Damage(
+        "odd file in the metadata log",
+        to(in_metadata_log("backup.log"), written("")),
+        ("odd-segment-file",),
+        ANY,
+        to(in_metadata_log("backup.log"), removed),
+    ),
+    Damage(
+        "odd snapshot in the metadata log",
+        to(in_metadata_log("backup.checkpoint"), written("x")),
+        ("broken-metadata-log",),
+        ("combined",),
+        to(in_metadata_log("backup.checkpoint"), removed),
+    ),
+    Damage(
+        "partial snapshot in the metadata log",
+        to(in_metadata_log("00000000000000000099-0000000001.checkpoint.part"), written("x")),
+        (),
+        ("combined",),
+    ),
+    Damage("directory in the metadata log", lambda disk: (disk.metadata_log / "backup").mkdir(), ()),
+]
+
+
+def _stray_metadata_log(disk: Disk) -> None:
+    shutil.copytree(disk.metadata_log, disk.d2 / METADATA_LOG)
+
+
+def _back_to_first(disk: Disk) -> None:
+    """metadata.log.dir was given up again: the log is in the first log dir, and in the former metadata dir nothing."""
+    shutil.move(disk.metadata_log, disk.d1 / METADATA_LOG)
+    disk.node.configure({"metadata.log.dir": None})
+
+
+def _first_after_all(disk: Disk) -> None:
+    """The other way: the log is still in the first log dir, where it was before metadata.log.dir was set."""
+    shutil.copytree(disk.metadata_log, disk.d1 / METADATA_LOG)
+
+
+def _metadata_dir_spelled(text: str) -> Doing:
+    def do(disk: Disk) -> None:
+        shutil.move(disk.metadata_log, disk.d1 / METADATA_LOG)
+        disk.node.configure({"metadata.log.dir": text.format(d1=disk.d1)})
+
+    return do
+
+
+def _metadata_dir_linked(disk: Disk) -> None:
+    shutil.move(disk.metadata_log, disk.d1 / METADATA_LOG)
+    link = disk.root / "link"
+    link.symlink_to(disk.d1)
+    disk.node.configure({"metadata.log.dir": str(link)})
+
+
+def _metadata_dir_inside(disk: Disk) -> None:
+    shutil.move(disk.meta, disk.d1 / "meta")
+    disk.node.configure({"metadata.log.dir": f"{disk.d1}/meta"})
+
+
+def _metadata_dir_inside_named(disk: Disk) -> None:
+    """With a name that parses."""
+    shutil.move(disk.meta, disk.d1 / "meta-1")
+    disk.node.configure({"metadata.log.dir": f"{disk.d1}/meta-1"})
+
+
+def _log_dir_inside_metadata_dir(disk: Disk) -> None:
+    shutil.move(disk.d2, disk.meta / "d2")
+    disk.log_dirs(disk.d1, disk.meta / "d2")
+
+
+PLACES = [
+    Damage(
+        "a metadata log in another log dir",
+        _stray_metadata_log,
+        ("stray-metadata-log",),
+        ANY,
+        lambda disk: moved_away(disk, disk.d2 / METADATA_LOG),
+    ),
+    Damage(
+        "a metadata log left in the first log dir",
+        _first_after_all,
+        ("stray-metadata-log",),
+        ("combined",),
+        lambda disk: moved_away(disk, disk.d1 / METADATA_LOG),
+    ),
+    Damage(
+        "a file of the metadata log's name",
+        lambda disk: (disk.d2 / METADATA_LOG).write_text(""),
+        ("stray-metadata-log",),
+        ("combined",),
+        lambda disk: (disk.d2 / METADATA_LOG).unlink(),
+    ),
+    Damage("the metadata log back in the first log dir", _back_to_first, ()),
+    Damage(
+        "metadata.log.dir with a slash",
+        _metadata_dir_spelled("{d1}/"),
+        ("stray-metadata-log",),
+        ("combined", "controller"),
+        lambda d: d.node.configure({"metadata.log.dir": str(d.d1)}),
+    ),
+    Damage(
+        "metadata.log.dir with a dot",
+        _metadata_dir_spelled("{d1}/."),
+        ("stray-metadata-log",),
+        ("combined",),
+        lambda d: d.node.configure({"metadata.log.dir": str(d.d1)}),
+    ),
+    Damage(
+        "metadata.log.dir through a link",
+        _metadata_dir_linked,
+        ("stray-metadata-log", "duplicate-log-dir"),
+        ("combined", "controller"),
+        lambda d: d.node.configure({"metadata.log.dir": str(d.d1)}),
+    ),
+    Damage("metadata.log.dir in a log dir", _metadata_dir_inside, ("nested-log-dir",), ANY),
+    Damage(
+        "metadata.log.dir in a log dir, as a partition",
+        _metadata_dir_inside_named,
+        ("nested-log-dir", "no-topic-id"),
+        ANY,
+        starts=2,
+    ),
+    Damage(
+        "a log dir in the metadata dir", _log_dir_inside_metadata_dir, ("nested-log-dir",), ("combined", "controller")
+    ),
+]
+
+
+def _full_metadata_dir(disk: Disk) -> None:
+    disk.mount("size=24m", disk.meta)
+    disk.fill(disk.meta)
+
+
+def _read_only_metadata_dir(disk: Disk) -> None:
+    disk.mount("size=64m", disk.meta)
+    run("mount", "-o", "remount,ro", disk.meta)
+
+
+def _full(disk: Disk) -> None:
+    disk.mount("size=8m")
+    disk.fill()
+
+
+def _read_only(disk: Disk) -> None:
+    disk.mount("size=64m")
+    run("mount", "-o", "remount,ro", disk.d1)
+
+
+def _copy(disk: Disk) -> None:
+    (disk.d1 / f"{TOPIC}-7").mkdir()
+    (disk.d2 / f"{TOPIC}-7").mkdir()
+
+
+def _fails_for_brokers(disk: Disk) -> None:
+    """All at once what no broker starts with, and a controller never looks at."""
+    disk.make("bar")
+    disk.make("lost+found", disk.meta)
+    disk.make("lost+found", disk.d2)
+    _copy(disk)
+    (disk.d1 / "recovery-point-offset-checkpoint").write_text("garbage\n")
+    partition = disk.make(f"zzz-0.{UUID}-delete")
+    (partition / "backup.log").write_text("")
+    (partition / "partition.metadata").write_text("")
+
+
+def _missing(disk: Disk) -> None:
+    disk.log_dirs(disk.d1, disk.d2, disk.root / "new")
+
+
+def _file(disk: Disk) -> None:
+    (disk.root / "new").write_text("")
+    _missing(disk)
+
+
+def _linked_twice(disk: Disk) -> None:
+    link = disk.root / "link"
+    link.symlink_to(disk.d1)
+    disk.log_dirs(disk.d1, disk.d2, link)
+
+
+def _meta_edit(where: Where, pattern: str, replacement: str) -> Doing:
+    return lambda disk: disk.edit(where(disk), pattern, replacement)
+
+
+CONTROLLERS = [
+    Damage("what stops brokers only", _fails_for_brokers, (), ("controller",)),
+    Damage("lost+found in the metadata dir", lambda disk: disk.make("lost+found", disk.meta), (), ANY),
+    Damage("a log dir is not there", _missing, ("log-dir-missing",), ("controller",)),
+    Damage("a log dir is a file", _file, ("log-dir-not-a-directory",), ("controller",)),
+    Damage(
+        "a log dir without meta.properties",
+        lambda d: (d.d2 / "meta.properties").unlink(),
+        ("unformatted",),
+        ("controller",),
+    ),
+    Damage(
+        "a log dir of another cluster",
+        _meta_edit(lambda d: d.d2 / "meta.properties", "cluster.id=.*", "cluster.id=Xs6gS0pIR5yNqcAe2bBqwQ"),
+        ("foreign-cluster",),
+        ("controller",),
+    ),
+    Damage(
+        "a log dir with meta.properties of a later version",
+        lambda d: (d.d2 / "meta.properties").write_text("version=7\n"),
+        ("meta-properties-malformed",),
+        ("controller",),
+    ),
+    Damage("a log dir whose lock is held", lambda d: d.hold_lock(True), ("lock-held",), ("controller",)),
+    Damage("a log dir read-only", _read_only, ("read-only",), ("controller",)),
+    Damage("a log dir full", _full, ("full",), ("controller",)),
+    Damage("a log dir twice", lambda d: d.log_dirs(d.d1, d.d2, d.d1), ("duplicate-log-dir",), ("controller",)),
+    Damage(
+        "a log dir and a symlink to it",
+        _linked_twice,
+        ("duplicate-log-dir", "duplicate-directory-id"),
+        ("controller",),
+    ),
+    Damage("metadata dir full", _full_metadata_dir, ("full",), ("controller", "combined"), patience=10),
+    Damage("metadata dir read-only", _read_only_metadata_dir, ("read-only",), ("controller", "combined"), patience=10),
+    Damage("metadata dir not there", lambda d: moved_away(d, d.meta), ("log-dir-missing",), ("controller", "combined")),
+    Damage(
+        "meta.properties of the metadata dir empty",
+        to(in_metadata_dir("meta.properties"), empty),
+        ("meta-properties-malformed", "unformatted"),
+        ("controller", "combined"),
+    ),
+    Damage(
+        "meta.properties of the metadata dir zeroed",
+        to(in_metadata_dir("meta.properties"), zeroed),
+        ("meta-properties-malformed", "unformatted"),
+        ("controller", "combined"),
+    ),
+]
+
+BOTH: tuple[Kind, ...] = ("combined", "zookeeper")
+PARTITIONS = [
+    *each(
+        "epochs of a partition",
+        in_partition("leader-epoch-checkpoint"),
+        {"zeroed": zeroed, "of a word": written("garbage\n")},
+        ("broken-epochs",),
+        empty,
+        BOTH,
+    ),
+    *each(
+        "epochs of a partition",
+        in_partition("leader-epoch-checkpoint"),
+        {
+            "empty": empty,
+            "missing": removed,
+            "with a word": written("0\n1\na 0\n"),
+            "with a number out of range": written("0\n1\n0 99999999999999999999\n"),
+            "with an entry too few": written("0\n2\n0 0\n"),
+            "with three fields": written("0\n1\n0 0 0\n"),
+            "of a later version": written("1\n0\n"),
+            "descending": written("0\n2\n5 3\n1 0\n"),
+            "negative": written("0\n1\n-1 -1\n"),
+            "not UTF-8": lambda path: path.write_bytes(b"\xff\xfe0\n"),
+            "without count": written("0\n"),
+        },
+        ("broken-epochs",),
+        empty,
+        BOTH,
+    ),
+    Damage(
+        "epochs of a -delete directory zeroed",
+        lambda d: (d.make(f"zzz-0.{UUID}-delete") / "leader-epoch-checkpoint").write_bytes(bytes(10)),
+        ("broken-epochs",),
+        BOTH,
+    ),
+    *each(
+        "partition.metadata of a partition",
+        in_partition("partition.metadata"),
+        {"zeroed": zeroed},
+        ("broken-partition-metadata",),
+        None,
+        BOTH,
+    ),
+    *each(
+        "producer snapshot",
+        lambda d: sorted(d.partition().glob("*.snapshot"))[-1],
+        {"empty": empty, "zeroed": zeroed},
+        (),
+        None,
+        BOTH,
+    ),
+    *each(
+        "index",
+        in_partition("00000000000000000000.index"),
+        {"cut short": lambda path: path.write_bytes(b"abc") and None},
+        (),
+        None,
+        BOTH,
+    ),
+]
+
+
+def _generated(disk: Disk) -> None:
+    disk.node.configure({"broker.id": None})
+
+
+def _none_generated(disk: Disk) -> None:
+    disk.node.configure({"broker.id": None, "broker.id.generation.enable": "false"})
+
+
+def _generated_and_lost(*names: str) -> Doing:
+    def do(disk: Disk) -> None:
+        _generated(disk)
+        for name in names:
+            (disk.root / name / "meta.properties").unlink()
+
+    return do
+
+
+def _lost(disk: Disk) -> None:
+    for log_dir in (disk.d1, disk.d2):
+        (log_dir / "meta.properties").unlink()
+
+
+def _write_back(disk: Disk) -> None:
+    for log_dir in (disk.d1, disk.d2):
+        (log_dir / "meta.properties").write_text(f"version=0\nbroker.id={disk.node.node_id}\n")
+
+
+def _write_id(disk: Disk) -> None:
+    disk.node.configure({"broker.id": str(disk.node.node_id)})
+
+
+def _few_reserved(disk: Disk) -> None:
+    """The broker's own id is above the reserved ones."""
+    disk.node.configure({"reserved.broker.max.id": "0"})
+
+
+def _generate_none(disk: Disk) -> None:
+    disk.node.configure({"broker.id.generation.enable": "false"})
+
+
+def _few_reserved_none_generated(disk: Disk) -> None:
+    _few_reserved(disk)
+    _generate_none(disk)
+
+
+ZK: tuple[Kind, ...] = ("zookeeper",)
+IDS = [
+    Damage("an id generated earlier", _generated, (), ZK),
+    Damage("a generated id lost everywhere", _generated_and_lost("d1", "d2"), ("lost-broker-id",), ZK, _write_back),
+    Damage("a generated id lost in one log dir", _generated_and_lost("d2"), (), ZK),
+    Damage("meta.properties lost everywhere, the id configured", _lost, (), ZK),
+    Damage(
+        "a configured id above the reserved ones",
+        lambda d: d.node.configure({"broker.id": "1001"}),
+        ("reserved-broker-id", "foreign-node"),
+        ZK,
+        lambda d: d.node.configure({"broker.id": "1"}),
+    ),
+    Damage("its own id above the reserved ones", _few_reserved, ("reserved-broker-id",), ZK, _generate_none),
+    Damage("its own id above the reserved ones, none generated", _few_reserved_none_generated, (), ZK),
+    Damage("the lowest reserved id", lambda d: d.node.configure({"reserved.broker.max.id": "1"}), (), ZK),
+    Damage("no id and none generated", _none_generated, ("no-broker-id",), ZK, _write_id),
+    Damage("a metadata log in a log dir, ZooKeeper mode", lambda d: d.make(METADATA_LOG), (), ZK),
+    Damage(
+        "reserved.broker.max.id in KRaft mode",
+        lambda d: d.node.configure({"reserved.broker.max.id": "0"}),
+        (),
+        versions=("3.7.0", "3.9.1"),
+    ),
+]
+
+CORPUS = [*METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS]
+
+QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
+    "quorum-state zeroed": frozenset({(NEWEST, "combined")}),
+    "newest snapshot empty": frozenset({(NEWEST, "combined")}),
+    "a metadata log in another log dir": frozenset({(NEWEST, "combined")}),
+    "epochs of a partition zeroed": frozenset({(NEWEST, "combined")}),
+    "what stops brokers only": frozenset({("3.9.1", "controller")}),
+    "metadata.log.dir in a log dir": frozenset({("3.9.1", "controller")}),
+    "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
+}
+assert {*QUICK} <= {damage.id for damage in CORPUS}

@@ -1,0 +1,78 @@
+"""The fleet gives the verdicts that a host gives: the same truth table, each line as a cluster of its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.broker.exported.file import landing_lines
+from logagent.errors import UnreadableError
+from logagent.model.records import Kind
+from logagent.store.landing_files import Claim, land
+from tests.spark.conftest import Told, tell
+from tests.spark.hand_made import NOW, Kafka, dir_row, log_dir_row
+from tests.verdict_table import NOW as DECIDED_MS
+from tests.verdict_table import READ, TABLE, Line, image
+
+HEX = "0123456789abcdef0123456789abcdef"
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _write_image(kafka: Kafka, line: Line) -> None:
+    if line.image is None:
+        return
+    made = image(**{"cluster_id": kafka.cluster_id, **line.image})
+    claim = Claim(f"{made.source}-7", "assignments", kafka.cluster_id, None, "publisher", _at(made.at_ms))
+    try:
+        rows = [text.decode().rstrip("\n") for text in landing_lines(made)]
+    except UnreadableError:
+        assert made.open_transaction
+        return
+    land(kafka.store, claim, rows, received_at=_at(made.at_ms))
+
+
+def _row(line: Line) -> dict[str, Any]:
+    name = f"{line.topic}-{line.partition}" + (f".{HEX}-future" if line.kind is Kind.FUTURE else "")
+    verdict, reason = line.agent or (("orphan", "topic-absent") if line.proven else (None, None))
+    times = {"newest_mtime": _at(line.written_ms).isoformat(timespec="milliseconds")}
+    says = {"kind": str(line.kind), "topic": line.topic, "partition": line.partition}
+    return dir_row(name, line.topic_id, verdict=verdict, reason=reason, **says, **times)
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str | None]]:
+    """The outcome of each line; ("undecided", None) where the fleet has no verdict on its cluster."""
+    assert NOW.timestamp() * 1000 == DECIDED_MS
+    folder = tmp_path_factory.mktemp("table")
+    store = folder / "store"
+    store.mkdir()
+    clusters = {}
+    for line in TABLE:
+        kafka = Kafka(store, line.name)
+        clusters[line.name] = kafka.cluster_id
+        _write_image(kafka, line)
+        places = [log_dir_row(directory_id=line.directory_id)]
+        kafka.snapshot(line.node_id, [_row(line)], at=_at(READ), log_dirs=places)
+    return _outcomes(tell(spark, store, folder / "out"), clusters)
+
+
+def _outcomes(report: Told, clusters: dict[str, str]) -> dict[str, tuple[str, str | None]]:
+    found: dict[str, tuple[str, str | None]] = {}
+    for table, verdict in (("orphans", "orphan"), ("undecided", "unknown")):
+        found |= {row["cluster_id"]: (verdict, row["reason"]) for row in report.rows(table)}
+    for cluster in report.content["clusters"]:
+        if cluster["verdicts"] != "decided":
+            assert cluster["cluster_id"] not in found
+            found[cluster["cluster_id"]] = ("undecided", None)
+    return {name: found.get(cluster, ("assigned", None)) for name, cluster in clusters.items()}
+
+
+@pytest.mark.parametrize("line", TABLE, ids=lambda line: line.name)
+def test_the_fleet_gives_the_verdict_of_a_host(told: dict[str, tuple[str, str | None]], line: Line) -> None:
+    assert told[line.name] == (("undecided", None) if line.unusable else line.outcome)
