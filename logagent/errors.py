@@ -25,7 +25,10 @@ class Exit(IntEnum):
     CHECK_FATAL = 6, "check, or prestart --strict, found something fatal"
     HALTED = 7, "halted: all log dirs are offline"
     UNREACHABLE = 69, "a required service cannot be reached"
+    TEMPORARY = 75, "another logagent holds a lock that is needed: try again"
+    PERMISSION = 77, "no permission: run it as the broker's user"
     CONFIG = 78, "configuration error (every problem is listed at once)"
+    INTERRUPTED = 130, "interrupted with Ctrl-C"
 
     def __new__(cls, status: int, meaning: str) -> Self:
         member = int.__new__(cls, status)
@@ -36,10 +39,13 @@ class Exit(IntEnum):
 
 # If several apply, the first in this order is the status of the command.
 EXIT_PRECEDENCE = (
-    Exit.CONFIG,
+    Exit.INTERRUPTED,
     Exit.USAGE,
+    Exit.PERMISSION,
+    Exit.CONFIG,
     Exit.HALTED,
     Exit.UNREACHABLE,
+    Exit.TEMPORARY,
     Exit.FAILED,
     Exit.APPROVAL,
     Exit.OFFLINE,
@@ -84,6 +90,13 @@ class ConfigError(LogAgentError):
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.problems = problems
+
+
+class NotPermitted(LogAgentError):
+    """This user may not do what the command needs."""
+
+    slug = "permission"
+    exit_status = Exit.PERMISSION
 
 
 class UnreadableError(LogAgentError):
@@ -146,9 +159,10 @@ class JournalError(LogAgentError):
 
 
 class Busy(LogAgentError):
-    """Another logagent is acting on this host (or these log dirs) right now."""
+    """Another logagent holds the lock that is needed: of this host, of these log dirs, or of a store's ingest."""
 
     slug = "busy"
+    exit_status = Exit.TEMPORARY
 
 
 class ServiceUnreachable(LogAgentError):

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.safe_open import CONFIG, read_regular
-from logagent.model.health.kafka_version import parse_version
+from logagent.model.kafka_version import parse_version
 from logagent.settings import Settings
 from logagent.store.shared import problem_of
 
@@ -86,20 +86,19 @@ def load_valid_part(
 
 def _read_toml(file: Path) -> dict[str, Any]:
     hint = "logagent config check --config FILE shows every problem of a file"
+    cause: Exception
     try:
         text = read_regular(file, CONFIG, follow=True).decode("utf-8")
         if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
             raise ValueError(f"a line has more than {_MOST_DOTS} dots")
         return tomllib.loads(text)
-    except OSError as e:
-        problem = f"{file}: {e.strerror}"
-    except UnreadableError as e:
-        problem = str(e)
-    except RecursionError:
-        problem = f"{file}: it is nested too deeply"
-    except ValueError as e:  # malformed TOML, bytes that are not UTF-8, numbers with thousands of digits
-        problem = f"{file}: {e}"
-    raise ConfigError(f"cannot read the configuration: {problem}", problems=(problem,), hint=hint)
+    except RecursionError as e:
+        problem, cause = f"{file}: it is nested too deeply", e
+    # ValueError: malformed TOML, bytes that are not UTF-8, numbers with thousands of digits.
+    except (OSError, UnreadableError, ValueError) as e:
+        problem = str(e) if isinstance(e, UnreadableError) else f"{file}: {getattr(e, 'strerror', None) or e}"
+        cause = e
+    raise ConfigError(f"cannot read the configuration: {problem}", problems=(problem,), hint=hint) from cause
 
 
 def _overlay_environment(

@@ -11,7 +11,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.server_properties import ServerProperties, parse_server_properties, read_server_properties
 from logagent.errors import ConfigError
 from logagent.host.brokers.discovery import find_server_properties
-from logagent.model.health.kafka_version import parse_version
+from logagent.model.kafka_version import parse_version
 from logagent.model.secrets import without_secret
 from logagent.settings import Settings
 

@@ -138,10 +138,12 @@ _PATIENCE_SECONDS = 0.5
 
 
 class Stopper:
-    """SIGINT and SIGTERM set a flag: work stops between two files, and the journal records that."""
+    """SIGINT and SIGTERM set a flag: work stops between two files, and the journal records that. After Ctrl-C the
+    command ends with 130."""
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call) -> None:
         self.stopped = False
+        self._call = call
         self._before: dict[int, Any] = {}
 
     def __call__(self) -> bool:
@@ -160,6 +162,8 @@ class Stopper:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True
+        if number == signal.SIGINT:
+            self._call.record_status(Exit.INTERRUPTED)
 
 
 class Progress:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import click
 
 from logagent import __version__
+from logagent.cli.options import RUN_AS_BROKER, forget_stdout
 from logagent.cli.render import visible
-from logagent.errors import ConfigError, Exit, LogAgentError, UsageError
+from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
 
 # Command → (module, attribute, one line of help). A module is imported when its command runs, so that
 # `logagent --version` and `logagent queue` load only what they need.
@@ -88,11 +89,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return int(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         click.echo("logagent: interrupted; logagent history shows what was done on this host", err=True)
-        return int(Exit.FAILED)
+        return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         return int(Exit.OK)
     except LogAgentError as e:
+        # A file of the broker's, or of its agent's, that this user may not read: then no other status says what to do.
+        if isinstance(e, ConfigError | JournalError) and isinstance(e.__cause__, PermissionError):
+            e = NotPermitted(str(e), hint=RUN_AS_BROKER)
         _show(e)
         return int(e.exit_status)
     except OSError as e:
@@ -100,7 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # …
         where = f": {e.filename}" if e.filename is not None else ""
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
-        _forget_stdout()
+        forget_stdout()
         return int(Exit.FAILED)
 
 
@@ -116,12 +120,6 @@ def refuse_empty(words: Sequence[str]) -> None:
         else:
             continue
         raise UsageError(said, hint="an empty value never means all: leave it out, or say what is meant")
-
-
-def _forget_stdout() -> None:
-    from logagent.cli.options import forget_stdout
-
-    forget_stdout()
 
 
 def _show_usage(error: click.ClickException) -> None:

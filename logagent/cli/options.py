@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from logagent.cli.render import visible
-from logagent.errors import ConfigError, Exit, worst
+from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, worst
 
 if TYPE_CHECKING:
     from logagent.agent.config import Loaded
     from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Commands that are nothing without the log dirs. `doctor` reports missing rights in its findings, and `prestart` never
+# keeps a broker from starting; the others need no log dir.
+_READ_LOG_DIRS = frozenset({"scan", "queue", "cleanup", "rescue", "delete", "restore", "check", "run"})
+# How long the log dirs may take to show whether this user may read them.
+_RIGHTS_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -97,6 +103,49 @@ class Call:
             self.say(message)
 
 
+def refuse_wrong_user(call: Call) -> None:
+    """Raise NotPermitted if this user may not read a configuration file, or none of the log dirs, which are somebody
+    else's: whatever else the command said would be a consequence of that.
+
+    One log dir that refuses beside others that do not is not the user's fault, nor is one of the user's own.
+    """
+    if os.geteuid() == 0:
+        return
+    from logagent.agent.config import load_valid_part
+    from logagent.broker.files.server_properties import read_server_properties
+
+    try:
+        config = call.kafka_config or load_valid_part(call.config_file)[0].settings.kafka.config
+        log_dirs = call.log_dirs or (read_server_properties(config).log_dirs if config is not None else ())
+    except LogAgentError as e:
+        if isinstance(e.__cause__, PermissionError):
+            raise
+        return  # The command says it, after its own usage.
+    if log_dirs and (closed := _closed_to_us(log_dirs)) is not None:
+        raise NotPermitted(f"user {os.geteuid()} may not read {closed}", hint=RUN_AS_BROKER)
+
+
+RUN_AS_BROKER = "run it as the broker's user (sudo -u USER), or as root"
+
+
+def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
+    """One of `log_dirs` and its owner, if none of them may be read and it is somebody else's. None also if their disks
+    do not answer in time."""
+    from logagent.host.linux.access import READ, SEARCH
+    from logagent.host.linux.child import ask_as, lacking
+
+    def look() -> list[tuple[str, int] | None]:
+        looks = [(lacking(path, READ | SEARCH), path) for path in log_dirs]
+        return [(path, os.stat(x["at"]).st_uid) if x["lacks"] and x["exists"] else None for x, path in looks]
+
+    try:
+        looked = ask_as(None, look, _RIGHTS_SECONDS)
+    except OSError:
+        return None
+    others = [found for found in looked if found is not None and found[1] != os.geteuid()]
+    return f"{others[0][0]}, which belongs to user {others[0][1]}" if others and None not in looked else None
+
+
 def forget_stdout() -> None:
     """Discard what is still buffered for stdout: it cannot be written."""
     with suppress(OSError):  # a test's stdout has no descriptor
@@ -139,6 +188,8 @@ def common(command: F) -> F:
             color=not kwargs.pop("no_color") and "NO_COLOR" not in os.environ,
         )
         try:
+            if command.__module__.rpartition(".")[2] in _READ_LOG_DIRS:
+                refuse_wrong_user(call)
             command(call, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from logagent import __version__
 from logagent.host.state.journal import CheckpointEntry, Entry
 from logagent.model.finding import Finding, Severity
-from logagent.model.health.kafka_version import Version, version_text
+from logagent.model.kafka_version import Version, version_text
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.records import ActionKind

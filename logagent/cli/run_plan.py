@@ -43,7 +43,8 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
-        done = carry_out(call, session, facts, make_plan(session, facts), execute=execute)
+        done = carry_out(call, session, make_plan(session, facts), execute=execute)
+        note_health(call, facts)
     set_status(call, done.plan, done.execution)
     if call.json:
         dump(done.document)
@@ -54,7 +55,6 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
 def carry_out(
     call: Call,
     session: Session,
-    facts: Facts,
     plan: Plan,
     *,
     execute: bool,
@@ -71,11 +71,10 @@ def carry_out(
     execution = None
     if execute:
         removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
-        with Stopper() as stopper, Progress(call, "Removing", total=removing) as progress:
+        with Stopper(call) as stopper, Progress(call, "Removing", total=removing) as progress:
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
             manager = manager if look is None else replace(manager, look=look)
             plan, execution = act(manager) if act is not None else (plan, manager.execute(plan))
-    note_health(call, facts)
     mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
     return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))
 

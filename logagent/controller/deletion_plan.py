@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logagent.controller.only_copies import Copies, without_other_copy
-from logagent.model.naming.dir_names import NEVER_DELETED, is_internal
+from logagent.model.naming.dir_names import NEVER_DELETED, why_spared
+from logagent.model.planning.assemble import BlastRadius
 from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
 from logagent.store.orders import instant
 
-MAX_TOPICS = 20
-MAX_FRACTION = 0.1
+LIMITS = BlastRadius()
 APPROVAL_LASTS = timedelta(hours=24)
 NO_ID_HINT = "topics get ids from inter.broker.protocol.version 2.8 on"
 
@@ -38,14 +38,6 @@ class Dropped:
     what: str
     why: str
     hint: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """A host's blast-radius limits as the controller assumes them; each agent applies its own."""
-
-    max_dirs: int = 20
-    max_fraction: float = MAX_FRACTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +123,10 @@ def plan_topics(
 
 
 def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
-    if is_internal(name) or name in NEVER_DELETED:
-        return Dropped(name, "it is one of Kafka's internal topics; logagent never deletes those")
-    if name.startswith("_") and not include_internal:
-        return Dropped(name, "its name begins with '_'", "add --include-internal if it really should go")
-    return None
+    why = why_spared(name, include_internal=include_internal)
+    if why is None:
+        return None
+    return Dropped(name, why, None if name in NEVER_DELETED else "add --include-internal if it really should go")
 
 
 def asked_lately(requests: Iterable[Request], now: datetime) -> list[Request]:
@@ -154,16 +145,17 @@ def _too_many(chosen: Sequence[ExistingTopic], living: Sequence[ExistingTopic], 
     going = {i: everything[i] for i in [*sizes, *(t.requested.topic_id for t in chosen)]}
     more = f" (including {added} requested in the last 24 h)" if added else ""
     why = []
-    if len(going) > MAX_TOPICS:
-        why.append(f"{len(going)} topics exceed {MAX_TOPICS}{more}")
-    if len(going) > max(1.0, MAX_FRACTION * len(everything)):
-        why.append(f"{len(going)} of the cluster's {len(everything)} topics are more than {MAX_FRACTION:.0%}{more}")
+    if LIMITS.are_too_many(len(going)):
+        why.append(f"{len(going)} topics exceed {LIMITS.max_dirs}{more}")
+    if LIMITS.is_too_large_a_part(len(going), len(everything)):
+        part = f"{LIMITS.max_fraction:.0%}"
+        why.append(f"{len(going)} of the cluster's {len(everything)} topics are more than {part}{more}")
     size, whole = sum(going.values()), sum(everything.values())
     unsized = sum(t.bytes is None for t in chosen)
     if unsized:
         why.append(f"the size of {unsized} of them is not known: no host's snapshot shows them")
-    if size > MAX_FRACTION * whole:
-        why.append(f"{size} of the cluster's {whole} bytes exceed {MAX_FRACTION:.0%}{more}")
+    if size > LIMITS.max_fraction * whole:  # one topic may be most of a cluster
+        why.append(f"{size} of the cluster's {whole} bytes exceed {LIMITS.max_fraction:.0%}{more}")
     return why
 
 
@@ -177,12 +169,10 @@ def plan_directories(
     lately: Collection[Request] = (),
     include_internal: bool = False,
     no_retention: bool = False,
-    limits: Limits | None = None,
     unusable: Sequence[Dropped] = (),
 ) -> DeletionPlan:
     """Plan to delete directories of a report. `copies`: the current copies in the newest snapshots of live hosts whose
     brokers are live and in sync."""
-    limits = limits or Limits()
     queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
     kept, dropped = list[RequestedDirectory](), list(unusable)
     for d in sorted(chosen, key=lambda d: (d.node_id, d.log_dir, d.name)):
@@ -206,14 +196,14 @@ def plan_directories(
         cluster_id,
         directories=tuple(kept),
         dropped=tuple(dropped),
-        approval=tuple(_what_needs_approval(kept, dirs_on_host, limits, lately)),
+        approval=tuple(_what_needs_approval(kept, dirs_on_host, lately)),
         bytes=sum(d.bytes for d in kept),
         no_retention=no_retention,
     )
 
 
 def _what_needs_approval(
-    kept: Sequence[RequestedDirectory], dirs_on_host: Mapping[int, int], limits: Limits, lately: Iterable[Request]
+    kept: Sequence[RequestedDirectory], dirs_on_host: Mapping[int, int], lately: Iterable[Request]
 ) -> list[str]:
     why = []
     only = sum(d.only_copy for d in kept)
@@ -221,15 +211,16 @@ def _what_needs_approval(
         why.append(f"{only} of them are the only copy of their partition: no other is on a live broker and in sync")
     before = [d for r in lately for d in r.directories]
     topics = {d.topic_id for d in kept}
-    if kept and len(topics | {d.topic_id for d in before}) > MAX_TOPICS:
-        why.append(f"they belong to {len(topics | {d.topic_id for d in before})} topics, more than {MAX_TOPICS}")
+    together = len(topics | {d.topic_id for d in before})
+    if kept and LIMITS.are_too_many(together):
+        why.append(f"they belong to {together} topics, more than {LIMITS.max_dirs}")
     for node in sorted({d.node_id for d in kept}):
         places = {(d.log_dir, d.name) for d in [*kept, *before] if d.node_id == node}
         added = len(places) - sum(d.node_id == node for d in kept)
         more = f" (including {added} requested in the last 24 h)" if added else ""
         count, whole = len(places), dirs_on_host.get(node, 0) + added
-        if count > limits.max_dirs:
-            why.append(f"{count} directories of node {node} exceed {limits.max_dirs}{more}")
-        elif count > 1 and count > limits.max_fraction * whole:
-            why.append(f"{count} of node {node}'s {whole} directories exceed {limits.max_fraction:.0%}{more}")
+        if LIMITS.are_too_many(count):
+            why.append(f"{count} directories of node {node} exceed {LIMITS.max_dirs}{more}")
+        elif LIMITS.is_too_large_a_part(count, whole):
+            why.append(f"{count} of node {node}'s {whole} directories exceed {LIMITS.max_fraction:.0%}{more}")
     return why

@@ -15,11 +15,12 @@ from typing import Any
 
 from logagent.controller.controller_context import Reason, Replica
 from logagent.model.naming.dir_names import current_name
+from logagent.model.planning.plan import GuardName
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.deletion import SEEN_ORDERS_LAST, Request
 from logagent.store.publications import When
 
-ONLY_COPY_GUARD = "only-copy"
+ONLY_COPY_GUARD: GuardName = "only-copy"
 MAY_STILL_SHOW = 2 * CLOCKS_APART + SEEN_ORDERS_LAST
 """A snapshot may seem to be taken this long after a closing and show what the closed request deleted later."""
 Place = tuple[int, str, str]

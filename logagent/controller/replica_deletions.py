@@ -18,11 +18,12 @@ from logagent.controller.controller_context import (
     Topic,
 )
 from logagent.controller.replica_state_machine import ReplicaStateMachine
+from logagent.model.planning.plan import GuardName
 from logagent.store.deletion import SUCCESSES, Action, Identity, Result
 
-IDENTITY_GUARD = "identity"
-RESTORED_GUARD = "restored"
-NO_ANSWER_GUARD = "answer"
+IDENTITY_GUARD: GuardName = "identity"
+RESTORED_GUARD: GuardName = "restored"
+NO_ANSWER_GUARD: GuardName = "answer"
 _S = ReplicaState
 
 

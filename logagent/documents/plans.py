@@ -6,7 +6,7 @@ from typing import Literal, NotRequired
 
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed
-from logagent.model.planning.plan import GuardName
+from logagent.model.planning.plan import PlanGuard
 from logagent.model.planning.queue import Owner
 from logagent.model.planning.rescue_steps import Step
 from logagent.model.records import ActionKind, Outcome
@@ -43,7 +43,7 @@ class RefusalDoc(TypedDict):
 
     log_dir: str
     name: str
-    guard: GuardName
+    guard: PlanGuard
     fact: str
     hint: str
     bytes: Size

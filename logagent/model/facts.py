@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
+from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
 
 

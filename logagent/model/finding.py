@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
-from logagent.model.health.kafka_version import NEWEST_SUPPORTED, OLDEST_SUPPORTED, Version, version_text
+from logagent.model.kafka_version import NEWEST_SUPPORTED, OLDEST_SUPPORTED, Version, version_text
 
 
 class Severity(StrEnum):
@@ -109,26 +110,10 @@ class Finding:
     change: Change | None = None
 
 
-def fatal(
-    code: str, path: str, says: str, hint: str = "", *, releases: Releases = ALL, change: Change | None = None
-) -> Finding:
-    return Finding(Severity.FATAL, code, path, says, hint, releases, change=change)
-
-
-def warning(
-    code: str, path: str, says: str, hint: str = "", *, releases: Releases = ALL, change: Change | None = None
-) -> Finding:
-    return Finding(Severity.WARNING, code, path, says, hint, releases, change=change)
-
-
-def info(
-    code: str, path: str, says: str, hint: str = "", *, releases: Releases = ALL, change: Change | None = None
-) -> Finding:
-    return Finding(Severity.INFO, code, path, says, hint, releases, change=change)
-
-
-def works(code: str, path: str, says: str) -> Finding:
-    return Finding(Severity.WORKS, code, path, says)
+fatal = partial(Finding, Severity.FATAL)
+warning = partial(Finding, Severity.WARNING)
+info = partial(Finding, Severity.INFO)
+works = partial(Finding, Severity.WORKS)
 
 
 def any_fatal(findings: Iterable[Finding]) -> bool:

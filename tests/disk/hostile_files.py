@@ -195,6 +195,7 @@ FILES: dict[str, Opened] = {
 ELSEWHERE = {
     "UNIT": "units of systemd and drop-ins: tests/disk/cli/commands/test_setup.py, tests/disk/host/brokers",
     "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
+    "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/broker/files/test_server_log.py",
     "_LIMIT": "version-seen.json in the state dir: here",
     "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
     "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",

@@ -32,7 +32,7 @@ from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, 
 from logagent.cli import main
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import RESERVE_NAME
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import ActionKind, Outcome
 from tests.metadata_writer import batch
@@ -104,12 +104,14 @@ def assignments(root: Path, *topics: Topic) -> list[str]:
     now_ms = time.time_ns() // 1_000_000
     image = make_image(
         topics,
-        source=Source.KRAFT_LOG,
-        cluster_id="abcdefghijklmnopqrstuv",
-        at_ms=now_ms,
-        known_until_ms=now_ms,
-        complete=True,
-        offset=100,
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id="abcdefghijklmnopqrstuv",
+            at_ms=now_ms,
+            known_until_ms=now_ms,
+            complete=True,
+            offset=100,
+        ),
     )
     write_assignments(str(root / "assignments.json"), image)
     return ["--assignments", str(root / "assignments.json")]

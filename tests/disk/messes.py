@@ -19,7 +19,14 @@ from typing import Literal, get_args
 
 from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
-from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import (
+    AssignmentImage,
+    BrokerRegistration,
+    PartitionAssignment,
+    Source,
+    Topic,
+    make_image,
+)
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.records import TopicPartition
 from tests.disk.failing import CLUSTER_ID, DIRECTORY_IDS, format_log_dir
@@ -73,12 +80,14 @@ def make(root: Path, things: Sequence[Thing]) -> Mess:
     now_ms = time.time_ns() // 1_000_000 + 1_000
     image = make_image(
         mess.topics,
-        source=Source.KRAFT_LOG,
-        cluster_id=CLUSTER_ID,
-        at_ms=now_ms,
-        known_until_ms=now_ms,
-        complete=True,
-        brokers={n: BrokerRegistration(n, (), fenced=False) for n in (NODE, OTHER)},
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER_ID,
+            at_ms=now_ms,
+            known_until_ms=now_ms,
+            complete=True,
+            brokers={n: BrokerRegistration(n, (), fenced=False) for n in (NODE, OTHER)},
+        ),
     )
     write_assignments(str(mess.assignments), image)
     return mess

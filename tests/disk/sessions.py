@@ -20,7 +20,7 @@ from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.daemon_summary import HealthSummary
 from logagent.model.planning.plan import Execution
@@ -122,11 +122,13 @@ def write_topic_elsewhere(file: Path, now_ms: int, node: int = 3) -> None:
     at_ms = now_ms + CLOCK_TOLERANCE_MS - 5_000
     image = make_image(
         [elsewhere],
-        source=Source.KRAFT_LOG,
-        cluster_id=CLUSTER_ID,
-        at_ms=at_ms,
-        known_until_ms=at_ms,
-        complete=True,
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER_ID,
+            at_ms=at_ms,
+            known_until_ms=at_ms,
+            complete=True,
+        ),
     )
     write_assignments(str(file), image)
 

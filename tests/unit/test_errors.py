@@ -20,7 +20,7 @@ CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubcla
 
 def test_the_order_names_every_status_once() -> None:
     assert sorted(EXIT_PRECEDENCE) == sorted(Exit)
-    assert [int(s) for s in EXIT_PRECEDENCE] == [78, 2, 7, 69, 1, 4, 5, 6, 3, 0]
+    assert [int(s) for s in EXIT_PRECEDENCE] == [130, 2, 77, 78, 7, 69, 75, 1, 4, 5, 6, 3, 0]
 
 
 @given(st.lists(st.sampled_from(list(Exit))))

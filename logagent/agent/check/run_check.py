@@ -40,8 +40,8 @@ from logagent.model.check.start_facts import (
 )
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
-from logagent.model.health.kafka_version import Version
 from logagent.model.health.states import ProbeResult
+from logagent.model.kafka_version import Version
 from logagent.model.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.cycles import CycleAborted
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import (
     HINT_SHARE,
     Control,
@@ -28,6 +28,7 @@ from logagent.agent.daemon.scheduling import (
     Timetable,
     changed_keys,
 )
+from logagent.agent.events import Events
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
@@ -113,7 +114,6 @@ class Daemon:
         scheduler: Scheduler,
         lines: LogLines,
         notifier: Notifier,
-        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.control = control
@@ -131,7 +131,6 @@ class Daemon:
         self.failed: dict[str, tuple[int, str]] = {}
         self._load = load
         self._jobs = jobs
-        self._wake = wake
         self._timetable = Timetable(scheduler, clock, jobs, self.post)
         self._reloader = Reloader(self.reload_now, self.notifier.reloading, self.events)
         self.loops = {name: Loop(name, self.run_job, clock.monotonic) for name in ("act", "health", "publish")}
@@ -176,13 +175,11 @@ class Daemon:
                 self._orders()
             else:
                 self.control.interrupted = False
-                run = {"queue": self._jobs.queue, "cleanup": self._jobs.cleanup, "inventory": self._jobs.inventory,
-                       "obey": self._jobs.obey}  # fmt: skip
-                self._after_cycle(run[job]())
+                self._after_cycle(self._jobs.cycle(job))
             self.failed.pop(job, None)
             self.events.changed(("internal-error", job), None)
         except CycleAborted:
-            pass
+            pass  # only the daemon's end raises it, while nothing has been done yet
         except Exception as e:
             self.failed[job] = self.clock.now_ms(), repr(e)
             if self.events.changed(("internal-error", job), repr(e)):
@@ -304,7 +301,7 @@ class Daemon:
         if self.status_code is None:
             self.status_code = status
         self.control.stopping = True
-        self._wake()
+        self.control.wake()
 
     def finish(self, seconds: float) -> bool:
         """Wait at most `seconds` for the acting loop to finish its current file; whether it did."""

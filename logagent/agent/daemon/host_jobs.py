@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.cycles import Cycles
 from logagent.agent.daemon.health import LogDirHealth
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import Control, RunConfig
+from logagent.agent.events import Events
 from logagent.agent.metrics.metrics_server import MetricsOutput
 from logagent.agent.session.session import Session
 from logagent.errors import LogAgentError
@@ -100,17 +101,15 @@ class HostJobs:
 
     # Cycles
 
-    def queue(self) -> CycleSummary:
-        return self._cycle(self.cycles.queue)
-
-    def cleanup(self) -> CycleSummary:
-        return self._cycle(self.cycles.cleanup)
-
-    def inventory(self) -> CycleSummary:
-        return self._cycle(self.cycles.inventory)
-
-    def _cycle(self, run: Callable[[], CycleSummary]) -> CycleSummary:
-        summary = run()
+    def cycle(self, job: str) -> CycleSummary:
+        box = self._box
+        cycles: dict[str, Callable[[], CycleSummary]] = {
+            "queue": self.cycles.queue,
+            "cleanup": self.cycles.cleanup,
+            "inventory": self.cycles.inventory,
+            "obey": lambda: self.cycles.obey(box),
+        }
+        summary = cycles[job]()
         self._metrics.cycle(summary)
         return summary
 
@@ -144,8 +143,7 @@ class HostJobs:
             try:
                 self._box = box_of(self._config.settings, self._state_dir, self._clock, session)
             except LogAgentError as e:
-                if self._events.changed("orders", str(e)):
-                    self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
+                self._warn("orders", "orders-not-read", e)
             else:
                 self._post("orders")
 
@@ -196,11 +194,15 @@ class HostJobs:
         except Stopped:
             return False
         except LogAgentError as e:
-            if self._events.changed("spool", str(e)):
-                self._events.say("not-published", "warning", reason=str(e), hint=e.hint)
+            self._warn("spool", "not-published", e)
             return False
-        self._events.changed("spool", None)
+        self._warn("spool", "not-published", None)
         return True
+
+    def _warn(self, key: str, event: str, error: LogAgentError | None) -> None:
+        """Log what went wrong, until it changes or (None) is over."""
+        if self._events.changed(key, None if error is None else str(error)) and error is not None:
+            self._events.say(event, "warning", reason=str(error), hint=error.hint)
 
     def takes_orders(self) -> bool:
         settings = self._config.settings
@@ -220,23 +222,17 @@ class HostJobs:
             summary = box.summary()
         except LogAgentError as e:
             self._metrics.orders(OrdersSummary(self._clock.now_ms(), error=str(e)))
-            if self._events.changed("orders", str(e)):
-                self._events.say("orders-not-read", "warning", reason=str(e), hint=e.hint)
+            self._warn("orders", "orders-not-read", e)
             return None
-        self._events.changed("orders", None)
+        self._warn("orders", "orders-not-read", None)
         self._metrics.orders(summary if unsent is None else replace(summary, error=str(unsent)))
-        if self._events.changed("answers", None if unsent is None else str(unsent)) and unsent is not None:
-            self._events.say("answers-not-sent", "warning", reason=str(unsent), hint=unsent.hint)
+        self._warn("answers", "answers-not-sent", unsent)
         if box.inbox.ignored.count and self._events.changed("orders-ignored", box.inbox.ignored.count):
             ignored = box.inbox.ignored
             self._events.say("orders-ignored", "warning", files=ignored.count, example=ignored.example)
         ids = box.standing_ids()
         new, self._standing = ids - self._standing, ids
         return "new" if new else "standing" if standing else None
-
-    def obey(self) -> CycleSummary:
-        box = self._box
-        return self._cycle(lambda: self.cycles.obey(box))
 
     def publish(self) -> PublishSummary | None:
         if self._publisher is None:

@@ -1,22 +1,15 @@
-"""When ticks come: at intervals, or once at a given time. APScheduler does the waiting; our ticks do no work.
+"""When ticks come, at intervals or once at a given time, and the loops that they wake.
 
-A tick only puts a name into a loop's queue, so it may be called from any thread and never delays the next one. Mirrors
-Kafka's `Scheduler` trait (`scheduleOnce`, `schedule`), which tests replace with a fake in the same way.
-
-The configuration that a daemon runs with.
-
-The jobs that the daemon schedules; `host_jobs` does them on a real host.
-
-When each tick comes: the intervals of the configuration, and the next look at the delete queue.
-
-The daemon's loops: each is a thread with a queue of job names that can tell whether it is still alive.
+A tick only puts a name into a loop's queue, so it may be called from any thread and never delays the next one; each
+loop is a thread that can tell whether it is still alive. Mirrors Kafka's `Scheduler` trait (`scheduleOnce`,
+`schedule`), which tests replace with a fake in the same way; APScheduler does the waiting.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -142,13 +135,11 @@ def _moment(ms: int) -> datetime:
 
 
 class Jobs(Protocol):
-    """Each job is called by its own loop only; `configure` and `status` by others."""
+    """What the daemon has done on a host; tests put another in its place. Each job is called by its own loop only."""
 
-    def queue(self) -> CycleSummary: ...
-
-    def cleanup(self) -> CycleSummary: ...
-
-    def inventory(self) -> CycleSummary: ...
+    def cycle(self, job: str) -> CycleSummary:
+        """The "cleanup", "queue", "inventory" or "obey" cycle."""
+        ...
 
     def health(self) -> HealthSummary: ...
 
@@ -161,8 +152,6 @@ class Jobs(Protocol):
     def orders(self) -> Literal["new", "standing"] | None:
         """Send the answers, and look which orders are in the store."""
         ...
-
-    def obey(self) -> CycleSummary: ...
 
     def configure(self, config: RunConfig) -> None:
         """Use this configuration from now on. Raises LogAgentError if it cannot be used; then nothing changes."""
@@ -181,8 +170,6 @@ class Jobs(Protocol):
     def unwatched(self) -> Mapping[str, str]:
         """Log dirs where inotify does not report newly marked directories, and why."""
         ...
-
-    def status(self) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
@@ -265,11 +252,13 @@ class Timetable:
 
 @dataclass(slots=True)
 class Control:
-    """How the loops' work is told to stop and shows that it is alive. `interrupted`: the current cycle ends early."""
+    """How the loops' work is told to stop and shows that it is alive. `interrupted`: the current cycle ends early.
+    `wake`: wakes the main thread, to end."""
 
     stopping: bool = False
     interrupted: bool = False
-    beat: Callable[[], None] = field(default=lambda: None)
+    beat: Callable[[], None] = lambda: None
+    wake: Callable[[], None] = lambda: None
 
     def stop(self) -> bool:
         self.beat()

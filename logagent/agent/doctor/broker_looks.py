@@ -17,7 +17,7 @@ from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_version_seen
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
-from logagent.model.health.kafka_version import KafkaVersion, which_version
+from logagent.model.kafka_version import KafkaVersion, which_version
 from logagent.model.records import HolderState
 from logagent.settings import Settings
 

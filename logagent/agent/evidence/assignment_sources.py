@@ -3,19 +3,17 @@
 A source that cannot be read, is too old or is of another cluster is not usable; the reason is kept as text. Without any
 usable source every verdict is `unknown`. No error is ever turned into an empty answer.
 
-Which broker answers through the Admin API, up to when it knows the cluster, and which topic ids it does not know.
-
-The metadata log on this host's own disk: a source of assignments, and evidence of which cluster others are about.
-
-It is that only for a broker in KRaft mode (`process.roles`). A migration that was reverted leaves one behind
-(KAFKA-16463), with our cluster id beside it, which knows nothing of the topics made in ZooKeeper mode since.
+The metadata log on this host's own disk is a source, and evidence of which cluster others are about, only for a broker
+in KRaft mode (`process.roles`). A migration that was reverted leaves one behind (KAFKA-16463), with our cluster id
+beside it, which knows nothing of the topics made in ZooKeeper mode since.
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,11 +25,12 @@ from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import opened_directory
 from logagent.model.assignments.commitment import why_not_our_log
-from logagent.model.assignments.identity import BrokerPlace
+from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
+from logagent.model.facts import LogDirFacts
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
-from logagent.model.records import PartitionDir
+from logagent.model.records import Health, PartitionDir
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
@@ -49,7 +48,7 @@ class Answering:
 
     node_id: int
     own: bool
-    on_disk: Mapping[str, frozenset[tuple[str, int]]]
+    on_disk: Mapping[str, frozenset[Partition]]
     known_until_ms: int | None = None
     places: frozenset[BrokerPlace] = frozenset()
 
@@ -72,6 +71,22 @@ class Absent:
         newest_ms = max(d.ctime_ns, d.mtime_ns, d.newest_mtime_ns) // 1_000_000
         late = self.until_ms is not None and newest_ms > self.until_ms
         return self.proven if late else self.ids | self.proven
+
+
+def settled_on_disk(
+    dirs: Iterable[PartitionDir], log_dirs: Mapping[str, LogDirFacts], now_ms: int
+) -> dict[str, frozenset[Partition]]:
+    """What this host's broker must list of its disk (`partitions_on_disk`), as far as that can be read now."""
+    online = [p for p, f in log_dirs.items() if not f.quarantine and f.health is not Health.OFFLINE]
+    return {posixpath.normpath(p): here for p, here in partitions_on_disk(dirs, online, now_ms).items()}
+
+
+def shows_another_disk(
+    reader: AdminReader, node_id: int, on_disk: Mapping[str, frozenset[Partition]], *, is_its_own: bool = False
+) -> str | None:
+    """Why the broker that answers as `node_id` is not that of these disks. Raises what a broker's answer raises."""
+    described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
+    return why_not_ours(described, on_disk, is_its_own=is_its_own)
 
 
 METADATA_DIR = "__cluster_metadata-0"
@@ -168,6 +183,11 @@ class Assignments:
         """The usable image of a source."""
         return next((image for image in self.usable if image.source is source), None)
 
+    def own_end(self, cluster_id: str | None) -> int | None:
+        """How far this host's own metadata log reaches, if it is of that cluster."""
+        own = self.own_log
+        return own.offset if own is not None and own.cluster_id == cluster_id else None
+
     def sort_in(self, image: AssignmentImage, problem: str | None) -> None:
         """Add an image to the usable ones, or with its `problem` to the others."""
         if problem is None:
@@ -203,24 +223,14 @@ class Assignments:
     def document(self, now_ms: int) -> AssignmentsUsed:
         """The `assignments` member of scan and plan documents."""
         image = self.shown
-        if image is None:
-            return {
-                "source": "none",
-                "cluster_id": None,
-                "at": None,
-                "offset": None,
-                "age_seconds": None,
-                "topics": 0,
-                "partitions": 0,
-            }
         return {
-            "source": image.source,
-            "cluster_id": image.cluster_id,
-            "at": rfc3339(image.at_ms),
-            "offset": image.offset,
-            "age_seconds": image.age_ms(now_ms) / 1000,
-            "topics": image.topic_count,
-            "partitions": image.partition_count,
+            "source": image.source if image is not None else "none",
+            "cluster_id": image.cluster_id if image is not None else None,
+            "at": rfc3339(image.at_ms) if image is not None else None,
+            "offset": image.offset if image is not None else None,
+            "age_seconds": image.age_ms(now_ms) / 1000 if image is not None else None,
+            "topics": image.topic_count if image is not None else 0,
+            "partitions": image.partition_count if image is not None else 0,
         }
 
 
@@ -241,48 +251,52 @@ def load_assignments(
     disk hangs). `connect`: to the configured cluster (default: `open_reader`). Raises only ConfigError (an invalid
     `kafka.client` file).
     """
+    static = _static_configs(target)
     found = Assignments(
-        topic_configs=TopicConfigs(retention_ms=_static_retention_ms(target), tiering=_static_tiering(target)),
-        broker_defaults=[_static_defaults(target)],
+        topic_configs=replace(static, policy=None, retention_bytes=None),
+        broker_defaults=[static],
     )
-    connect = connect or open_reader
     host = Host(node_id, cluster_id, settings.assignments.max_age)
     for source in settings.assignments.sources:
         try:
-            image = _read(source, target, settings, host, found, now_ms, connect)
+            image = _read(source, target, settings, host, found, now_ms, connect or open_reader)
         except ConfigError:
             raise
-        except ServiceUnreachable as e:
-            found.problems.append(f"{source}: {e}")
-            found.unreachable = e
-            continue
         except (LogAgentError, OSError) as e:
             found.problems.append(f"{source}: {e}")
+            found.unreachable = e if isinstance(e, ServiceUnreachable) else found.unreachable
             continue
         except BaseException:
             found.close()
             raise
-        if image is None:
-            continue
-        doubt = None
-        if image.source is Source.KRAFT_LOG:
-            found.own_log, doubt = image, mode_unknown(target)
-        found.sort_in(image, _unusable(image, host, now_ms) or doubt)
+        if image is not None:
+            doubt = mode_unknown(target) if image.source is Source.KRAFT_LOG else None
+            found.sort_in(image, _unusable(image, host, now_ms) or doubt)
     if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
-        # It is no source, so what it lacks is no problem of the sources.
-        with suppress(LogAgentError, OSError):
-            aside = Assignments(topic_configs=found.topic_configs)
-            found.own_log = _kraft_log(target, host, aside, now_ms)
-            found.topic_configs = aside.topic_configs
-            found.broker_defaults += aside.broker_defaults[1:]
-    file, own = found.of(Source.FILE), found.own_log
-    if file is not None and own is not None and own not in found.usable and own.cluster_id == file.cluster_id:
-        if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
-            found.usable.append(own)  # newer than the file: it has to agree
-        elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
-            found.usable.remove(file)
-            found.sort_in(file, why)
+        _read_own_log_aside(found, target, host, now_ms)
+    _compare_file_with_own_log(found, host, now_ms)
     return found
+
+
+def _read_own_log_aside(found: Assignments, target: Target, host: Host, now_ms: int) -> None:
+    """As evidence of what the sources are about. It is none itself, so what it lacks is no problem of theirs."""
+    aside = Assignments(topic_configs=found.topic_configs)
+    with suppress(LogAgentError, OSError):
+        _kraft_log(target, host, aside, now_ms)
+        found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
+        found.broker_defaults += aside.broker_defaults[1:]
+
+
+def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> None:
+    """A file has to agree with a newer metadata log of our own, and be of the same log as an older one."""
+    file, own = found.of(Source.FILE), found.own_log
+    if file is None or own is None or own in found.usable or own.cluster_id != file.cluster_id:
+        return
+    if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
+        found.usable.append(own)
+    elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
+        found.usable.remove(file)
+        found.sort_in(file, why)
 
 
 def _read(
@@ -295,7 +309,8 @@ def _read(
     connect: Callable[[Settings], AdminReader],
 ) -> AssignmentImage | None:
     if source == "kraft-log":
-        return _kraft_log(target, host, found, now_ms)
+        _kraft_log(target, host, found, now_ms)
+        return found.own_log
     if source == "file":
         from logagent.broker.exported.file import read_assignments
 
@@ -323,83 +338,61 @@ def open_reader(settings: Settings) -> AdminReader:
     return AdminReader(settings.kafka.bootstrap_servers, client)
 
 
-def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> AssignmentImage | None:
+def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> None:
     metadata = read_own_log(target, host, now_ms)
     if metadata is None:
         found.problems.append(f"kraft-log: {why_no_source(target)}")
-        return None
+        return
+    found.own_log = metadata.assignments
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
-        configs = _topic_configs(target, metadata, host.node_id)
+        configs = _topic_configs(_static_configs(target), metadata, host.node_id)
         if _unusable(metadata.assignments, host, now_ms) is None and mode_unknown(target) is None:
             found.topic_configs = configs
         if metadata.assignments.cluster_id == host.cluster_id and mode_unknown(target) is None:
             found.broker_defaults.append(configs)
-    return metadata.assignments
 
 
-def _topic_configs(target: Target, metadata: MetadataImage, node_id: int) -> TopicConfigs:
-    from logagent.broker.metadata_log.replay import (
-        CLEANUP_POLICY,
-        DEFAULT_POLICY,
-        DEFAULT_RETENTION,
-        DEFAULT_RETENTION_BYTES,
-        RETENTION,
-        RETENTION_BYTES,
-    )
+def _topic_configs(static: TopicConfigs, metadata: MetadataImage, node_id: int) -> TopicConfigs:
+    """What the metadata log says, and where it is silent `static`, what `server.properties` does."""
+    from logagent.broker.metadata_log import replay
 
-    policy = metadata.broker_config(DEFAULT_POLICY, node_id)
-    retention = metadata.broker_config(DEFAULT_RETENTION, node_id)
-    size = metadata.broker_config(DEFAULT_RETENTION_BYTES, node_id)
+    def own(name: str) -> dict[str, int | None]:
+        return {topic: parsed_ms(text) for topic, text in metadata.topic_configs[name].items()}
+
+    def default(name: str, otherwise: int | None) -> int | None:
+        text = metadata.broker_config(name, node_id)
+        return otherwise if text is None else parsed_ms(text)
+
+    policy = metadata.broker_config(replay.DEFAULT_POLICY, node_id)
     return TopicConfigs(
-        metadata.topic_configs[CLEANUP_POLICY],
-        policy if policy is not None or target.config is None else target.server.cleanup_policy,
-        {topic: parsed_ms(text) for topic, text in metadata.topic_configs[RETENTION].items()},
-        _static_retention_ms(target) if retention is None else parsed_ms(retention),
+        policies=metadata.topic_configs[replay.CLEANUP_POLICY],
+        policy=static.policy if policy is None else policy,
+        retentions_ms=own(replay.RETENTION),
+        retention_ms=default(replay.DEFAULT_RETENTION, static.retention_ms),
         complete=True,
-        tiering=_tiering(target, metadata, node_id),
-        retentions_bytes={topic: parsed_ms(text) for topic, text in metadata.topic_configs[RETENTION_BYTES].items()},
-        retention_bytes=_static_retention_bytes(target) if size is None else parsed_ms(size),
+        tiering=replace(
+            static.tiering,
+            enabled=metadata.topic_configs[replay.TIERED],
+            copy_disabled=metadata.topic_configs[replay.COPY_DISABLED],
+            local_ms=own(replay.LOCAL_RETENTION),
+            default_local_ms=default(replay.DEFAULT_LOCAL_RETENTION, static.tiering.default_local_ms),
+        ),
+        retentions_bytes=own(replay.RETENTION_BYTES),
+        retention_bytes=default(replay.DEFAULT_RETENTION_BYTES, static.retention_bytes),
     )
 
 
-def _tiering(target: Target, metadata: MetadataImage, node_id: int) -> Tiering:
-    from logagent.broker.metadata_log.replay import COPY_DISABLED, DEFAULT_LOCAL_RETENTION, LOCAL_RETENTION, TIERED
-
-    local, static = metadata.broker_config(DEFAULT_LOCAL_RETENTION, node_id), _static_tiering(target)
-    return replace(
-        static,
-        enabled=metadata.topic_configs[TIERED],
-        copy_disabled=metadata.topic_configs[COPY_DISABLED],
-        local_ms={topic: parsed_ms(text) for topic, text in metadata.topic_configs[LOCAL_RETENTION].items()},
-        default_local_ms=static.default_local_ms if local is None else parsed_ms(local),
-    )
-
-
-def _static_defaults(target: Target) -> TopicConfigs:
+def _static_configs(target: Target) -> TopicConfigs:
+    server = target.server
     if target.config is None:
         return UNKNOWN_CONFIGS
-    server = target.server
     return TopicConfigs(
         policy=server.cleanup_policy,
         retention_ms=server.retention_ms,
-        tiering=_static_tiering(target),
+        tiering=Tiering(default_local_ms=server.local_retention_ms, on_broker=server.tiers),
         retention_bytes=server.retention_bytes,
     )
-
-
-def _static_tiering(target: Target) -> Tiering:
-    if target.config is None:
-        return Tiering()
-    return Tiering(default_local_ms=target.server.local_retention_ms, on_broker=target.server.tiers)
-
-
-def _static_retention_ms(target: Target) -> int | None:
-    return target.server.retention_ms if target.config is not None else None
-
-
-def _static_retention_bytes(target: Target) -> int | None:
-    return target.server.retention_bytes if target.config is not None else None
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:

@@ -9,26 +9,25 @@ Which brokers serve and which may still be starting: asks them, and remembers th
 
 from __future__ import annotations
 
-import posixpath
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.evidence.assignment_sources import Assignments, settled_on_disk, shows_another_disk
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import broker_listeners, inter_broker_listener
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.linux.proc import process_listens
 from logagent.host.state.journal import Journal
 from logagent.model.assignments.commitment import why_not_our_log
-from logagent.model.assignments.identity import Partition, partitions_on_disk, why_not_ours
+from logagent.model.assignments.identity import Partition
 from logagent.model.assignments.image import BrokerRegistration, Endpoint
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import LogDirFacts
 from logagent.model.health.serving import mark_serving, registered_by
-from logagent.model.records import Health, HolderState, PartitionDir
+from logagent.model.records import HolderState, PartitionDir
 from logagent.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ MOST_OTHERS = 5
 
 SET_BOOTSTRAP = "set kafka.bootstrap_servers, and kafka.client where it needs TLS or a password"
 Connect = Callable[[str, Mapping[str, Any] | None], "AdminReader"]
+# HOST:PORT, the settings to connect with, and whether it is known that our own broker listens there.
+Address = tuple[str, Mapping[str, Any] | None, bool]
 
 
 def connect_to(bootstrap_servers: str, client: Mapping[str, Any] | None) -> AdminReader:
@@ -123,26 +124,31 @@ class BrokersToAsk:
             return "its node id is unknown"
         problems: list[str] = []
         try:
-            for servers, client, is_its_own in self._own_addresses(problems):
-                reader = self.connect(servers, client)
-                try:
-                    why = self._not_this_broker(reader, self.host.node_id, is_its_own)
-                except LogAgentError as e:
-                    why = str(e)
-                except BaseException:
-                    reader.close()
-                    raise
-                if why is None:
-                    self._broker = reader
-                    return None
-                reader.close()
-                problems.append(f"{servers}: {why}")
+            self._broker = self._first_of_ours(self._own_addresses(problems), self._not_this_broker, problems)
         except ConfigError as e:
             problems.append(str(e))
-        return "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
+        return None if self._broker is not None else "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
 
-    def _own_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None, bool]]:
-        """With whether it is known that our broker listens there."""
+    def _first_of_ours(
+        self, addresses: Iterable[Address], why_not: Callable[[AdminReader, bool], str | None], problems: list[str]
+    ) -> AdminReader | None:
+        """A reader of the first address whose broker is one of ours; why the others are not goes into `problems`."""
+        for servers, client, is_its_own in addresses:
+            reader = self.connect(servers, client)
+            try:
+                why = why_not(reader, is_its_own)
+            except LogAgentError as e:
+                why = str(e)
+            except BaseException:
+                reader.close()
+                raise
+            if why is None:
+                return reader
+            reader.close()
+            problems.append(f"{servers}: {why}")
+        return None
+
+    def _own_addresses(self, problems: list[str]) -> Iterator[Address]:
         if self.target.config is None:
             problems.append("its server.properties was not read: name it with --kafka-config")
         listeners = broker_listeners(self.target.server.props) if self.target.config is not None else ()
@@ -168,7 +174,7 @@ class BrokersToAsk:
         else:
             problems.append(SET_BOOTSTRAP)
 
-    def _not_this_broker(self, reader: AdminReader, node_id: int, is_its_own: bool) -> str | None:
+    def _not_this_broker(self, reader: AdminReader, is_its_own: bool) -> str | None:
         began = self.clock()
         try:
             cluster_id = reader.cluster_id()
@@ -177,8 +183,8 @@ class BrokersToAsk:
             raise
         if cluster_id != self.host.cluster_id:
             return f"it is of cluster {cluster_id}"
-        described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
-        return why_not_ours(described, self.on_disk, is_its_own=is_its_own)
+        assert self.host.node_id is not None
+        return shows_another_disk(reader, self.host.node_id, self.on_disk, is_its_own=is_its_own)
 
     # The others, while ours is stopped
 
@@ -192,24 +198,16 @@ class BrokersToAsk:
             found = list(self._others_addresses(problems))
         except ConfigError as e:
             return str(e)
-        for servers, client in found:
-            reader = self.connect(servers, client)
-            try:
-                why = _not_our_cluster(reader, self.host.cluster_id, node_id, own_log.offset)
-            except LogAgentError as e:
-                why = str(e)
-            except BaseException:
-                reader.close()
-                raise
-            if why is None:
-                self._others = reader
-                return None
-            reader.close()
-            problems.append(f"{servers}: {why}")
+        cluster_id, own_end = self.host.cluster_id, own_log.offset
+        self._others = self._first_of_ours(
+            found, lambda reader, _: _not_our_cluster(reader, cluster_id, node_id, own_end), problems
+        )
+        if self._others is not None:
+            return None
         nobody = "; ".join(dict.fromkeys(problems)) or "the metadata log on this host names no other broker"
         return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"
 
-    def _others_addresses(self, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    def _others_addresses(self, problems: list[str]) -> Iterator[Address]:
         own_log = self.assignments.own_log
         assert own_log is not None
         wanted = inter_broker_listener(self.target.server.props)
@@ -223,7 +221,7 @@ class BrokersToAsk:
             elif tried < MOST_OTHERS:
                 tried += 1
                 if (why := _unreachable(config[0])) is None:
-                    yield _address(config[0]), config[1]
+                    yield _address(config[0]), config[1], False
                 else:
                     problems.append(f"{_address(config[0])}: {why}")
 
@@ -247,8 +245,7 @@ def brokers_to_ask(
 ) -> BrokersToAsk:
     """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
     ours = [f for f in log_dirs.values() if not f.quarantine]
-    online = [f.path for f in ours if f.health is not Health.OFFLINE]
-    on_disk = {posixpath.normpath(p): found for p, found in partitions_on_disk(dirs, online, now_ms).items()}
+    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
     holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
     stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
     return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped)

@@ -7,33 +7,34 @@ An answer counts only if the cluster is this host's own (`model.assignments.iden
 what is on its own disk. While it is down another broker may answer, if it was seen before and the quorum says how far
 it has caught up (`model.assignments.known_until`).
 
-Asks every source which version of Kafka this is; `model.health.kafka_version` decides which answer counts.
+Asks every source which version of Kafka this is; `model.kafka_version` decides which answer counts.
 """
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from logagent.agent.evidence.assignment_sources import Absent, Answering, Assignments
+from logagent.agent.evidence.assignment_sources import (
+    Absent,
+    Answering,
+    Assignments,
+    settled_on_disk,
+    shows_another_disk,
+)
 from logagent.agent.target import Target
 from logagent.broker.admin.responses import IdAnswer
 from logagent.broker.process.version import at_least, version_of_process
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.host.brokers.discovery import version_installed
 from logagent.model.assignments.commitment import quorum_known_until_ms, why_not_our_log
-from logagent.model.assignments.identity import BrokerPlace, partitions_on_disk, why_not_ours
+from logagent.model.assignments.identity import BrokerPlace, Partition
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
-from logagent.model.health.kafka_version import LastRun, VersionLook
-from logagent.model.records import Health, HolderState, Kind, PartitionDir, Verdict
-
-if TYPE_CHECKING:
-    from logagent.broker.admin.reader import AdminReader
+from logagent.model.kafka_version import LastRun, VersionLook
+from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
 
 # In ZooKeeper mode nothing shows how far a broker has caught up: one that lost its session goes on serving old
 # metadata, with an age of 0 (observed). So one known broker, which is enough where the quorum shows its progress, is
@@ -58,14 +59,22 @@ def identify(
 
     `dirs`: what is on the disk. `seen`: where brokers listened when this cluster was last confirmed to be ours.
     """
-    image = next((i for i in found.usable if i.source is Source.ADMIN), None)
-    if found.answering is not None or image is None or found.reader is None or host.node_id is None:
+    image, node_id = found.of(Source.ADMIN), host.node_id
+    if found.answering is not None or image is None or found.reader is None or node_id is None:
         return
-    here = [p for p, f in log_dirs.items() if not f.quarantine and f.health is not Health.OFFLINE]
-    on_disk = {posixpath.normpath(p): found for p, found in partitions_on_disk(dirs, here, now_ms).items()}
+    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
     held = any(f.holder.state is not HolderState.FREE for f in log_dirs.values() if not f.quarantine)
     try:
-        problem = _identify(found, found.reader, host.node_id, on_disk, held, seen, image, now_ms)
+        try:
+            why = shows_another_disk(found.reader, node_id, on_disk)
+        except ServiceUnreachable:
+            problem = _another_broker(found, node_id, on_disk, seen, image, now_ms)
+        else:
+            if why is None and not held:
+                why = "this host's broker is down, so that one runs on another host"
+            problem = why and f"node {node_id} of the cluster that answers is not this host's broker: {why}"
+            if problem is None:
+                found.answering = Answering(node_id, True, on_disk, places=found.reader.places())
     except LogAgentError as e:
         problem = str(e)
     if problem is not None:
@@ -73,46 +82,17 @@ def identify(
         found.sort_in(image, problem)
 
 
-def _identify(
-    found: Assignments,
-    reader: AdminReader,
-    node_id: int,
-    on_disk: Mapping[str, frozenset[tuple[str, int]]],
-    held: bool,
-    seen: AbstractSet[BrokerPlace],
-    image: AssignmentImage,
-    now_ms: int,
-) -> str | None:
-    """Note in `found` which broker answers; returns why none may."""
-    try:
-        why = _shows_another_disk(reader, node_id, on_disk)
-    except ServiceUnreachable:
-        return _another_broker(found, reader, node_id, on_disk, seen, image, now_ms)
-    if why is None and not held:
-        why = "this host's broker is down, so that one runs on another host"
-    if why is not None:
-        return f"node {node_id} of the cluster that answers is not this host's broker: {why}"
-    found.answering = Answering(node_id, True, on_disk, places=reader.places())
-    return None
-
-
-def _shows_another_disk(
-    reader: AdminReader, node_id: int, on_disk: Mapping[str, frozenset[tuple[str, int]]]
-) -> str | None:
-    described = {posixpath.normpath(path): d.partitions for path, d in reader.log_dirs(node_id).items()}
-    return why_not_ours(described, on_disk)
-
-
 def _another_broker(
     found: Assignments,
-    reader: AdminReader,
     node_id: int,
-    on_disk: Mapping[str, frozenset[tuple[str, int]]],
+    on_disk: Mapping[str, frozenset[Partition]],
     seen: AbstractSet[BrokerPlace],
     image: AssignmentImage,
     now_ms: int,
 ) -> str | None:
-    """Our own broker is down: a broker seen in our cluster before answers in its place."""
+    """Our own broker is down: a broker seen in our cluster before answers in its place. Returns why none may."""
+    reader = found.reader
+    assert reader is not None
     others = sorted(place.node_id for place in reader.places() if place in seen and place.node_id != node_id)
     images: list[AssignmentImage] = []
     known_until: int | None = None
@@ -126,8 +106,7 @@ def _another_broker(
             continue
         if one.cluster_id != image.cluster_id:
             return f"node {other} is of cluster {one.cluster_id}"
-        own_log = found.own_log if found.own_log is not None and found.own_log.cluster_id == one.cluster_id else None
-        own_end = own_log.offset if own_log is not None else None
+        own_end = found.own_end(one.cluster_id)
         if quorum is not None and (why := why_not_our_log(quorum.high_watermark, own_end, "its quorum")) is not None:
             return f"node {other} is not of this host's cluster: {why}"
         until = quorum_known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
@@ -160,7 +139,7 @@ def absent_ids(
 
     `proven`: the ids that our own broker did not know at every sighting required of an orphan.
     """
-    image = next((i for i in found.usable if i.source is Source.ADMIN), None)
+    image = found.of(Source.ADMIN)
     answering, reader = found.answering, found.reader
     if image is None or reader is None or answering is None or host.node_id is None:
         return Absent()
@@ -174,7 +153,7 @@ def absent_ids(
     try:
         answers = reader.topic_ids_known(answering.node_id, asked, canaries=canaries)
         # Another broker may have taken the address between the two questions.
-        if answering.own and (why := _shows_another_disk(reader, answering.node_id, answering.on_disk)) is not None:
+        if answering.own and (why := shows_another_disk(reader, answering.node_id, answering.on_disk)) is not None:
             found.problems.append(f"admin: node {answering.node_id} is no longer this host's broker: {why}")
             return Absent(proven=proven, asked=True)
     except LogAgentError as e:
@@ -209,8 +188,8 @@ def judge(
     """The verdict on every current and future directory.
 
     The first usable source decides. If it says orphan, every other usable one must agree, and none that is not usable
-    may contradict with something younger. The Admin API cannot prove
-    absence by leaving a topic out, so a broker is asked by topic id (`answering.absent_ids`).
+    may contradict with something younger. The Admin API cannot prove absence by leaving a topic out, so a broker is
+    asked by topic id (`absent_ids`).
     """
     chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
     absent = absent_ids(chosen, assignments, host, now_ms, proven_absent)

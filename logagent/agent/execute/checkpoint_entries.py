@@ -179,7 +179,7 @@ def _not_reached(
     if offset is None:
         return []
     entry = CheckpointEntry(LOG_START_OFFSET, partition.topic, partition.partition, offset)
-    with suppress(NotAsPlanned, ItemFailed):
+    with suppress(NotAsPlanned, ItemFailed):  # then nothing is known of its log, and the entry is removed
         if fitting(source, d.name, d.identity, d.topic_id, (entry,), served=True):
             return []
     return [entry]

@@ -9,8 +9,8 @@ lane per log dir, in parallel;
 3. `LogManager._rename` (the second half of Kafka's `asyncDelete`): facts and guards again, then `renames.RenameBatch`:
 journal, checkpoints, renames, one fsync (`renames.Replacement` where one directory takes another's place);
 4. the queue: the name that ends in `-delete` is the durable entry, and `model.planning.queue` says when it is due;
-5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `removals.Remover`: journal (small
-directories together), files;
+5. `LogManager._delete_logs` (Kafka's `deleteLogs`): facts and guards again, then `Remover`: journal (small directories
+together), files;
 6. after a crash `recovery` settles what is open in the journal by looking at the disk.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,22 +28,31 @@ from itertools import groupby
 
 from logagent.agent.clock import Clock
 from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.agent.execute.removals import Remover
 from logagent.agent.execute.renames import RenameBatch, Replacement
-from logagent.errors import JournalError, LogAgentError
-from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock
+from logagent.broker.files.meta_properties import same_topic_id
+from logagent.broker.process.lock import Watch
+from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError, RemovalStopped
+from logagent.files.safe_open import MIB
+from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.removal.remove import Removed, remove_dir
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.journal import Journal
 from logagent.model.facts import Facts
 from logagent.model.planning.assemble import keep_pairs
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import ActionResult, Execution, Guard, Plan, Proposal, Refusal, action_id
-from logagent.model.records import ActionKind, Outcome, PartitionDir
+from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir
 
 # Renames in one batch. Their log start offsets are removed from the checkpoint before the first rename, and those of
 # failed renames are put back after the last: a small batch limits what a broker that starts in between can find.
 BATCH = 256
+# The longest wait for the GIL between a look and the call after it (Python's default is 5 ms).
+SWITCH_SECONDS = 0.0005
+# Facts older than this are gathered again before the next directory is removed.
+FACTS_VALID_SECONDS = 1.0
+# Garbage is collected between two directories at least this often, where that is possible.
+COLLECT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -75,101 +85,6 @@ class Lane:
         self.execution.results[action_id(p)] = result
 
 
-Work = Callable[[Lane, Sequence[Proposal]], None]
-
-
-def batches(proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, str], list[Proposal]]]:
-    """At most `BATCH` consecutive renames with the same source and target directory. A rename that makes room for the
-    next one forms a separate batch with it, whose source is that of the latter."""
-    ahead = iter(proposals)
-    batch: list[Proposal] = []
-    here: tuple[str, str] | None = None
-    for p in ahead:
-        back = next(ahead) if p.makes_room_for is not None else None
-        places = (p.dir.log_dir if back is None else back.dir.log_dir, p.new_dir or p.dir.log_dir)
-        if here is not None and (back is not None or places != here or len(batch) >= BATCH):
-            yield here, batch
-            here, batch = None, []
-        if back is not None:
-            yield places, [p, back]
-        else:
-            here = places
-            batch.append(p)
-    if here is not None:
-        yield here, batch
-
-
-def side_by_side(
-    plan: Plan,
-    look: Callable[[], Facts],
-    control: WorkControl,
-    calls: DiskCalls,
-    work: Work,
-    time_is_up: Stop,
-) -> Execution:
-    """`work` for one lane per log dir, in parallel; a lane that hangs delays no other.
-
-    Only for the daemon's plans, whose actions concern one log dir each (with a quarantine directory on its file
-    system). A JournalError in one lane ends the others too, and is raised once every lane has ended.
-    """
-    whole = Execution()
-    parts: dict[str, list[Proposal]] = {}
-    for p in plan.actions:
-        parts.setdefault(p.dir.log_dir, []).append(p)
-    failed = threading.Event()
-    looking = threading.Lock()
-
-    def look_one_at_a_time() -> Facts:
-        with looking:  # each look goes through all processes of the host
-            return look()
-
-    def run(lane: Lane, actions: Sequence[Proposal], given_up: Stop) -> None:
-        def stop() -> bool:
-            return time_is_up() or given_up() or failed.is_set() or control.stop()
-
-        lane.control = replace(control, stop=stop, given_up=given_up)
-        try:
-            work(lane, actions)
-        except JournalError:
-            failed.set()
-            raise
-
-    lanes = {path: Lane(plan.plan_id, look_one_at_a_time, control) for path in parts}
-    ended = calls.work({path: partial(run, lanes[path], actions) for path, actions in parts.items()})
-    for path, actions in parts.items():
-        error = ended[path]
-        if isinstance(error, JournalError):
-            raise error
-        # A lane that was given up may still add results when it wakes up, so they are copied now.
-        results = dict(lanes[path].execution.results)
-        if isinstance(error, LogAgentError):
-            results = {action_id(p): ActionResult(Outcome.FAILED, str(error)) for p in actions} | results
-        whole.results |= results
-        whole.refusals += list(lanes[path].execution.refusals)
-    return whole
-
-
-# The longest wait for the GIL between a look and the call after it (Python's default is 5 ms).
-SWITCH_SECONDS = 0.0005
-# Facts older than this are gathered again before the next directory is removed.
-FACTS_VALID_SECONDS = 1.0
-# Garbage is collected between two directories at least this often, where that is possible.
-COLLECT_SECONDS = 60.0
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Disable automatic garbage collection: with 100,000 directories one run takes tenths of a second, stops every
-    thread, and could fall between a look at the broker's lock and the unlink after it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 @dataclass(slots=True)
 class LogManager:
     """Executes plans on open log dirs.
@@ -200,18 +115,44 @@ class LogManager:
         sys.setswitchinterval(SWITCH_SECONDS)
         if plan.needs_approval is not None:
             return Execution()
-        with _no_collections():
-            return self._carry_out(plan)
-
-    def _carry_out(self, plan: Plan) -> Execution:
         look = partial(self.look, [p.dir for p in plan.actions])
-        if self.calls.parallel:
-            until = float("inf") if self.longest_seconds is None else self.clock.monotonic() + self.longest_seconds
-            control, now = self.control, self.clock.monotonic
-            return side_by_side(plan, look, control, self.calls, self._run, lambda: now() >= until)
-        lane = Lane(plan.plan_id, look, self.control)
-        self._run(lane, plan.actions)
-        return lane.execution
+        with _no_collections():
+            if self.calls.parallel:
+                return self._side_by_side(plan, look)
+            lane = Lane(plan.plan_id, look, self.control)
+            self._run(lane, plan.actions)
+            return lane.execution
+
+    def _side_by_side(self, plan: Plan, look: Callable[[], Facts]) -> Execution:
+        """One lane per log dir, in parallel; a lane that hangs delays no other.
+
+        Only for the daemon's plans, whose actions concern one log dir each (with a quarantine directory on its file
+        system). A JournalError in one lane ends the others too, and is raised once every lane has ended.
+        """
+        parts: dict[str, list[Proposal]] = {}
+        for p in plan.actions:
+            parts.setdefault(p.dir.log_dir, []).append(p)
+        until = float("inf") if self.longest_seconds is None else self.clock.monotonic() + self.longest_seconds
+        failed, looking = threading.Event(), threading.Lock()
+
+        def look_one_at_a_time() -> Facts:
+            with looking:  # each look goes through all processes of the host
+                return look()
+
+        def run(lane: Lane, actions: Sequence[Proposal], given_up: Stop) -> None:
+            def stop() -> bool:
+                return self.clock.monotonic() >= until or given_up() or failed.is_set() or self.control.stop()
+
+            lane.control = replace(self.control, stop=stop, given_up=given_up)
+            try:
+                self._run(lane, actions)
+            except JournalError:
+                failed.set()
+                raise
+
+        lanes = {path: Lane(plan.plan_id, look_one_at_a_time, self.control) for path in parts}
+        ended = self.calls.work({path: partial(run, lanes[path], actions) for path, actions in parts.items()})
+        return _joined(parts, lanes, ended)
 
     def _run(self, lane: Lane, actions: Sequence[Proposal]) -> None:
         for is_removal, group in groupby(actions, key=lambda p: p.action is ActionKind.REMOVE):
@@ -280,3 +221,175 @@ class LogManager:
 
     def _journal_of(self, lane: Lane) -> PlanJournal:
         return PlanJournal(self.journal, self.clock.now_ms, lane.plan_id, self.actor)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Disable automatic garbage collection: with 100,000 directories one run takes tenths of a second, stops every
+    thread, and could fall between a look at the broker's lock and the unlink after it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _joined(
+    parts: Mapping[str, Sequence[Proposal]], lanes: Mapping[str, Lane], ended: Mapping[str, object]
+) -> Execution:
+    """The results of all lanes. Raises the JournalError of one."""
+    whole = Execution()
+    for path, actions in parts.items():
+        error = ended[path]
+        if isinstance(error, JournalError):
+            raise error
+        # A lane that was given up may still add results when it wakes up, so they are copied now.
+        results = dict(lanes[path].execution.results)
+        if isinstance(error, LogAgentError):
+            results = {action_id(p): ActionResult(Outcome.FAILED, str(error)) for p in actions} | results
+        whole.results |= results
+        whole.refusals += list(lanes[path].execution.refusals)
+    return whole
+
+
+def batches(proposals: Sequence[Proposal]) -> Iterator[tuple[tuple[str, str], list[Proposal]]]:
+    """At most `BATCH` consecutive renames with the same source and target directory. A rename that makes room for the
+    next one forms a separate batch with it, whose source is that of the latter."""
+    ahead = iter(proposals)
+    batch: list[Proposal] = []
+    here: tuple[str, str] | None = None
+    for p in ahead:
+        back = next(ahead) if p.makes_room_for is not None else None
+        places = (p.dir.log_dir if back is None else back.dir.log_dir, p.new_dir or p.dir.log_dir)
+        if here is not None and (back is not None or places != here or len(batch) >= BATCH):
+            yield here, batch
+            here, batch = None, []
+        if back is not None:
+            yield places, [p, back]
+        else:
+            here = places
+            batch.append(p)
+    if here is not None:
+        yield here, batch
+
+
+# Tested from this release on: a live broker tolerates that the `.log` files of its strays are truncated.
+TRUNCATES_HELD_SINCE = (3, 9, 0)
+# The most that is begun in one transaction, so that an intent is not open for long before its directory is reached.
+BATCH_DIRS = 64
+BATCH_FILES = 8192
+BATCH_BYTES = 64 * MIB
+
+
+@dataclass(slots=True)
+class Remover:
+    """Removes marked and stray directories, one after the other. Raises only JournalError; any other failure is the
+    result for that directory.
+
+    Per directory: the intent made durable, the mark on the disk that its removal has started (from here on restore
+    refuses), the files, the outcome. The intents of small directories are written together (`next_batch`), to save an
+    fsync for each; those that are not reached are withdrawn. Deviation: Kafka forgets a failed removal until its next
+    start; here it stays queued, with backoff.
+    """
+
+    log_dirs: Mapping[str, OpenLogDir]
+    journal: PlanJournal
+    control: WorkControl
+    begun: deque[tuple[int, Proposal]] = field(default_factory=deque)
+    unsettled: list[tuple[int, Proposal, ActionResult]] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
+    # How many the next batch may have: fewer where facts expire, or a removal fails, before a batch ends.
+    most: int = BATCH_DIRS
+
+    def run(self, proposals: Sequence[Proposal], number: int, facts: Facts) -> ActionResult:
+        """Remove the directory of `proposals[number]`, which every guard has just passed on `facts`. The intents of
+        those after it may be written with its own.
+
+        Its outcome is written with the next intents, or by `settle`. A crash in between leaves its intent open, and
+        `recovery` finds that the directory no longer exists.
+        """
+        p = proposals[number]
+        while self.begun and self.begun[0][1] is not p:
+            self.withdrawn.append(self.begun.popleft()[0])
+        if not self.begun:
+            self._begin(next_batch(proposals, number, self.most))
+            self.most = min(2 * self.most, BATCH_DIRS)
+        action, _ = self.begun.popleft()
+        try:
+            result = ActionResult(Outcome.DONE, freed_bytes=self._remove(p, facts).freed_bytes)
+        except (BrokerHoldsLogDir, RemovalStopped) as e:
+            result = ActionResult(Outcome.YIELDED, str(e))
+        except LogAgentError as e:
+            result = ActionResult(Outcome.FAILED, str(e))
+        self.unsettled.append((action, p, result))
+        return result
+
+    def settle(self) -> None:
+        """Record the outcomes of the removals so far, in one transaction, and withdraw the intents that were not
+        reached."""
+        if self.begun:
+            self.withdrawn.extend(action for action, _ in self.begun)
+            self.begun.clear()
+            self.most = 1
+        if self.unsettled or self.withdrawn:
+            with self.journal.journal.together():
+                self._record()
+            self._forget()
+
+    def _begin(self, batch: Sequence[Proposal]) -> None:
+        with self.journal.journal.together():
+            self._record()
+            actions = self.journal.begin(batch)
+        self._forget()
+        self.begun.extend(zip(actions, batch, strict=True))
+
+    def _record(self) -> None:
+        journal = self.journal.journal
+        journal.withdraw(self.withdrawn)
+        self.journal.finish([(action, result.outcome, result.error) for action, _, result in self.unsettled])
+        for _, p, result in self.unsettled:
+            if result.outcome is Outcome.FAILED:
+                journal.record_failure(p.dir.log_dir, p.dir.name, result.error or "", self.journal.now_ms())
+        done = [p for _, p, result in self.unsettled if result.outcome is Outcome.DONE]
+        journal.clear_failures(p.dir.key for p in done)
+
+    def _forget(self) -> None:
+        self.unsettled.clear()
+        self.withdrawn.clear()
+
+    def _remove(self, p: Proposal, facts: Facts) -> Removed:
+        log_dir = self.log_dirs[p.dir.log_dir]
+        holder = facts.log_dirs[p.dir.log_dir].holder
+        held = holder.state is HolderState.HELD
+        truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
+        # The ruling on a stray used the topic id that the inventory saw. A half-removed directory may have none.
+        asked = p.dir.kind is Kind.STRAY and not p.removal_started
+
+        def watch() -> Watch:
+            if held:
+                return StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, self.control.given_up)
+            return StoppableInterlock(log_dir.fd, log_dir.path, self.control.given_up)
+
+        return remove_dir(
+            log_dir,
+            p.dir.name,
+            p.dir.identity,
+            *(watch() for _ in range(self.control.workers)),
+            control=replace(self.control, held=held, truncate_held=truncates),
+            check=partial(same_topic_id, p.dir) if asked else None,
+            seen=p.dir,
+        )
+
+
+def next_batch(proposals: Sequence[Proposal], first: int, most: int = BATCH_DIRS) -> Sequence[Proposal]:
+    """`proposals[first]`, and as many of those after it as may be begun with it, `most` in all."""
+    batch = proposals[first : first + most]
+    files = size = 0
+    for number, p in enumerate(batch):
+        files += p.dir.files
+        size += max(p.dir.bytes, p.dir.allocated)
+        if number and (files > BATCH_FILES or size > BATCH_BYTES):
+            return batch[:number]
+    return batch

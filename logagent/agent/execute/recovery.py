@@ -48,10 +48,16 @@ def recover(
     calls = calls or DirectCalls()
     unsettled = [e for e in journal.unsettled() if {place for place, _ in e.intent.names} <= log_dirs.keys()]
     seen_at = _seen_at(unsettled, log_dirs, calls)
+
+    def is_somewhere_known(e: Entry) -> bool:
+        source, target = log_dirs[e.intent.log_dir], log_dirs[e.intent.ends_in]
+        here = {place for place, _ in e.intent.names}
+        return not _may_be_elsewhere(seen_at[e.id], here, (source, target), quarantine)
+
     jobs: dict[str, Callable[[Stop], list[Entry]]] = {}
     for path in {e.intent.log_dir: None for e in unsettled}:
         mine = [e for e in unsettled if e.intent.log_dir == path]
-        jobs[path] = partial(_recover_one, path, mine, journal, log_dirs, seen_at, frozenset(quarantine), now_ms)
+        jobs[path] = partial(_recover_one, mine, journal, log_dirs, is_somewhere_known, now_ms)
     settled = []
     for found in calls.work(jobs).values():
         if isinstance(found, JournalError):
@@ -76,30 +82,27 @@ def _seen_at(
 
 
 def _recover_one(
-    path: str,
     unsettled: Sequence[Entry],
     journal: Journal,
     log_dirs: Mapping[str, OpenLogDir],
-    seen_at: Mapping[int, frozenset[str]],
-    quarantine: frozenset[str],
+    is_somewhere_known: Callable[[Entry], bool],
     now_ms: int,
     stop: Stop,
 ) -> list[Entry]:
-    """Settle what concerns the log dir `path`; does nothing more once `stop()` is true."""
+    """Settle what concerns one log dir; does nothing more once `stop()` is true."""
     settled: list[Entry] = []
     outcomes: list[tuple[int, Outcome, str | None]] = []
     not_reached: list[int] = []
     for entry in unsettled:
-        source, target = log_dirs[path], log_dirs[entry.intent.ends_in]
+        source, target = log_dirs[entry.intent.log_dir], log_dirs[entry.intent.ends_in]
         try:
-            places = {place for place, _ in entry.intent.names}
-            if _may_be_elsewhere(seen_at[entry.id], places, (source, target), quarantine):
+            if not is_somewhere_known(entry):
                 continue
             _name_displaced(entry, log_dirs, stop)
             came_of_it = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
-            refuse_if(stop, path)
+            refuse_if(stop, source.path)
         except LogAgentError:
-            continue
+            continue  # it stays open, for the next session: what it is about cannot be seen or written now
         if came_of_it is None:
             not_reached.append(entry.id)
         else:
@@ -113,22 +116,13 @@ def _recover_one(
 
 
 def _may_be_elsewhere(
-    seen_at: frozenset[str], here: AbstractSet[str], dirs: Sequence[OpenLogDir], quarantine: frozenset[str]
+    seen_at: frozenset[str], here: AbstractSet[str], dirs: Sequence[OpenLogDir], quarantine: Collection[str]
 ) -> bool:
     """Whether a directory found under neither name may still exist: its disk may be mounted elsewhere, or not at
     all."""
     if seen_at & here:
         return False
-    return bool(seen_at) or not all(d.path in quarantine or _is_formatted(d) for d in dirs)
-
-
-def _is_formatted(log_dir: OpenLogDir) -> bool:
-    with log_dir.acting("look", META_PROPERTIES):
-        try:
-            os.stat(META_PROPERTIES, dir_fd=log_dir.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-    return True
+    return bool(seen_at) or not all(d.path in quarantine or d.has(META_PROPERTIES) for d in dirs)
 
 
 def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None] | None:

@@ -80,7 +80,7 @@ def _unlink(
             before = os.fstat(fd)
             for name in names(look_at_segments(fd)):
                 interlock.before()
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):  # what is gone already needs no unlink
                     os.unlink(name, dir_fd=fd)
             # Keep its mtime: verdicts depend on a directory's age.
             os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -121,7 +121,8 @@ class RenameBatch:
         """Carry out `proposals` in order; the result of each by its action id."""
         try:
             entries = self._checkpoint_entries(proposals)
-            clean = closed_cleanly(self.log_dir)
+            # Whether the broker's last stop was clean (`LogLoader.CleanShutdownFile`; Kafka removes it at its start).
+            clean = self.log_dir.has(CLEAN_SHUTDOWN)
         except LogAgentError as e:
             self.results = {action_id(p): ActionResult(Outcome.FAILED, str(e)) for p in proposals}
             return self.results
@@ -296,16 +297,6 @@ def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], erro
     said = f"{result.error}; " if result.error else "renamed, but "
     outcome = Outcome.FAILED if result.outcome is Outcome.DONE else result.outcome
     return ActionResult(outcome, f"{said}its checkpoint entries could not be put back ({what}): {error}")
-
-
-def closed_cleanly(log_dir: OpenLogDir) -> bool:
-    """Whether the broker's last stop was clean (`LogLoader.CleanShutdownFile`; Kafka removes it at its start)."""
-    with log_dir.acting("look", CLEAN_SHUTDOWN):
-        try:
-            os.stat(CLEAN_SHUTDOWN, dir_fd=log_dir.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-    return True
 
 
 class Replacement(RenameBatch):

@@ -24,7 +24,7 @@ from wsgiref.simple_server import WSGIRequestHandler
 from prometheus_client import make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from logagent.agent.daemon.log_lines import Events
+from logagent.agent.events import Events
 from logagent.agent.metrics.metrics import Metrics
 from logagent.errors import LogAgentError
 from logagent.host.brokers.broker_process import BrokerProcess

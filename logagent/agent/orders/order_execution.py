@@ -16,7 +16,8 @@ from logagent.agent.session.clock_watch import clocks_now
 from logagent.agent.session.dir_history import actor_of
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
+from logagent.model.naming.dir_names import why_spared
+from logagent.model.planning.plan import Execution, Flags, GuardName, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
@@ -134,7 +135,13 @@ class OrderExecution:
                 fact = f"kept until {rfc3339(due)} (cleanup.stray_retention)"
                 return result_of(p, "waiting", directory=p.directory, guard=RETENTION, fact=fact, hint=hint)
             removal = Proposal(
-                ActionKind.REMOVE, d, "ordered", full_topic=full_topic(d, mark), due_at_ms=due, approved=approved
+                ActionKind.REMOVE,
+                d,
+                "ordered",
+                full_topic=full_topic(d, mark),
+                due_at_ms=due,
+                approved=approved,
+                flags=_flags(p),
             )
             return as_mark(removal, new_uuid) if self.renames_only else removal
         proposal = rename_away(
@@ -144,7 +151,7 @@ class OrderExecution:
             new_uuid=new_uuid,
             quarantine_dir=self.facts.quarantine_dirs.get(d.log_dir),
         )
-        return replace(proposal, approved=approved)
+        return replace(proposal, approved=approved, flags=_flags(p))
 
     def _act(self, proposals: Mapping[int, Proposal], results: dict[int, Result]) -> None:
         if not proposals:
@@ -190,9 +197,15 @@ class OrderExecution:
         name: ResultName = "offline" if refusal.guard == "online" else "refused"
         return self._said(i, name, guard=refusal.guard, fact=refusal.fact, hint=refusal.hint)
 
-    def _said(self, i: int, result: ResultName, **more: str | None) -> Result:
+    def _said(self, i: int, result: ResultName, *, guard: GuardName | None = None, **more: str | None) -> Result:
         p = self.order.partitions[i]
-        return result_of(p, result, directory=p.directory, **more)
+        return result_of(p, result, directory=p.directory, guard=guard, **more)
+
+
+def _flags(p: OrderedPartition) -> Flags:
+    """The fleet takes a request for such a topic only with `--include-internal`. An order that names another topic than
+    the directory's has no such word for it."""
+    return Flags(include_internal=why_spared(p.topic, include_internal=False) is not None)
 
 
 def _refusal_of(p: Proposal, refusals: Iterable[Refusal]) -> Refusal | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from logagent.model.planning.plan import GuardName
 from logagent.store.deletion import LONGEST_WORDS, Identity, Order, OrderedPartition, Result, ResultName
 
-IDENTITY, RESTORED, RETENTION = "identity", "restored", "retention"
+IDENTITY: GuardName = "identity"
+RESTORED: GuardName = "restored"
+RETENTION: GuardName = "retention"
 FINAL_GUARDS = (IDENTITY, RESTORED)
 """Refusals that this very order never gets over."""
 _END = 500
@@ -29,7 +32,7 @@ def _as_words(text: str | None) -> str | None:
 
 
 def result_of(
-    p: OrderedPartition, result: ResultName, *, directory: Identity | None = None, guard: str | None = None,
+    p: OrderedPartition, result: ResultName, *, directory: Identity | None = None, guard: GuardName | None = None,
     fact: str | None = None, hint: str | None = None, new_name: str | None = None,
 ) -> Result:  # fmt: skip
     return Result(
@@ -38,7 +41,7 @@ def result_of(
     )  # fmt: skip
 
 
-def refused(p: OrderedPartition, guard: str, fact: str, hint: str | None = None) -> Result:
+def refused(p: OrderedPartition, guard: GuardName, fact: str, hint: str | None = None) -> Result:
     return result_of(p, "refused", guard=guard, fact=fact, hint=hint)
 
 

@@ -16,7 +16,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.facts import Facts
-from logagent.model.health.kafka_version import Version, deletes_strays
+from logagent.model.kafka_version import Version, deletes_strays
 from logagent.model.planning.first_check import FirstCheck, as_answered, first_check
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from logagent.agent.execute.removals import TRUNCATES_HELD_SINCE
+from logagent.agent.execute.log_manager import TRUNCATES_HELD_SINCE
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import TEMP_PREFIX
 from logagent.broker.files.meta_properties import META_PROPERTIES

@@ -37,7 +37,7 @@ from logagent.model.assignments.sightings import Sighting, count_sightings, orph
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
-from logagent.model.health.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
+from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.due import Ages, Candidates, Due, what_is_due

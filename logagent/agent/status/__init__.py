@@ -1,1 +1,1 @@
-"""What a running daemon reports about itself: the document, and the socket that serves it."""
+"""The socket that serves what a running daemon reports about itself."""

@@ -125,13 +125,15 @@ class AdminReader:
         brokers = {b.node_id: BrokerRegistration(b.node_id, (), fenced=False) for b in response.brokers}
         image = make_image(
             topics,
-            source=Source.ADMIN,
-            cluster_id=self._cluster_id(response),
-            at_ms=at_ms,
-            known_until_ms=at_ms - lag_ms,
-            complete=False,
-            brokers=brokers,
-            origin=self._origin(node_id),
+            AssignmentImage(
+                source=Source.ADMIN,
+                cluster_id=self._cluster_id(response),
+                at_ms=at_ms,
+                known_until_ms=at_ms - lag_ms,
+                complete=False,
+                brokers=brokers,
+                origin=self._origin(node_id),
+            ),
         )
         self._living_ids = tuple(image.by_id)
         return image

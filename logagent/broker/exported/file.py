@@ -75,17 +75,19 @@ def _image(document: dict[str, Any], origin: str, schema: str) -> AssignmentImag
     known = _optional(document, "known_until", str)  # versions before this one did not write it
     return make_image(
         topics,
-        source=Source.FILE,
-        cluster_id=_member(document, "cluster_id", str),
-        at_ms=at_ms,
-        known_until_ms=at_ms if known is None else min(at_ms, _time(known, "known_until")),
-        complete=source == Source.KRAFT_LOG,
-        offset=_optional(document, "offset", int),
-        metadata_version=_optional(document, "metadata_version", int),
-        brokers={broker.node_id: broker for broker in _list(document, "brokers", _broker)},
-        uncommitted=frozenset(_list(document, "uncommitted", _removal)),
-        origin=origin,
-        exported_from=Source(source),
+        AssignmentImage(
+            source=Source.FILE,
+            cluster_id=_member(document, "cluster_id", str),
+            at_ms=at_ms,
+            known_until_ms=at_ms if known is None else min(at_ms, _time(known, "known_until")),
+            complete=source == Source.KRAFT_LOG,
+            offset=_optional(document, "offset", int),
+            metadata_version=_optional(document, "metadata_version", int),
+            brokers={broker.node_id: broker for broker in _list(document, "brokers", _broker)},
+            uncommitted=frozenset(_list(document, "uncommitted", _removal)),
+            origin=origin,
+            exported_from=Source(source),
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from logagent.model.naming.dir_names import MAX_NAME
 from logagent.model.records import DirKey
 
 _TAIL = 4 << 20
-_LOG = FileLimit("a broker's log", 1 << 40)
+_SERVER_LOG = FileLimit("a broker's log", 1 << 40)
 _STARTS = re.compile(rb"\bstarting \(kafka\.server\.KafkaServer\)")
 # The reason is in the words of the host's language; the length of the name is the same in all of them.
 _RENAME = re.compile(rb"FileSystemException: (/[^\n]+) -> (/[^\n]+\.[0-9a-f]{32}-delete): ")
@@ -52,7 +52,7 @@ def failed_marks(paths: Iterable[str], log_dirs: Iterable[str]) -> dict[DirKey, 
 
 def _failed_in(path: str) -> Iterator[DirKey]:
     try:
-        fd = open_regular(path, _LOG, follow=True)
+        fd = open_regular(path, _SERVER_LOG, follow=True)
     except (OSError, UnreadableError):
         return
     try:

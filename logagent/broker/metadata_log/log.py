@@ -400,24 +400,26 @@ def _image(
 ) -> AssignmentImage:
     return make_image(
         state.replay.topics.values(),
-        source=Source.KRAFT_LOG,
-        cluster_id=cluster_id,
-        at_ms=at_ms,
-        known_until_ms=known_until_ms(
-            state.times,
-            committed=committed,
-            snapshot_ms=state.snapshot_ms,
-            written_ms=state.written_ms,
-            now_ms=now_ms,
-            torn=state.torn_bytes > 0,
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=cluster_id,
+            at_ms=at_ms,
+            known_until_ms=known_until_ms(
+                state.times,
+                committed=committed,
+                snapshot_ms=state.snapshot_ms,
+                written_ms=state.written_ms,
+                now_ms=now_ms,
+                torn=state.torn_bytes > 0,
+            ),
+            complete=True,
+            open_transaction=state.replay.open_transaction,
+            offset=state.end,
+            metadata_version=state.replay.metadata_version,
+            brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
+            uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
+            origin=label,
         ),
-        complete=True,
-        open_transaction=state.replay.open_transaction,
-        offset=state.end,
-        metadata_version=state.replay.metadata_version,
-        brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
-        uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
-        origin=label,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import SCRIPT, read_regular
-from logagent.model.health.kafka_version import apache_version
+from logagent.model.kafka_version import apache_version
 
 # The second is used by Confluent's packages up to 5.x.
 MAIN_CLASSES = frozenset({"kafka.Kafka", "io.confluent.support.metrics.SupportedKafka"})

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from logagent.agent.config import load_valid_part
 from logagent.agent.evidence.assignment_sources import mode_unknown
 from logagent.cli.host_session import read_assignments, session_of
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, common, reads_assignments, refuse_wrong_user
 from logagent.cli.render import dump, human_ms, table
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.model.assignments.image import AssignmentImage
@@ -74,6 +75,10 @@ def show(call: Call) -> None:
 def _image(call: Call) -> tuple[AssignmentImage, int]:
     """The image to show, and the time. A metadata log that the broker may not use is refused, however it looks: another
     host would take an export of it for what the cluster says."""
+    settings = load_valid_part(call.config_file)[0].settings
+    elsewhere = call.assignments or settings.kafka.bootstrap_servers or "file" in settings.assignments.sources
+    if not elsewhere:
+        refuse_wrong_user(call)  # Only the log dirs are left to read.
     with session_of(call) as session:
         read_assignments(session, call, to_show=True)
         image, now = session.assignments.shown, session.clock.now_ms()

@@ -13,7 +13,7 @@ from logagent.cli.render import dump, table
 from logagent.errors import Exit, UsageError
 from logagent.host.linux.access import User, user_named
 from logagent.model.finding import Finding, Severity, any_fatal
-from logagent.model.health.kafka_version import parse_version, version_text
+from logagent.model.kafka_version import parse_version, version_text
 from logagent.model.records import Health
 from logagent.model.times import rfc3339
 

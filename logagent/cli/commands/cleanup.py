@@ -15,7 +15,7 @@ from logagent.model.planning.plan import Plan
 @click.command()
 @click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
-@click.option("--include-internal", is_flag=True, help="Also remove strays of internal topics past their retention.")
+@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
 @click.option("--trust-clock", is_flag=True, help="Confirm that the wall clock is right now, although it was changed.")
 @reads_assignments
 @common

@@ -26,7 +26,7 @@ MATCHING_SECONDS = 5.0
 @click.command()
 @click.option("--topic", metavar="REGEX", help="Topics whose full name matches.")
 @click.option("--partition", "partitions", multiple=True, metavar="T-P", help="One partition (repeatable).")
-@click.option("--include-internal", is_flag=True, help="Include internal topics.")
+@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
 @click.option("--future", is_flag=True, help="The future logs (moves between log dirs), not the current ones.")
 @click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
 @click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")

@@ -22,7 +22,7 @@ from logagent.agent.planning.plan_prestart import (
 )
 from logagent.agent.session.session import Session
 from logagent.agent.target import UnnamedBroker
-from logagent.cli.host_session import read_assignments, session_of
+from logagent.cli.host_session import note_health, read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import finding_row
 from logagent.cli.render import dump, human_bytes
@@ -272,13 +272,13 @@ class _Run:
             self.found.done = done = carry_out(
                 self.call,
                 session,
-                facts,
                 prestart.plan,
                 execute=not dry_run,
                 stop=lambda: self._left() <= 0,
                 look=lambda dirs: self._look_in_time(session, dirs, facts),
                 act=partial(carry_out_prestart, session, prestart),
             )
+            note_health(self.call, facts)
             if done.execution is not None and any(p.action is ActionKind.REMOVE for p in done.plan.actions):
                 self._check_space_again(session)
             rooms = room_after(room_for_start(session), prestart, done)

@@ -272,7 +272,7 @@ _FULL_BYTES = 16 << 20
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
-@click.option("--include-internal", is_flag=True, help="Strays and orphans of internal topics too.")
+@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
 @reads_assignments
 @common
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
@@ -329,7 +329,7 @@ def _carried_out(
     call: Call, session: Session, found: Rescue, approved: bool, include_internal: bool
 ) -> tuple[Rescue, Execution]:
     total = sum(o.proposal.dir.bytes for o in found.offers.values())
-    with Stopper() as stopper, Progress(call, "Removing", total=total) as progress:
+    with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
         manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
         return carry_out_rescue(session, found, manager, approved=approved, include_internal=include_internal)
 

@@ -8,7 +8,7 @@ import click
 
 from logagent.agent.setup.setup import existing_drop_in, look, verify, write
 from logagent.cli.render import visible
-from logagent.errors import UsageError
+from logagent.errors import NotPermitted
 from logagent.host.state.state_dir import make_as_root
 
 
@@ -30,11 +30,12 @@ def setup(name: str | None, execute: bool) -> None:
     Exit status:
       0   shown, or written and verified by systemd-analyze
       1   something was not trusted, or could not be written
-      2   wrong usage, or not root
+      2   wrong usage
+      77  not root
       78  the configuration is wrong, or it is not clear which broker is meant
     """
     if os.geteuid() != 0:
-        raise UsageError("setup needs root", hint="sudo logagent setup")
+        raise NotPermitted("setup needs root", hint="sudo logagent setup")
     made = look(name)
     for line in made.left_out:
         _say(f"left out: {line}")

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from logagent.agent.status.status import ask_status
-from logagent.cli.options import Call, common
+from logagent.cli.options import RUN_AS_BROKER, Call, common
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
-from logagent.errors import Exit, ServiceUnreachable
+from logagent.errors import Exit, NotPermitted, ServiceUnreachable
 
 
 @click.command()
@@ -22,7 +22,12 @@ def status(call: Call) -> None:
     A daemon that does not answer within five seconds counts as unreachable.
     """
     directory = call.state_dir
-    document = _known_form(ask_status(directory), directory)
+    try:
+        document = _known_form(ask_status(directory), directory)
+    except ServiceUnreachable as e:
+        if isinstance(e.__cause__, PermissionError):
+            raise NotPermitted(str(e), hint=RUN_AS_BROKER) from e
+        raise
     if any(d["health"] == "offline" for d in document["log_dirs"]):
         call.record_status(Exit.OFFLINE)
     if call.json:

@@ -35,7 +35,11 @@ def _places(command: F) -> F:
 def _acting(command: F) -> F:
     for option in reversed(
         [
-            click.option("--include-internal", is_flag=True, help="Topics whose names begin with '_' too."),
+            click.option(
+                "--include-internal",
+                is_flag=True,
+                help="Include internal topics, all that begin with '_'.",
+            ),
             click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
             click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan (within 24 h)."),
             click.option(

@@ -30,7 +30,7 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
-from logagent.errors import LogAgentError, UnreadableError
+from logagent.errors import Busy, LogAgentError, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
@@ -94,7 +94,7 @@ class IngestLock:
         with self._writing:
             holder = self._holder()
         if holder.get("id") != self._id:
-            raise LogAgentError(
+            raise Busy(
                 f"another ingest has taken the lock of this store: {_in_words(holder)}",
                 hint="let one finish, then run `logagent fleet ingest` again: incomplete dates are repeated",
             )
@@ -135,7 +135,7 @@ class IngestLock:
             self._files.delete(probe)
         gone = holder.get("machine") == machine() and not _runs(holder.get("pid"))
         if not gone and -AHEAD_SECONDS <= silent < STALE_SECONDS:
-            raise LogAgentError(
+            raise Busy(
                 f"another ingest of this store is running: {_in_words(holder)}, heard from {max(silent, 0):.0f} s ago",
                 hint=f"wait for it; one that is silent for {STALE_SECONDS:.0f} s is considered dead ({self._uri})",
             )
@@ -145,7 +145,7 @@ class IngestLock:
         said = self._said(probe)
         self._files.delete(probe)
         if said.get("id") != holder.get("id") or not self._files.create_new(self._uri, self._content()):
-            raise LogAgentError("another ingest of this store has just started", hint="wait for it")
+            raise Busy("another ingest of this store has just started", hint="wait for it")
 
 
 def _runs(pid: object) -> bool:

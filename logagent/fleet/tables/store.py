@@ -25,7 +25,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from logagent.errors import LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.errors import Busy, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import STORE, local_frame, shaped
@@ -146,9 +146,7 @@ class Store:
         first."""
         uri = f"{self.uri}/commits/{commit.day}/{commit.number}.json"
         if not self.files.create_new(uri, json.dumps(commit.document()).encode() + b"\n"):
-            raise LogAgentError(
-                f"another ingest has committed {commit.day} meanwhile", hint="run `logagent fleet ingest` again"
-            )
+            raise Busy(f"another ingest has committed {commit.day} meanwhile", hint="run `logagent fleet ingest` again")
         self.refresh()
 
     def next_number(self, day: date) -> int:

@@ -194,6 +194,15 @@ class OpenLogDir:
         self.failures.mark_offline(self.path, reason)
         return KafkaStorageError(f"log dir {self.path} is offline: {reason}", log_dir=self.path)
 
+    def has(self, name: str) -> bool:
+        """Whether anything has this name in it. Raises KafkaStorageError or ItemFailed."""
+        with self.acting("look", name):
+            try:
+                os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return False
+        return True
+
     def open_child(self, name: str, expect: Identity | None = None) -> int:
         """Open the directory `name` in this log dir and return its descriptor, which the caller closes.
 

@@ -60,7 +60,7 @@ class ExecutorLock:
         self._at: str | None = None
 
     def __enter__(self) -> Self:
-        """Take it, waiting at most `wait_seconds`. Raises Busy (exit 1), which names the holder, or JournalError."""
+        """Take it, waiting at most `wait_seconds`. Raises Busy, which names the holder, or JournalError."""
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):

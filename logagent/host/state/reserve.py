@@ -102,7 +102,7 @@ def _create_reserve(path: str) -> None:
 def _is_whole(path: str) -> bool:
     try:
         found = os.lstat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # another user's state dir, which `doctor` looks at
         return False
     return found.st_size >= RESERVE_BYTES and found.st_blocks * 512 >= RESERVE_BYTES
 

@@ -17,7 +17,7 @@ from logagent.errors import UnreadableError
 from logagent.files.safe_open import FileLimit, bounded, parse_json, read_regular
 from logagent.files.whole_file import whole_file
 from logagent.model.assignments.identity import BrokerPlace
-from logagent.model.health.kafka_version import LastRun, Version
+from logagent.model.kafka_version import LastRun, Version
 
 BROKERS_FILE_NAME = "brokers-seen.json"
 _BROKERS_LIMIT = FileLimit(BROKERS_FILE_NAME, 1 << 20)

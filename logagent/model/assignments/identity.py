@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS, AssignmentImage
-from logagent.model.health.kafka_version import CLUSTER_ID_SINCE, KafkaVersion
+from logagent.model.kafka_version import CLUSTER_ID_SINCE, KafkaVersion
 from logagent.model.records import Kind, PartitionDir
 
 

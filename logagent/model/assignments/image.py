@@ -11,7 +11,7 @@ Topic and directory ids are the 22-character text of Kafka's `Uuid.toString` (ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -113,9 +113,9 @@ class AssignmentImage:
     at_ms: int
     known_until_ms: int
     complete: bool
-    by_id: dict[str, Topic]
-    by_name: dict[str, Topic]
-    nodes: frozenset[int]
+    by_id: dict[str, Topic] = field(default_factory=dict)
+    by_name: dict[str, Topic] = field(default_factory=dict)
+    nodes: frozenset[int] = frozenset()
     offset: int | None = None
     metadata_version: int | None = None
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
@@ -149,23 +149,8 @@ class AssignmentImage:
         return topic.partitions.get(partition) if topic is not None else None
 
 
-def make_image(
-    topics: Iterable[Topic],
-    *,
-    source: Source,
-    cluster_id: str | None,
-    at_ms: int,
-    known_until_ms: int,
-    complete: bool,
-    offset: int | None = None,
-    metadata_version: int | None = None,
-    brokers: Mapping[int, BrokerRegistration] | None = None,
-    uncommitted: frozenset[str | tuple[str, int]] = frozenset(),
-    origin: str = "",
-    exported_from: Source | None = None,
-    open_transaction: bool = False,
-) -> AssignmentImage:
-    """Index `topics` by id and by name.
+def make_image(topics: Iterable[Topic], of: AssignmentImage) -> AssignmentImage:
+    """The image `of` a source with its `topics`, by id and by name.
 
     Raises `UnreadableError` if two topics share an id or a name: such an answer is broken, and a verdict based on it
     would be a guess. A zero id counts as "no id" (Kafka's answer for topics of clusters before 2.8).
@@ -177,24 +162,9 @@ def make_image(
         if topic.topic_id == ZERO_ID:
             topic.topic_id = None
         if by_name.setdefault(topic.name, topic) is not topic:
-            raise UnreadableError(f"{origin or source}: topic {topic.name} is listed twice")
+            raise UnreadableError(f"{of.origin or of.source}: topic {topic.name} is listed twice")
         if topic.topic_id is not None and by_id.setdefault(topic.topic_id, topic) is not topic:
-            raise UnreadableError(f"{origin or source}: topic id {topic.topic_id} is listed twice")
+            raise UnreadableError(f"{of.origin or of.source}: topic id {topic.topic_id} is listed twice")
         replica_lists.update(p.replicas for p in topic.partitions.values())
-    return AssignmentImage(
-        source=source,
-        cluster_id=cluster_id,
-        at_ms=at_ms,
-        known_until_ms=known_until_ms,
-        complete=complete,
-        by_id=by_id,
-        by_name=by_name,
-        nodes=frozenset(node for replicas in replica_lists for node in replicas),
-        offset=offset,
-        metadata_version=metadata_version,
-        brokers=brokers if brokers is not None else {},
-        uncommitted=uncommitted,
-        origin=origin,
-        exported_from=exported_from,
-        open_transaction=open_transaction,
-    )
+    nodes = frozenset(node for replicas in replica_lists for node in replicas)
+    return replace(of, by_id=by_id, by_name=by_name, nodes=nodes)

@@ -86,7 +86,7 @@ from logagent.model.check.partition_dirs import check_names
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
 from logagent.model.check.start_facts import StartFacts
 from logagent.model.finding import Finding, Severity, concerning, warning
-from logagent.model.health.kafka_version import Version
+from logagent.model.kafka_version import Version
 
 SHOWN_ALIKE = 20
 """How many findings of one code in one directory are listed; one more says how many are left out."""

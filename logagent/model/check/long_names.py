@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from logagent.model.check.start_facts import StartFacts, StartLogDirLook
 from logagent.model.finding import Finding, Releases, fatal, warning
-from logagent.model.health.kafka_version import Version
+from logagent.model.kafka_version import Version
 from logagent.model.naming.dir_names import DELETE_SUFFIX, MAX_NAME
 from logagent.model.records import DirKey, HolderState, Kind
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from logagent.model.check.metadata_dir import in_metadata_log, odd_file
 from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirLook
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
-from logagent.model.health.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE
+from logagent.model.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
 from logagent.model.records import Kind, PartitionDir, TopicPartition
 

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion
+from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 
 NOBODY = Holder(HolderState.FREE)

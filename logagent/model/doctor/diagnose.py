@@ -10,7 +10,7 @@ from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFac
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
-from logagent.model.health.kafka_version import version_text
+from logagent.model.kafka_version import version_text
 from logagent.model.records import HolderState
 
 _HELD = (HolderState.HELD, HolderState.STARTING)
@@ -99,34 +99,7 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
         yield from _holder(f, holder)
     if not f.holders:
         yield from _no_holder(f)
-    known = f.kafka_version
-    if known.version is None:
-        yield warning(
-            "version-unknown",
-            f.config.kafka_config or "",
-            "the Kafka version is unknown, so the rules of the oldest supported release apply: nothing is set aside in"
-            " the log dirs",
-            "configure it; it is otherwise found from the jars of the running broker, of the installation that"
-            " server.properties belongs to, or of the one the broker's unit starts",
-            change=toml_change(f.config, "kafka.version", "3.9.1"),
-        )
-        doubt = known.doubt()
-        if doubt is not None:
-            yield warning("version-contradicted", f.config.kafka_config or "", doubt.fact, doubt.hint)
-    else:
-        least = " or later" if known.exact is None else ""
-        says = f"Kafka {version_text(known.version)}{least} ({known.says()})"
-        yield works("version", f.config.kafka_config or "", says)
-        doubt = known.doubt()
-        if doubt is not None:
-            change = known.right_setting()
-            yield warning(
-                "version-contradicted",
-                f.config.kafka_config or "",
-                doubt.fact,
-                doubt.hint,
-                change=toml_change(f.config, "kafka.version", version_text(change)) if change is not None else None,
-            )
+    yield from _version(f)
     if f.cluster_id is not None and not f.cluster_problems:
         yield works("cluster", "", f"node {f.node_id} of cluster {f.cluster_id}")
     elif f.by_node and not f.cluster_problems:
@@ -140,6 +113,27 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
             "nothing is done until it is clear which broker these log dirs belong to: compare the meta.properties of"
             " every log dir with node.id in server.properties",
         )
+
+
+def _version(f: DoctorFacts) -> Iterator[Finding]:
+    known, path = f.kafka_version, f.config.kafka_config or ""
+    if known.version is None:
+        yield warning(
+            "version-unknown",
+            path,
+            "the Kafka version is unknown, so the rules of the oldest supported release apply: nothing is set aside in"
+            " the log dirs",
+            "configure it; it is otherwise found from the jars of the running broker, of the installation that"
+            " server.properties belongs to, or of the one the broker's unit starts",
+            change=toml_change(f.config, "kafka.version", "3.9.1"),
+        )
+    else:
+        least = " or later" if known.exact is None else ""
+        yield works("version", path, f"Kafka {version_text(known.version)}{least} ({known.says()})")
+    if (doubt := known.doubt()) is not None:
+        right = known.right_setting()
+        change = toml_change(f.config, "kafka.version", version_text(right)) if right is not None else None
+        yield warning("version-contradicted", path, doubt.fact, doubt.hint, change=change)
 
 
 def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:

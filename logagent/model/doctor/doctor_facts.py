@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logagent.model.assignments.image import Source
-from logagent.model.health.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
+from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
 from logagent.model.records import Health, HolderState
 
 DaemonState = Literal["running", "none", "dead", "refused", "silent"]

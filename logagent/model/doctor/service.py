@@ -70,14 +70,10 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
         )
     if s.access is not None and s.access.lacks is not None and not (s.made_by_unit and not s.exists):
         at = s.access.at or s.path
-        says = (
-            f"user {name} lacks {s.access.lacks} permission on {at} (owner {s.access.owner}): nothing is done without"
-        )
-        says += " a journal"
-        path = quote(s.path)
-        change = Change(
-            line=f"install -d -m 0750 -o {quote(name)} {path}" if not s.exists else f"chown -R {quote(name)} {path}"
-        )
+        lacks = f"user {name} lacks {s.access.lacks} permission on {at} (owner {s.access.owner})"
+        give = f"chown -R {quote(name)}" if s.exists else f"install -d -m 0750 -o {quote(name)}"
+        change = Change(line=f"{give} {quote(s.path)}")
+        says = f"{lacks}: nothing is done without a journal"
         yield fatal("state-closed", s.path, says, "give it to the user the agent runs as", change=change)
     if s.full:
         says = "its file system is full: nothing is done while the journal cannot be written"

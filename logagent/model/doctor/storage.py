@@ -97,6 +97,12 @@ def _descriptors(f: DoctorFacts, h: HolderLook) -> Finding:
             "see below how /proc is mounted; ProtectProc= and PrivatePIDs= in a unit also hide processes",
             change=_show_processes(f.proc, f.service),
         )
+    return _refused(f, h, path, who)
+
+
+def _refused(f: DoctorFacts, h: HolderLook, path: str, who: str) -> Finding:
+    """Both run as the same user (or the agent as root), and the kernel still refuses."""
+    s = f.subject
     if h.gid is not None and h.gid != s.gid:
         return fatal(
             "other-group",

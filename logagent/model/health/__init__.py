@@ -1,1 +1,1 @@
-"""The health of log dirs, the meaning of probes, who holds a log dir, and which Kafka version applies."""
+"""The health of log dirs, the meaning of probes, when a broker serves, and whether the clock can be trusted."""

@@ -19,7 +19,7 @@ Decimal numbers as Java parses them: exactly what the broker accepts in names an
 Python's `int()` also accepts whitespace, underscores and digits outside the Basic Multilingual Plane, and rejects very
 long strings that Java accepts (leading zeros), so the broker and we would disagree about the same bytes.
 
-Which topic names are legal, internal, or collide (Kafka's `org.apache.kafka.common.internals.Topic`).
+Which topic names are legal or internal (Kafka's `org.apache.kafka.common.internals.Topic`).
 
 The UUID in the names of directories that we mark or set aside: it shows that we did it, and when.
 
@@ -35,30 +35,6 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from logagent.model.records import Kind
-
-__all__ = [
-    "CACHE_NAME",
-    "DELETE_SUFFIX",
-    "FUTURE_SUFFIX",
-    "INTERNAL_TOPICS",
-    "MAX_NAME",
-    "MAX_TOPIC",
-    "METADATA_TOPIC",
-    "STRAY_SUFFIX",
-    "InvalidDirName",
-    "ParsedName",
-    "classify",
-    "collides",
-    "current_name",
-    "delete_name",
-    "future_name",
-    "has_collision_chars",
-    "is_internal",
-    "is_valid_topic",
-    "parse",
-    "stray_name",
-    "validate_topic",
-]
 
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1
@@ -97,14 +73,29 @@ def _parse(text: str, low: int, high: int) -> int:
 MAX_TOPIC: Final = 249
 """The longest legal topic name, in characters."""
 
+METADATA_TOPIC: Final = "__cluster_metadata"
+
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that Kafka itself creates. `__cluster_metadata` is not one of them: it is the metadata log, never touched."""
+"""Topics that Kafka itself creates (`Topic.isInternal`). `__cluster_metadata` is not one of them."""
 
 REMOTE_LOG_METADATA: Final = "__remote_log_metadata"
 """Says where the remote segments of all tiered topics are (`REMOTE_LOG_METADATA_TOPIC_NAME`)."""
 
-NEVER_DELETED: Final = frozenset({REMOTE_LOG_METADATA, "__cluster_metadata"})
-"""Topics of which nothing is ever deleted on request."""
+NEVER_DELETED: Final = frozenset({METADATA_TOPIC, REMOTE_LOG_METADATA})
+
+
+def why_spared(topic: str, *, include_internal: bool) -> str | None:
+    """Why no directory of `topic` is set aside, marked or removed, on a host or by the fleet; None if it may be.
+
+    `include_internal`: the operator's word (`--include-internal`) for Kafka's internal topics and for those that its
+    tools create (`_schemas`, `_confluent-…`), which begin with `_` as well. For `NEVER_DELETED` there is no such word.
+    """
+    if topic in NEVER_DELETED:
+        return f"logagent never deletes {topic}"
+    if include_internal or not topic.startswith("_"):
+        return None
+    return f"{topic} is an internal topic" if is_internal(topic) else f"the name of topic {topic} begins with '_'"
+
 
 _LEGAL_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -124,16 +115,6 @@ def is_valid_topic(topic: str) -> bool:
 def is_internal(topic: str) -> bool:
     """`Topic.isInternal`: one of `INTERNAL_TOPICS`, by the exact name."""
     return topic in INTERNAL_TOPICS
-
-
-def has_collision_chars(topic: str) -> bool:
-    """`Topic.hasCollisionChars`: metric names turn `.` into `_`, so topics with either may look the same."""
-    return "." in topic or "_" in topic
-
-
-def collides(topic: str, other: str) -> bool:
-    """`Topic.hasCollision`: the two topics have the same name in metrics."""
-    return topic.replace(".", "_") == other.replace(".", "_")
 
 
 def _problem(topic: str) -> str | None:
@@ -172,7 +153,6 @@ MAX_NAME: Final = 255
 DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
-METADATA_TOPIC: Final = "__cluster_metadata"
 CACHE_NAME: Final = "remote-log-index-cache"
 
 _SUFFIXES: Final = (DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX)

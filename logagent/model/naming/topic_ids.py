@@ -13,13 +13,6 @@ from typing import Final
 ZERO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """As a topic id: none, as brokers before 2.8 report. As a directory id: MIGRATING."""
 
-METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
-"""`Uuid.METADATA_TOPIC_ID`, the topic id of `__cluster_metadata`."""
-
-DIRECTORY_MIGRATING: Final = ZERO_ID
-DIRECTORY_UNASSIGNED: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
-DIRECTORY_LOST: Final = "AAAAAAAAAAAAAAAAAAAAAg"
-
 _ID_BYTES: Final = 16
 _MAX_TEXT: Final = 24
 # The last of the 22 characters carries two bits; in canonical text its other four are zero.
@@ -59,22 +52,6 @@ def to_text(raw: bytes) -> str:
     if len(raw) != _ID_BYTES:
         raise ValueError(f"an id has {_ID_BYTES} bytes, not {len(raw)}")
     return base64.urlsafe_b64encode(raw)[:22].decode("ascii")
-
-
-def to_hex(raw: bytes) -> str:
-    """32 lower-case hex digits without dashes; raises ValueError unless `raw` has 16 bytes."""
-    if len(raw) != _ID_BYTES:
-        raise ValueError(f"an id has {_ID_BYTES} bytes, not {len(raw)}")
-    return raw.hex()
-
-
-def is_reserved(text: str) -> bool:
-    """`DirectoryId.reserved`: the upper half is zero and the lower half, as a signed number, is below 100.
-
-    Reserved ids identify no directory. Raises ValueError like `from_text`.
-    """
-    raw = from_text(text)
-    return not any(raw[:8]) and int.from_bytes(raw[8:], "big", signed=True) < 100
 
 
 def _java_prefix(text: str, units: int) -> str:

@@ -83,10 +83,18 @@ def dirs_of_a_day(dirs: Iterable[PartitionDir], taken: RecentDirs) -> tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
-    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or bytes."""
+    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or bytes. One is
+    always within them. The controller, which knows no host's settings, applies the defaults, to topics too."""
 
-    max_dirs: int
-    max_fraction: float
+    max_dirs: int = 20
+    max_fraction: float = 0.1
+
+    def are_too_many(self, count: int) -> bool:
+        return count > max(1, self.max_dirs)
+
+    def is_too_large_a_part(self, count: int, whole: int) -> bool:
+        """Whether `count` of `whole` directories (or topics) is more than the fraction."""
+        return count > max(1.0, self.max_fraction * whole)
 
 
 def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Refusal | None:
@@ -160,10 +168,9 @@ class _Day:
 def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:
     if dirs <= 1:
         return None
-    if dirs > limits.max_dirs:
+    if limits.are_too_many(dirs):
         return f"{dirs} directories within 24 hours exceed cleanup.max_dirs = {limits.max_dirs}"
-    most_dirs = limits.max_fraction * facts.partition_dirs
-    if dirs > most_dirs:
+    if limits.is_too_large_a_part(dirs, facts.partition_dirs):
         return (
             f"{dirs} of the host's {facts.partition_dirs} partition dirs within 24 hours are more than"
             f" cleanup.max_fraction = {limits.max_fraction:g}"

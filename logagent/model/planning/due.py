@@ -48,7 +48,8 @@ class Ages:
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What may fall due, and what the journal knows of it. `queue`: the marked directories, in their order. `dirs`: the
-    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: for removed strays."""
+    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: what the operator
+    allowed."""
 
     queue: Sequence[QueueEntry] = ()
     dirs: Sequence[PartitionDir] = ()
@@ -202,8 +203,10 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> P
             why = f"{reason}: waiting for the broker's next stop"
             waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count))
         else:
-            quarantine = facts.quarantine_dirs.get(d.log_dir)
-            away = rename_away(d, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine)
+            quarantine, flags = facts.quarantine_dirs.get(d.log_dir), known.flags
+            away = rename_away(
+                d, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine, flags=flags
+            )
             proposals.append(replace(away, due_at_ms=until, sightings=count))
     return Part(proposals, waiting)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logagent.model.facts import Facts, LogDirFacts
-from logagent.model.health.kafka_version import STRAY_SINCE, version_text
+from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
-from logagent.model.planning.plan import GuardName, Proposal, Refusal
+from logagent.model.planning.plan import PlanGuard, Proposal, Refusal
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
@@ -221,18 +221,22 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def policy(p: Proposal, facts: Facts) -> Refusal | None:
-    """`delete.topic.enable=false` and internal topics."""
-    going = p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and not p.removal_started
-    if p.action not in _RENAMES_AWAY and not going:
+    """`delete.topic.enable=false`, internal topics, and topics that are never deleted, whoever marked them."""
+    if p.action is ActionKind.RESTORE or p.on_the_way_back or p.removal_started:
+        return None
+    topic = p.full_topic or p.dir.topic or ""
+    why = dir_names.why_spared(topic, include_internal=p.flags.include_internal)
+    if topic in dir_names.NEVER_DELETED and why is not None:
+        return _refuse(p, "policy", why, "restore it, or leave it to the broker")
+    if p.action is ActionKind.REMOVE and p.dir.kind is not Kind.STRAY:
         return None
     if p.flags.by_topic and not facts.delete_topic_enable:
         fact = "the broker's configuration says delete.topic.enable=false"
         return _refuse(p, "policy", fact, "set delete.topic.enable=true in server.properties if deletion is wanted")
-    topic = p.full_topic or p.dir.topic
-    if topic is not None and dir_names.is_internal(topic) and not p.flags.include_internal:
+    if why is not None:
         # `prestart` runs unattended and has no such option: strays of internal topics wait for `cleanup`.
         which = "logagent cleanup --include-internal" if p.dir.kind is Kind.STRAY else "add --include-internal"
-        return _refuse(p, "policy", f"{topic} is an internal topic", f"{which} if it really should go")
+        return _refuse(p, "policy", why, f"{which} if it really should go")
     return None
 
 
@@ -281,5 +285,5 @@ def _where(path: str, facts: Facts) -> LogDirFacts:
     return LogDirFacts(path, None, Health.OFFLINE, "it was not looked at", Holder(HolderState.UNREADABLE))
 
 
-def _refuse(p: Proposal, guard: GuardName, fact: str, hint: str) -> Refusal:
+def _refuse(p: Proposal, guard: PlanGuard, fact: str, hint: str) -> Refusal:
     return Refusal.of(p.dir, guard, fact, hint)

@@ -13,7 +13,7 @@ from typing import Literal, Self, get_args
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 
-GuardName = Literal[
+PlanGuard = Literal[
     "inside",
     "cluster",
     "online",
@@ -26,7 +26,14 @@ GuardName = Literal[
     "version",
     "policy",
 ]
-GUARD_NAMES: tuple[GuardName, ...] = get_args(GuardName)
+"""The guards that refuse an action of a plan, or a whole plan (`logagent.plan/1`)."""
+FleetGuard = Literal["order", "identity", "restored", "retention", "answer", "only-copy"]
+"""What else refuses a deletion of the fleet: of the agent, the order as a whole, that the directory is another one by
+now, that it was restored since, and a stray's retention; of the controller, an agent that does not answer, and the only
+copy of a partition."""
+GuardName = PlanGuard | FleetGuard
+"""Every guard that can refuse: there is no other name, which mypy checks."""
+GUARD_NAMES: tuple[PlanGuard, ...] = get_args(PlanGuard)
 # Items that `first_of_plan` joins again when one of them goes: 20,000 actions are 40 blocks.
 _BLOCK = 512
 
@@ -91,14 +98,14 @@ class Refusal:
 
     log_dir: str
     name: str
-    guard: GuardName
+    guard: PlanGuard
     fact: str
     hint: str
     bytes: int = 0
     command: str | None = None
 
     @classmethod
-    def of(cls, d: PartitionDir, guard: GuardName, fact: str, hint: str, command: str | None = None) -> Self:
+    def of(cls, d: PartitionDir, guard: PlanGuard, fact: str, hint: str, command: str | None = None) -> Self:
         return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command)
 
     @classmethod

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from logagent.model.facts import StrayRuling
-from logagent.model.planning.plan import GuardName, Plan, Refusal
+from logagent.model.planning.plan import Plan, PlanGuard, Refusal
 from logagent.model.records import ActionKind, DirKey
 from logagent.model.times import LAST_MS
 
 Window = Literal["now", "restart", "approval", "later"]
-_OPENS: dict[GuardName, Window] = {
+_OPENS: dict[PlanGuard, Window] = {
     "window": "restart",
     "in-use": "restart",
     "policy": "approval",

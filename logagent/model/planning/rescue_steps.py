@@ -28,13 +28,13 @@ from logagent.model.assignments.strays import needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.naming.dir_names import classify
-from logagent.model.planning.plan import Flags, GuardName, Plan, Proposal, Refusal, first_of_plan
+from logagent.model.planning.plan import Flags, Plan, PlanGuard, Proposal, Refusal, first_of_plan
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir, RemovedFile, Verdict
 
 _ROOM = frozenset({Kind.STRAY, Kind.DELETE, Kind.CACHE})
 # Their hints are to stop the broker, or whatever uses the log dir.
-_WANT_A_STOP: frozenset[GuardName] = frozenset({"lock", "window"})
+_WANT_A_STOP: frozenset[PlanGuard] = frozenset({"lock", "window"})
 _COPY_FIRST = "copy what was removed by hand (/proc/PID/fd/N, see removed_by_hand) before anything restarts"
 
 

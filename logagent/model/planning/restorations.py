@@ -17,7 +17,7 @@ from dataclasses import replace as replaced
 from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
 from logagent.model.facts import Facts
-from logagent.model.health.kafka_version import Doubt
+from logagent.model.kafka_version import Doubt
 from logagent.model.naming import dir_names
 from logagent.model.naming.dir_names import renamed_at_ms
 from logagent.model.planning.first_check import FirstCheck

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import click
 import pytest
 
+from logagent.cli.host_session import Stopper
 from logagent.cli.main import COMMANDS, cli
+from logagent.cli.options import Call
 from logagent.errors import Exit
+from logagent.host.linux.child import Identity, ask_as
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, run_apart, run_here
+from tests.needs import need_root
 
 
 @pytest.fixture
@@ -112,6 +119,57 @@ def test_configuration_is_wrong_and_every_error_is_named(host: CliHost) -> None:
     assert "hint:" in ran.err
     missing = run_here("scan", "--kafka-config", str(host.root / "absent.properties"), "--state-dir", str(host.state))
     assert missing.status == Exit.CONFIG and "absent.properties" in missing.err
+
+
+NOBODY = Identity(65534, 65534, ())
+LOOKING = [("scan",), ("queue",), ("check",), ("assignments", "show"), ("history",), ("status",)]
+ACTING = [("cleanup",), ("rescue",), ("delete", "--topic", "x"), ("restore", "x"), ("cleanup", "--execute"), ("run",)]
+
+
+@pytest.mark.parametrize("command", [*LOOKING, *ACTING], ids=" ".join)
+def test_the_wrong_user_is_told_so_and_nothing_else(command: tuple[str, ...], tmp_path: Path) -> None:
+    need_root()
+    root = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own folders let nobody else in
+    try:
+        root.chmod(0o755)
+        host = CliHost(root)
+        host.state.mkdir(mode=0o700)
+        for path in (host.d1, host.d2):
+            path.chmod(0o700)
+        # Not even a wrong setting comes first. (As root once, so that the child has all modules that it needs.)
+        host.toml.write_text(host.toml.read_text() + "[nothing]\nx = 1\n")
+        run_here("explain", "a-0", "--config", str(host.toml))
+        words = (*command, "--config", str(host.toml), "--state-dir", str(host.state))
+        run_here(*words)
+        said = ask_as(NOBODY, lambda: asdict(run_here(*words)), 60)
+    finally:
+        shutil.rmtree(root)
+    assert said["status"] == Exit.PERMISSION and said["out"] == ""
+    first, hint = said["err"].splitlines()
+    assert "may not read" in first or "Permission denied" in first, said["err"]
+    assert "broker's user" in hint
+
+
+def test_somebody_who_may_read_one_of_the_log_dirs_is_shown_it(tmp_path: Path) -> None:
+    need_root()
+    root = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        root.chmod(0o755)
+        host = CliHost(root)
+        host.d2.chmod(0o700)
+        host.run("scan", "--json")
+        said = ask_as(NOBODY, lambda: asdict(host.run("scan", "--json")), 60)
+    finally:
+        shutil.rmtree(root)
+    assert said["status"] == Exit.OFFLINE and str(host.d2) in said["err"]
+
+
+def test_work_that_ctrl_c_ends_between_two_files_ends_with_130_and_sigterm_does_not() -> None:
+    for number, status in ((signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.OK)):
+        call = Call(None, None, (), None, None, json=False, verbose=False, color=False)
+        with Stopper(call) as stopped:
+            signal.raise_signal(number)
+            assert stopped() and call.status is status
 
 
 def test_every_exit_status_stands_in_the_help() -> None:

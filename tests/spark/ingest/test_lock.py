@@ -42,7 +42,7 @@ def test_the_second_one_is_refused(store: Store) -> None:
         for second in (lambda: ingest_dates(store, None), lambda: trim_landing(store, AT.date())):
             with pytest.raises(LogAgentError, match=f"is running: process {os.getpid()} on") as raised:
                 second()
-            assert raised.value.exit_status is Exit.FAILED
+            assert raised.value.exit_status is Exit.TEMPORARY
         held.check()
     assert ingest_dates(store, None) == []
     assert not list(Path(store.uri.removeprefix("file:")).glob(".*"))

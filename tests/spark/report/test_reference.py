@@ -121,12 +121,14 @@ def _image(kafka: Kafka, drawn: Drawn) -> AssignmentImage:
     brokers = {node: BrokerRegistration(node) for node in NODES}
     return make_image(
         topics,
-        source=source,
-        cluster_id=kafka.cluster_id,
-        at_ms=at,
-        known_until_ms=until,
-        complete=complete,
-        brokers=brokers,
+        AssignmentImage(
+            source=source,
+            cluster_id=kafka.cluster_id,
+            at_ms=at,
+            known_until_ms=until,
+            complete=complete,
+            brokers=brokers,
+        ),
     )
 
 

@@ -52,16 +52,16 @@ def test_whole_names_match() -> None:
     assert [t.topic for t in plan.topics] == ["clicks"] and plan.approval == () and plan.dropped == ()
 
 
-@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__remote_log_metadata",
-                                  "__cluster_metadata", "__share_group_state"])  # fmt: skip
-def test_internal_topics_never_go(name: str) -> None:
+@pytest.mark.parametrize("name", ["__remote_log_metadata", "__cluster_metadata"])
+def test_the_logs_of_metadata_never_go(name: str) -> None:
     plan = topics(".*", name, include_internal=True)
     assert plan.topics == () and [d.what for d in plan.dropped] == [name]
 
 
-def test_names_with_an_underscore_are_asked_for_twice() -> None:
-    assert topics("_schemas", "_schemas").topics == ()
-    assert [t.topic for t in topics("_schemas", "_schemas", include_internal=True).topics] == ["_schemas"]
+@pytest.mark.parametrize("name", ["_schemas", "__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_internal_topics_and_names_with_an_underscore_go_only_by_their_option(name: str) -> None:
+    assert topics(name, name).topics == ()
+    assert [t.topic for t in topics(name, name, include_internal=True).topics] == [name]
 
 
 def test_an_unknown_name_is_dropped_with_a_warning() -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from logagent.agent.daemon import cycles as cycle_notes
 from logagent.agent.daemon.cycles import Cycles
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import RunConfig
+from logagent.agent.events import Events
 from logagent.agent.session import scan_rows
 from logagent.agent.session.open_session import forget_old_actions
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET

@@ -14,7 +14,8 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.cycles import Cycles
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.events import Events
 from logagent.agent.target import resolve_target
 from logagent.host.state.executor_lock import WAITING_NAME
 from logagent.host.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal

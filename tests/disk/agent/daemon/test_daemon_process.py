@@ -85,7 +85,7 @@ def test_a_second_one_is_refused_and_names_the_first(host: CliHost) -> None:
     with daemon_of(host) as daemon:
         status_of(host.state)
         second = host.spawn("run")
-        assert second.status == 1
+        assert second.status == 75
         assert f"process {daemon.pid}" in second.err and "hint" in second.err
         assert status_of(host.state)["pid"] == daemon.pid, "the first one's socket is still there"
 

@@ -15,7 +15,7 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_prestart import plan_prestart
 from logagent.agent.session.session import Session
 from logagent.broker.exported.file import write_assignments
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import stray_name
@@ -35,11 +35,13 @@ def assign(host: Host, session: Session, topic: str, node: int = THIS_NODE) -> N
     kept = Topic("kept", TOPIC_ID, {0: PartitionAssignment((THIS_NODE,), (THIS_NODE,))})
     image = make_image(
         [Topic(topic, GONE_ID, {0: PartitionAssignment((node,), (node,))}), kept],
-        source=Source.KRAFT_LOG,
-        cluster_id=CLUSTER_ID,
-        at_ms=now_ms,
-        known_until_ms=now_ms,
-        complete=True,
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER_ID,
+            at_ms=now_ms,
+            known_until_ms=now_ms,
+            complete=True,
+        ),
     )
     write_assignments(str(host.assignments), image)
     session.read_assignments()

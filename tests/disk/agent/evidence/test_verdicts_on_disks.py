@@ -84,11 +84,13 @@ def image_from_admin(told: dict[str, Any], at_ms: int, *, complete: bool = False
     ]
     return make_image(
         topics,
-        source=Source.ADMIN,
-        cluster_id=told["cluster_id"],
-        at_ms=at_ms,
-        known_until_ms=at_ms,
-        complete=complete,
+        AssignmentImage(
+            source=Source.ADMIN,
+            cluster_id=told["cluster_id"],
+            at_ms=at_ms,
+            known_until_ms=at_ms,
+            complete=complete,
+        ),
     )
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.execute.log_manager import FACTS_VALID_SECONDS
-from logagent.agent.execute.removals import BATCH_DIRS
+from logagent.agent.execute.log_manager import BATCH_DIRS, FACTS_VALID_SECONDS
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
 from logagent.host.log_dir.calls import DirectCalls

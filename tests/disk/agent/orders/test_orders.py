@@ -20,7 +20,8 @@ import pytest
 from logagent.agent.clock import SystemClock
 from logagent.agent.config import load
 from logagent.agent.daemon.cycles import Cycles
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
+from logagent.agent.events import Events
 from logagent.agent.orders.box import OrderBox, box_of
 from logagent.agent.orders.inbox import MAX_FILES
 from logagent.agent.orders.memory import NAME

@@ -10,7 +10,7 @@ import pytest
 from logagent.agent.clock import SystemClock
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.broker.exported.file import write_assignments
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Outcome
@@ -52,11 +52,13 @@ def assign(host: Host, node: int) -> None:
     topics = [("orders", GONE_ID, node), ("kept", TOPIC_ID, THIS_NODE)]
     image = make_image(
         [Topic(name, topic_id, {0: PartitionAssignment((n,), (n,))}) for name, topic_id, n in topics],
-        source=Source.KRAFT_LOG,
-        cluster_id=CLUSTER_ID,
-        at_ms=now_ms,
-        known_until_ms=now_ms,
-        complete=True,
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER_ID,
+            at_ms=now_ms,
+            known_until_ms=now_ms,
+            complete=True,
+        ),
     )
     write_assignments(str(host.assignments), image)
 

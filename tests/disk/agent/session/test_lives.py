@@ -30,7 +30,7 @@ from logagent.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.work_control import WorkControl
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.records import Identity
 from logagent.settings import DAY_MS
 from tests.disk.killed import in_process
@@ -172,7 +172,10 @@ def clean_up(host: Host, draw: Draw) -> None:
     ahead = draw.draw(st.sampled_from([0, 9 * DAY_MS, -9 * DAY_MS]), "clock ahead")
     now_ms = time.time_ns() // 1_000_000 + ahead
     image = make_image(
-        [HERE], source=Source.KRAFT_LOG, cluster_id=CLUSTER_ID, at_ms=now_ms, known_until_ms=now_ms, complete=True
+        [HERE],
+        AssignmentImage(
+            source=Source.KRAFT_LOG, cluster_id=CLUSTER_ID, at_ms=now_ms, known_until_ms=now_ms, complete=True
+        ),
     )
     write_assignments(str(host.root / "assignments.json"), image)
     with mock.patch.object(SystemClock, "now_ms", lambda self: time.time_ns() // 1_000_000 + ahead):

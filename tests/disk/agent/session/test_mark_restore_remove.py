@@ -24,7 +24,7 @@ from logagent.agent.session.session import Session, new_uuid
 from logagent.agent.target import resolve_target
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
 from logagent.errors import KafkaStorageError
-from logagent.model.assignments.image import PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, action_id
 from logagent.model.planning.proposals import rename_away
@@ -167,11 +167,13 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
         elsewhere = Topic("elsewhere", "AAAAAAAAAAAAAAAAAAAAEA", {0: PartitionAssignment((cluster.node_id, 99))})
         image = make_image(
             [elsewhere],
-            source=Source.KRAFT_LOG,
-            cluster_id=cluster.cluster_id,
-            at_ms=now_ms,
-            known_until_ms=now_ms,
-            complete=True,
+            AssignmentImage(
+                source=Source.KRAFT_LOG,
+                cluster_id=cluster.cluster_id,
+                at_ms=now_ms,
+                known_until_ms=now_ms,
+                complete=True,
+            ),
         )
         session.assignments = Assignments(usable=[image])
         plan = plan_of(session, (Kind.STRAY,), marking)

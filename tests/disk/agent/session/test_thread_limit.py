@@ -20,7 +20,7 @@ from typing import TypeVar
 import pytest
 
 from logagent.agent.daemon.daemon import Reloader
-from logagent.agent.daemon.log_lines import Events
+from logagent.agent.events import Events
 from logagent.agent.orders.halting import bounded
 from logagent.agent.status.status import StatusServer, ask_status
 from logagent.broker.process.lock import Interlock

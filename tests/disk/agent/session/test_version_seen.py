@@ -19,8 +19,8 @@ from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.brokers.holders import process_start_time_ms
 from logagent.host.state.version_seen import FILE_NAME, read_version_seen, write_version_seen
-from logagent.model.health.kafka_version import KafkaVersion, Version
 from logagent.model.health.serving import SeenHolder
+from logagent.model.kafka_version import KafkaVersion, Version
 from logagent.settings import Settings
 from tests.cli_host import FREELY, NO_LIMITS, CliHost
 from tests.disk.failing import CLUSTER_ID, format_log_dir

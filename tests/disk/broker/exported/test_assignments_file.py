@@ -55,21 +55,19 @@ def sample(**changes: Any) -> AssignmentImage:
         Topic("empty", id_of(2), {}),
         Topic("no-id", None, {0: PartitionAssignment((1,))}),
     ]
-    return make_image(
-        **{
-            "topics": topics,
-            "source": Source.KRAFT_LOG,
-            "cluster_id": "C-luster_id",
-            "at_ms": AT_MS,
-            "known_until_ms": AT_MS + 5000,
-            "complete": True,
-            "offset": 602,
-            "metadata_version": 21,
-            "brokers": {2: BrokerRegistration(2, (id_of(12),), True), 1: BrokerRegistration(1)},
-            "uncommitted": frozenset({id_of(9), (id_of(1), 10), (id_of(1), 2)}),
-            **changes,
-        }
-    )
+    of: dict[str, Any] = {
+        "source": Source.KRAFT_LOG,
+        "cluster_id": "C-luster_id",
+        "at_ms": AT_MS,
+        "known_until_ms": AT_MS + 5000,
+        "complete": True,
+        "offset": 602,
+        "metadata_version": 21,
+        "brokers": {2: BrokerRegistration(2, (id_of(12),), True), 1: BrokerRegistration(1)},
+        "uncommitted": frozenset({id_of(9), (id_of(1), 10), (id_of(1), 2)}),
+        **changes,
+    }
+    return make_image(of.pop("topics", topics), AssignmentImage(**of))
 
 
 def exported(image: AssignmentImage) -> bytes:

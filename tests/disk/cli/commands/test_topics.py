@@ -403,7 +403,7 @@ def test_an_interruption_says_it_too(commands: Commands, monkeypatch: pytest.Mon
 
     commands.write_report((1,))
     monkeypatch.setattr("time.sleep", interrupted)
-    commands.run("purge", "--report", str(commands.report), "--execute", status=1)
+    commands.run("purge", "--report", str(commands.report), "--execute", status=130)
     (request,) = commands.requests().requests
     assert f"request {request} stays open" in commands.said
     assert "interrupted; logagent history shows what was done on this host" in commands.said

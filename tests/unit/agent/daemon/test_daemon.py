@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from logagent.agent.daemon.cycles import CycleAborted
 from logagent.agent.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon
-from logagent.agent.daemon.log_lines import Events, LogLines
+from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import POLL_MS, Control, RunConfig
+from logagent.agent.events import Events
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ConfigError, Exit
@@ -56,7 +57,7 @@ class FakeWork:
     publish_error: str | None = None
     during: Callable[[str], None] = lambda job: None
 
-    def _cycle(self, job: str) -> CycleSummary:
+    def cycle(self, job: str) -> CycleSummary:
         now = self.clock.now_ms()
         self.ran.append((now, job))
         self.during(job)
@@ -73,23 +74,11 @@ class FakeWork:
         later = min(self.queued.values(), default=None)
         return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=self.seconds, next_due_ms=later)
 
-    def queue(self) -> CycleSummary:
-        return self._cycle("queue")
-
-    def cleanup(self) -> CycleSummary:
-        return self._cycle("cleanup")
-
-    def inventory(self) -> CycleSummary:
-        return self._cycle("inventory")
-
     def takes_orders(self) -> bool:
         return False
 
     def orders(self) -> None:
         return None
-
-    def obey(self) -> CycleSummary:
-        return self._cycle("obey")
 
     def health(self) -> HealthSummary:
         now = self.clock.now_ms()
@@ -127,9 +116,6 @@ class FakeWork:
 
     def unwatched(self) -> Mapping[str, str]:
         return {} if self.watched else {D1: "the limit is reached"}
-
-    def status(self) -> dict[str, Any]:
-        return {}
 
     def close(self) -> None:
         pass

@@ -12,8 +12,9 @@ import pytest
 
 from logagent.agent.config import load
 from logagent.agent.daemon.daemon import ERROR_RETRY_MS
-from logagent.agent.daemon.log_lines import MOST_APART, MOST_LINES, Events, LogLines
+from logagent.agent.daemon.log_lines import MOST_APART, MOST_LINES, LogLines
 from logagent.agent.daemon.scheduling import RunConfig
+from logagent.agent.events import Events
 from logagent.errors import ConfigError
 from logagent.model.planning.plan import Plan, Proposal
 from logagent.model.planning.queue import KEEP_MS, SettledAction, forgettable

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.agent.daemon.log_lines import MOST_LINES, Events, LogLines, Value, as_text
+from logagent.agent.daemon.log_lines import MOST_LINES, LogLines
+from logagent.agent.events import Events, Value, as_text
 from logagent.model.planning.plan import ActionResult, Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.records import ActionKind, Outcome
 from tests.hosts import LOG_DIR, NOW, directory

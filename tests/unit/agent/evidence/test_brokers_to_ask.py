@@ -19,7 +19,7 @@ from logagent.broker.admin.responses import LogDirDescription
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ServiceUnreachable
 from logagent.model.assignments.commitment import QuorumLook
-from logagent.model.assignments.image import BrokerRegistration, Endpoint, Source, make_image
+from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Endpoint, Source, make_image
 from logagent.model.assignments.verdict import Host
 from logagent.settings import KafkaSettings, Settings
 
@@ -95,9 +95,9 @@ def named_by_own_log(*endpoints: Endpoint, offset: int = 100) -> Assignments:
     """What a stopped host's metadata log knows: itself, and node 2 that listens there."""
     own = BrokerRegistration(1, (), True, (Endpoint("PLAINTEXT", "127.0.0.1", 1, "PLAINTEXT"),))
     image = make_image(
-        [], source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True, offset=offset,
-        brokers={1: own, 2: BrokerRegistration(2, (), False, endpoints)},
-    )  # fmt: skip
+        [], AssignmentImage(source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True,
+        offset=offset, brokers={1: own, 2: BrokerRegistration(2, (), False, endpoints)},
+    ))  # fmt: skip
     return Assignments(own_log=image)
 
 

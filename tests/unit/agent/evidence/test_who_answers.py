@@ -91,7 +91,10 @@ class Reader:
             Topic("moved", MOVED, {0: PartitionAssignment((2, 3), (2, 3))}),
         ]
         return make_image(
-            topics, source=Source.ADMIN, cluster_id="ours", at_ms=at_ms, known_until_ms=at_ms - 60_000, complete=False
+            topics,
+            AssignmentImage(
+                source=Source.ADMIN, cluster_id="ours", at_ms=at_ms, known_until_ms=at_ms - 60_000, complete=False
+            ),
         )
 
     def topic_ids_known(
@@ -271,7 +274,8 @@ def test_a_principal_that_may_see_nothing_proves_nothing(known: dict[str, IdAnsw
 def of_log(at_ms: int, *topics: Topic) -> AssignmentImage:
     """What a metadata log says that ends then."""
     return make_image(
-        topics, source=Source.KRAFT_LOG, cluster_id="ours", at_ms=at_ms, known_until_ms=at_ms, complete=True
+        topics,
+        AssignmentImage(source=Source.KRAFT_LOG, cluster_id="ours", at_ms=at_ms, known_until_ms=at_ms, complete=True),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.agent.execute.removals import BATCH_BYTES, BATCH_DIRS, BATCH_FILES, next_batch
+from logagent.agent.execute.log_manager import BATCH_BYTES, BATCH_DIRS, BATCH_FILES, next_batch
 from logagent.model.planning.plan import Proposal
 from logagent.model.records import ActionKind
 from tests.hosts import directory, proposal

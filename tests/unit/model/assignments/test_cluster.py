@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.identity import MetaLook, agree
-from logagent.model.health.kafka_version import LastRun, VersionLook, which_version
+from logagent.model.kafka_version import LastRun, VersionLook, which_version
 
 A = MetaLook("cluster-a", 1, "dir-a")
 B = MetaLook("cluster-a", 1, "dir-b")

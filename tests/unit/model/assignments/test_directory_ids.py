@@ -26,12 +26,14 @@ def image(
     orders = Topic("orders", TOPIC_ID, {0: PartitionAssignment((1, 2), directories=tuple(directories))})
     return make_image(
         [orders],
-        source=Source.KRAFT_LOG,
-        cluster_id=cluster,
-        at_ms=at_ms,
-        known_until_ms=at_ms,
-        complete=True,
-        brokers={1: BrokerRegistration(1, registered)},
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=cluster,
+            at_ms=at_ms,
+            known_until_ms=at_ms,
+            complete=True,
+            brokers={1: BrokerRegistration(1, registered)},
+        ),
     )
 
 

@@ -76,7 +76,9 @@ def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
     stray = directory(stray_name(long, 0, HEX))
     assert stray.truncated and stray.topic != long
     topic = Topic(long, TOPIC_ID, {0: PartitionAssignment((1,))})
-    image = make_image([topic], source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True)
+    image = make_image(
+        [topic], AssignmentImage(source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True)
+    )
     was = before_stray(stray, None, image)
     assert (was.kind, was.topic) == (Kind.CURRENT, long)
     assert before_stray(stray, "from-the-journal", image).topic == "from-the-journal"
@@ -88,7 +90,9 @@ def test_a_proof_does_not_count_against_an_image_in_which_the_topic_lives() -> N
 
     def image(at_ms: int, topic_id: str = TOPIC_ID) -> AssignmentImage:
         topic = Topic("orders", topic_id, {0: PartitionAssignment((2, 3))})
-        return make_image([topic], source=Source.FILE, cluster_id="c", at_ms=at_ms, known_until_ms=0, complete=True)
+        return make_image(
+            [topic], AssignmentImage(source=Source.FILE, cluster_id="c", at_ms=at_ms, known_until_ms=0, complete=True)
+        )
 
     set_aside_ms = 1_000
     assert contradicted(stray, set_aside_ms, [image(999)], [])

@@ -40,17 +40,15 @@ def image(**changes: Any) -> AssignmentImage:
         Topic("__consumer_offsets", id_of(50), {0: PartitionAssignment((2,))}),
         Topic("old", None, {0: PartitionAssignment((1,))}),
     ]
-    return make_image(
-        **{
-            "topics": topics,
-            "source": Source.KRAFT_LOG,
-            "cluster_id": "ours",
-            "at_ms": NOW - 500,
-            "known_until_ms": NOW - 500,
-            "complete": True,
-            **changes,
-        }
-    )
+    of: dict[str, Any] = {
+        "source": Source.KRAFT_LOG,
+        "cluster_id": "ours",
+        "at_ms": NOW - 500,
+        "known_until_ms": NOW - 500,
+        "complete": True,
+        **changes,
+    }
+    return make_image(of.pop("topics", topics), AssignmentImage(**of))
 
 
 def directory(topic: str | None, topic_id: str | None, **changes: Any) -> PartitionDir:

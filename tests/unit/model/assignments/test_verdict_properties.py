@@ -89,12 +89,14 @@ def an_image(rng: Random) -> AssignmentImage:
         uncommitted = [rng.choice(TOPIC_IDS), (rng.choice(TOPIC_IDS), rng.randint(0, 1))]
     return make_image(
         topics,
-        source=Source.ADMIN,
-        cluster_id=rng.choice([*["ours"] * 12, "theirs", None]),
-        at_ms=a_time(rng),
-        known_until_ms=NOW if rng.random() < 0.7 else a_time(rng),
-        complete=rng.random() < 0.5,
-        uncommitted=frozenset(uncommitted),
+        AssignmentImage(
+            source=Source.ADMIN,
+            cluster_id=rng.choice([*["ours"] * 12, "theirs", None]),
+            at_ms=a_time(rng),
+            known_until_ms=NOW if rng.random() < 0.7 else a_time(rng),
+            complete=rng.random() < 0.5,
+            uncommitted=frozenset(uncommitted),
+        ),
     )
 
 

@@ -28,7 +28,7 @@ from logagent.model.check.start_facts import (
     StartServerLook,
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
-from logagent.model.health.kafka_version import Version, VersionLook, which_version
+from logagent.model.kafka_version import Version, VersionLook, which_version
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 

@@ -7,7 +7,7 @@ import pytest
 from logagent.model.check.linter import check
 from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirLook, StartServerLook
 from logagent.model.finding import Severity
-from logagent.model.health.kafka_version import Version
+from logagent.model.kafka_version import Version
 from logagent.model.records import DirKey, Health, Holder, HolderState
 from tests.unit.model.check.test_check import directory, meta, seen
 

@@ -36,7 +36,7 @@ from logagent.model.doctor.doctor_facts import (
 )
 from logagent.model.doctor.storage import toml_change, unit_word
 from logagent.model.finding import Finding, Severity, any_fatal
-from logagent.model.health.kafka_version import KafkaVersion, VersionSource
+from logagent.model.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState
 
 CONFIG = ConfigLook(

@@ -79,9 +79,6 @@ def test_topic_names_are_legal_where_kafka_says_so_and_with_its_words() -> None:
         assert message == row.get("message"), row["id"]
         assert dir_names.is_valid_topic(topic) is row["is_valid"]
         assert dir_names.is_internal(topic) is row["internal"]
-        assert dir_names.has_collision_chars(topic) is row["collision_chars"]
-        if "other" in row:
-            assert dir_names.collides(topic, row["other"]) is row["collides"], row["id"]
 
 
 @pytest.mark.parametrize("row", rows("load_logs"), ids=lambda row: str(row["id"]))

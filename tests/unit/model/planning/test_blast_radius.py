@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.controller import deletion_plan
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import (
@@ -20,6 +21,7 @@ from logagent.model.planning.assemble import (
 )
 from logagent.model.planning.plan import Proposal, plan_id
 from logagent.model.records import ActionKind, DirKey, Identity
+from logagent.settings import Settings
 from tests.hosts import ASSIGNED, DEVICE, HEX, LOG_DIR, TOPIC_ID, directory, facts, proposal
 
 LIMITS = BlastRadius(max_dirs=20, max_fraction=0.1)
@@ -108,6 +110,11 @@ def test_a_removal_that_was_interrupted_counts_once_though_its_topic_id_is_gone(
 def test_restoring_takes_nothing_away(count: int) -> None:
     proposals = [replace(remove(n), action=ActionKind.RESTORE) for n in range(count)]
     assert blast_radius(proposals, host(), LIMITS) is None
+
+
+def test_hosts_and_controller_have_the_same_limits_by_default() -> None:
+    cleanup = Settings().cleanup
+    assert BlastRadius() == BlastRadius(cleanup.max_dirs, cleanup.max_fraction) == deletion_plan.LIMITS
 
 
 def test_the_last_assigned_dir_of_the_host_needs_approval() -> None:

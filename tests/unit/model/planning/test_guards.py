@@ -24,6 +24,9 @@ STRAY = f"orders-0.{HEX}-stray"
 MARKED = f"orders-0.{HEX}-delete"
 
 
+NEVER = "__remote_log_metadata"
+
+
 def mark(found: PartitionDir | None = None, flags: Flags | None = None) -> Proposal:
     d = found or directory("orders-0")
     new_name = delete_name(d.topic or "t", d.partition or 0, HEX)
@@ -79,8 +82,6 @@ CASES = [
          facts(orphans=[DirKey(LOG_DIR, "../orders-0")])),
     Case(guards.inside, "cannot be trusted", mark(directory("orders-0", error="symlink")), ORPHAN),
     Case(guards.inside, "another file system", mark(directory("orders-0", device=DEVICE + 1)), ORPHAN),
-    Case(guards.inside, "metadata log", mark(directory("__cluster_metadata-0"), Flags(include_internal=True)),
-         facts(orphans=[DirKey(LOG_DIR, "__cluster_metadata-0")])),
     Case(guards.inside, "index cache", remove("remote-log-index-cache"), facts()),
     Case(guards.inside, "not named like a partition dir", remove("lost+found"), facts()),
     Case(guards.inside, "does not apply", remove("orders-0"), ORPHAN),
@@ -124,6 +125,13 @@ CASES = [
     Case(guards.assigned, "nobody checked", remove(STRAY), facts(strays={})),
     Case(guards.assigned, "nobody checked", mark(directory(STRAY)), facts(strays={})),
     Case(guards.policy, "internal topic", remove(f"__consumer_offsets-3.{HEX}-stray"), facts()),
+    Case(guards.policy, "begins with '_'", mark(directory("_schemas-0")),
+         facts(orphans=[DirKey(LOG_DIR, "_schemas-0")])),
+    Case(guards.policy, "begins with '_'", remove(f"_schemas-0.{HEX}-stray"), facts()),
+    *(Case(guards.policy, f"logagent never deletes {NEVER}", replace(p, flags=Flags(include_internal=True)),
+           facts(orphans=[DirKey(LOG_DIR, f"{NEVER}-0")]))
+      for p in (mark(directory(f"{NEVER}-0")), quarantine(directory(f"{NEVER}-0")), remove(f"{NEVER}-0.{HEX}-stray"),
+                remove(f"{NEVER}-0.{HEX}-delete"))),
     Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
     Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
 ]  # fmt: skip
@@ -198,9 +206,25 @@ def good_proposal(action: ActionKind, name: str) -> Proposal:
 
 
 def test_a_stray_of_an_internal_topic_goes_by_word_and_half_of_one_goes_on() -> None:
-    stray = remove(f"__consumer_offsets-3.{HEX}-stray")
-    for going in (replace(stray, flags=Flags(include_internal=True)), replace(stray, removal_started=True)):
+    strays = (remove(f"__consumer_offsets-3.{HEX}-stray"), remove(f"_schemas-0.{HEX}-stray"))
+    for going in (
+        *(replace(stray, flags=Flags(include_internal=True)) for stray in strays),
+        *(replace(stray, removal_started=True) for stray in strays),
+    ):
         assert assemble([going], [], facts(), GUARDS, WIDE).actions == (going,)
+
+
+def test_what_never_goes_comes_back_and_half_of_it_goes_on() -> None:
+    half = replace(remove(f"{NEVER}-0.{HEX}-delete"), removal_started=True)
+    back = proposal(ActionKind.RESTORE, directory(f"{NEVER}-0.{HEX}-stray"), new_name=f"{NEVER}-0")
+    for allowed in (half, back):
+        assert assemble([allowed], [], facts(), GUARDS, WIDE).actions == (allowed,)
+
+
+def test_two_guards_keep_the_metadata_log() -> None:
+    asked = mark(directory("__cluster_metadata-0"), Flags(True, True, True))
+    for guard in (guards.inside, guards.policy):
+        assert guard(asked, facts(orphans=[DirKey(LOG_DIR, "__cluster_metadata-0")])) is not None
 
 
 def test_a_stray_of_the_serving_holder_may_be_removed_under_it() -> None:

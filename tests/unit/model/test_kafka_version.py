@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from logagent.model.health.kafka_version import (
+from logagent.model.kafka_version import (
     UNKNOWN_VERSION,
     KafkaVersion,
     LastRun,
