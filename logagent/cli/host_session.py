@@ -91,8 +91,9 @@ def take_inventory(session: Session, call: Call) -> None:
         session.take_inventory(progress.set_count)
 
 
-def read_assignments(session: Session, call: Call, *, to_show: bool = False) -> None:
-    """Read the sources. Why a source is unusable is reported if that leaves us without verdicts, else only with -v.
+def read_assignments(session: Session, call: Call, *, to_show: bool = False, quiet: bool = False) -> None:
+    """Read the sources. Why a source is unusable is reported if that leaves us without verdicts, else (and if `quiet`)
+    only with -v.
 
     Not configuring the Admin API is the operator's choice: `doctor` mentions it, commands only if they have no other
     reason to give. Raises UnreadableError or ConfigError if `--assignments` was given and cannot be used (not with
@@ -105,7 +106,7 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False) -> 
         raise unusable
     for problem in read.problems:
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
-        (call.detail if read.usable or chosen else call.say)(f"assignments: {problem}")
+        (call.detail if read.usable or chosen or quiet else call.say)(f"assignments: {problem}")
 
 
 def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import click
 
 from logagent import __version__
-from logagent.cli.options import RUN_AS_BROKER, forget_stdout
-from logagent.cli.render import visible
+from logagent.cli.options import RUN_AS_BROKER
+from logagent.cli.render import forget_stdout, visible
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
 
 # Command → (module, attribute, one line of help). A module is imported when its command runs, so that

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from logagent.cli.render import visible
+from logagent.cli.render import forget_stdout, visible
 from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, worst
 
 if TYPE_CHECKING:
@@ -49,20 +50,30 @@ class Call:
 
         if self.loaded_settings is None:
             self.loaded_settings = config.load(self.config_file)
-        settings = self.loaded_settings.settings
-        if self.assignments is not None:
-            sources = ("file",)
-            settings = replace(
-                settings, assignments=replace(settings.assignments, sources=sources, file=self.assignments)
-            )
-        if self.kafka_config is not None:
-            settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
+        settings = self.overridden(self.loaded_settings.settings)
         if config.instance_of(self.config_file) is not None and settings.kafka.config is None and not self.log_dirs:
             # With several brokers on a host, two instances could find the same broker.
             problem = (
                 f"{self.config_file}: kafka.config: not set; the configuration of an instance must name its broker"
             )
             raise ConfigError(problem, problems=(problem,), hint="logagent doctor lists the brokers on this host")
+        return settings
+
+    def valid_part(self) -> Settings:
+        """The same with defaults in place of what is wrong; for looking, not for acting. Raises ConfigError if the file
+        is not readable TOML."""
+        from logagent.agent import config
+
+        loaded = self.loaded_settings or config.load_valid_part(self.config_file)[0]
+        return self.overridden(loaded.settings)
+
+    def overridden(self, settings: Settings) -> Settings:
+        """`settings` with what `--assignments` and `--kafka-config` say instead."""
+        if self.assignments is not None:
+            assignments = replace(settings.assignments, sources=("file",), file=self.assignments)
+            settings = replace(settings, assignments=assignments)
+        if self.kafka_config is not None:
+            settings = replace(settings, kafka=replace(settings.kafka, config=self.kafka_config))
         return settings
 
     @property
@@ -101,6 +112,14 @@ class Call:
     def detail(self, message: str) -> None:
         if self.verbose:
             self.say(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Whether to carry the plan out, and the id of the plan that was approved."""
+
+    execute: bool
+    approve: str | None
 
 
 def refuse_wrong_user(call: Call) -> None:
@@ -146,11 +165,36 @@ def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
     return f"{others[0][0]}, which belongs to user {others[0][1]}" if others and None not in looked else None
 
 
-def forget_stdout() -> None:
-    """Discard what is still buffered for stdout: it cannot be written."""
-    with suppress(OSError):  # a test's stdout has no descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def options(*declared: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator, shown in this order by --help."""
 
+    def add(command: F) -> F:
+        for option in reversed(declared):
+            command = option(command)
+        return command
+
+    return add
+
+
+def gathered(name: str, kind: type) -> Callable[[F], F]:
+    """Put between options and `common`: those that are fields of the dataclass `kind` reach the command as one value of
+    it, the argument `name`."""
+
+    def gather(command: F) -> F:
+        @wraps(command)
+        def with_value(**kwargs: Any) -> Any:
+            value = kind(**{f.name: kwargs.pop(f.name) for f in fields(kind) if f.name in kwargs})
+            return command(**kwargs, **{name: value})
+
+        return with_value  # type: ignore[return-value]
+
+    return gather
+
+
+carries_out = options(
+    click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown."),
+    click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius."),
+)
 
 # Put above `common` for commands that read assignments; other commands would silently ignore the file.
 reads_assignments = click.option(
@@ -158,35 +202,27 @@ reads_assignments = click.option(
 )
 
 
+_COMMON = options(
+    click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
+    click.option("--config", "config_file", metavar="FILE", help="The logagent.toml to use."),
+    click.option(
+        "--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Use this log dir instead of log.dirs (repeatable)."
+    ),
+    click.option("--state-dir", "state_dir_named", metavar="DIR", help="The directory of the journal."),
+    click.option("--json", is_flag=True, help="Print one JSON document on stdout."),
+    click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
+    click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR)."),
+)
+_OF_CALL = ("kafka_config", "config_file", "log_dirs", "state_dir_named", "assignments", "json", "verbose")
+
+
 def common(command: F) -> F:
     """Add the common options to a click command, which gets them as a `Call`, its first argument."""
-    options = [
-        click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
-        click.option("--config", "config_file", metavar="FILE", help="The logagent.toml to use."),
-        click.option(
-            "--log-dir",
-            "log_dirs",
-            multiple=True,
-            metavar="DIR",
-            help="Use this log dir instead of log.dirs (repeatable).",
-        ),
-        click.option("--state-dir", metavar="DIR", help="The directory of the journal."),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-        click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
-        click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR)."),
-    ]
 
+    @wraps(command)
     def with_call(**kwargs: Any) -> Any:
-        call = Call(
-            kafka_config=kwargs.pop("kafka_config"),
-            config_file=kwargs.pop("config_file"),
-            log_dirs=tuple(kwargs.pop("log_dirs")),
-            state_dir_named=kwargs.pop("state_dir"),
-            assignments=kwargs.pop("assignments", None),
-            json=kwargs.pop("as_json"),
-            verbose=kwargs.pop("verbose"),
-            color=not kwargs.pop("no_color") and "NO_COLOR" not in os.environ,
-        )
+        color = not kwargs.pop("no_color") and "NO_COLOR" not in os.environ
+        call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color)
         try:
             if command.__module__.rpartition(".")[2] in _READ_LOG_DIRS:
                 refuse_wrong_user(call)
@@ -198,9 +234,4 @@ def common(command: F) -> F:
             forget_stdout()
         click.get_current_context().exit(int(call.status))
 
-    with_call.__name__ = command.__name__
-    with_call.__doc__ = command.__doc__
-    with_call.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
-    for option in reversed(options):
-        with_call = option(with_call)
-    return with_call  # type: ignore[return-value]
+    return _COMMON(with_call)  # type: ignore[return-value]

@@ -1,7 +1,4 @@
-"""Fills the documents of plans, queue and history from what the agent knows; mypy compares them with their types.
-
-Fills the documents of check and doctor from what the agent found; mypy compares them with their types.
-"""
+"""Fills the documents of plans, queue, history, check and doctor; mypy compares them with their types."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from logagent import __version__
 from logagent.host.state.journal import CheckpointEntry, Entry
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version, version_text
-from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
+from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, Waiting, action_id
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.records import ActionKind
 from logagent.model.times import rfc3339, rfc3339_or_none
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from logagent.agent.check.run_check import CheckReport
     from logagent.agent.session.session import Session
     from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, FindingDoc
-    from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc
+    from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc, WaitingDoc
     from logagent.model.doctor.doctor_facts import DoctorFacts, LogDirLook
 
 _CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
@@ -178,18 +175,7 @@ def plan_document(
         "assignments": session.assignments.document(plan.made_at_ms),
         "actions": actions,
         "refusals": [_refusal_row(r) for r in refusals],
-        "waiting": [
-            {
-                "log_dir": w.log_dir,
-                "name": w.name,
-                "action": w.action,
-                "reason": w.reason,
-                "until": rfc3339_or_none(w.until_ms),
-                "sightings": w.sightings,
-                "bytes": w.bytes,
-            }
-            for w in plan.waiting
-        ],
+        "waiting": [_waiting_row(w) for w in plan.waiting],
         "totals": {
             "actions": len(plan.actions),
             "bytes": plan.bytes,
@@ -236,6 +222,18 @@ def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
         "sightings": 0,
         "due_at": None,
         "error": None,
+    }
+
+
+def _waiting_row(w: Waiting) -> WaitingDoc:
+    return {
+        "log_dir": w.log_dir,
+        "name": w.name,
+        "action": w.action,
+        "reason": w.reason,
+        "until": rfc3339_or_none(w.until_ms),
+        "sightings": w.sightings,
+        "bytes": w.bytes,
     }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
 from typing import IO, Any
@@ -31,6 +33,22 @@ def dump_line(row: Any, out: IO[str] | None = None) -> None:
 
     stream = out if out is not None else sys.stdout
     stream.write(json.dumps(row, ensure_ascii=True, separators=(",", ":")) + "\n")
+
+
+def dump_rows(rows: Iterable[Any], *, before: str = "[", after: str = "\n]") -> None:
+    """One JSON document with a row on each line, written row by row: all rows are never in memory as text."""
+    import json
+
+    sys.stdout.write(before)
+    for number, row in enumerate(rows):
+        sys.stdout.write(("\n" if number == 0 else ",\n") + json.dumps(row, ensure_ascii=True))
+    sys.stdout.write(f"{after}\n")
+
+
+def forget_stdout() -> None:
+    """Discard what is still buffered for stdout: it cannot be written."""
+    with suppress(OSError):  # a test's stdout has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def visible(text: str) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, lay_out, look
 from logagent.demo.stage import Stage
+from logagent.store.signing import load_private_key
 
 NODES = (1, 2, 3)
 FLEET, KEY, STORE, REPORT = "fleet", "orders.key", "store", "report"
@@ -45,7 +45,8 @@ def show_fleet(stage: Stage) -> None:
     )
     fleet = stage.folder / FLEET
     (fleet / STORE).mkdir(parents=True)
-    key = stage.shown("topics", "keygen", f"{FLEET}/{KEY}")["public_key"]
+    stage.typed("topics", "keygen", f"{FLEET}/{KEY}")
+    key = load_private_key(fleet / KEY).public()
     stage.check((fleet / KEY).stat().st_mode & 0o777 == 0o600, "only you can read the private key")
     stage.typed("fleet", "init", "--store", f"{FLEET}/{STORE}")
     for node in NODES:
@@ -86,27 +87,23 @@ def _report(stage: Stage, fleet: Path) -> str:
     folder = fleet / REPORT
     folder.mkdir()
     cluster = parse_meta_properties((fleet / "1" / LOG_DIRS[0] / META_PROPERTIES).read_bytes()).cluster_id or ""
-    orphans, hosts = list[list[Any]](), list[list[Any]]()
+    orphans, hosts = list[dict[str, Any]](), list[dict[str, Any]]()
     for node in NODES:
-        scan = stage.answer("scan", *_at(node))
-        orphans += _orphans(scan, cluster, node)
-        hosts.append([cluster, node, len(scan["dirs"])])
+        host = {"cluster_id": cluster, "node_id": node, "host": f"kafka-{node}"}
+        dirs = stage.answer("scan", *_at(node))["dirs"]
+        orphans += [{**d, **host} for d in dirs if d["verdict"] == "orphan"]
+        hosts.append({**host, "dirs": len(dirs)})
     for name, columns, rows in (
         ("orphans", _COLUMNS, orphans),
         ("leftovers", (*_COLUMNS, "kind"), []),
         ("usage_hosts", ("cluster_id", "node_id", "dirs"), hosts),
     ):
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([columns, *rows])
+            table = csv.DictWriter(file, columns, extrasaction="ignore")
+            table.writeheader()
+            table.writerows(rows)
     (folder / "report.json").write_text(json.dumps({"schema": "logagent.fleet-report/1"}))
     return cluster
-
-
-def _orphans(scan: dict[str, Any], cluster: str, node: int) -> Iterator[list[Any]]:
-    for d in scan["dirs"]:
-        if d["verdict"] == "orphan":
-            yield [cluster, node, f"kafka-{node}", d["log_dir"], d["name"], d["topic"], d["topic_id"], d["partition"],
-                   d["reason"], d["bytes"]]  # fmt: skip
 
 
 def _ask(stage: Stage, cluster: str) -> None:

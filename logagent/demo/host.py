@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -108,8 +109,6 @@ def _export_assignments(folder: Path, now_ms: int) -> None:
 def make_folder(wanted: str | None) -> Path:
     """The folder to work in: a new temporary one, or `wanted`, which must be absent or empty."""
     if wanted is None:
-        import tempfile
-
         return Path(tempfile.mkdtemp(prefix="logagent-demo-"))
     folder = Path(wanted).absolute()
     if any(c in str(folder) for c in '\n\r"\\,=:#!') or str(folder) != str(folder).strip():

@@ -58,29 +58,24 @@ class Stage:
         status = self.run(list(typed))
         self.check(status == expect, f"exit status {status}", f"exit status {status} and not {expect}")
 
-    def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        """Run a command with --json without showing it; returns its exit status and document."""
-        return self._ask(arguments[0], *_COMMON, *arguments[1:])
+    def unchanged(self, says: str, *arguments: str, expect: int = 0) -> None:
+        """Show and run `logagent ARGUMENTS`, and check that it changed nothing on disk."""
+        with self.watching() as before:
+            self.command(*arguments, expect=expect)
+            self.check(look(self.folder) == before, says)
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        """The document of `logagent ARGUMENTS --json` of this host, which is run without showing it."""
+        return self.answer(arguments[0], *_COMMON, *arguments[1:])
 
     def answer(self, *typed: str) -> dict[str, Any]:
-        """The document of exactly these arguments."""
-        return self._ask(*typed)[1]
-
-    def shown(self, *typed: str) -> dict[str, Any]:
-        """As `typed`, with --json; the document."""
-        self._say(f"\n$ logagent {shlex.join([*typed, '--json'])}", fg="cyan", bold=True)
-        status, document = self._ask(*typed)
-        self._say(json.dumps(document, indent=2))
-        self.check(status == 0, f"exit status {status}", f"exit status {status} and not 0")
-        return document
-
-    def _ask(self, *typed: str) -> tuple[int, dict[str, Any]]:
+        """The same for exactly these arguments."""
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(io.StringIO()):
-            status = self.run([*typed, "--json"])
+            self.run([*typed, "--json"])
         document = json.loads(out.getvalue() or "{}")
         assert isinstance(document, dict)
-        return status, document
+        return document
 
     def check(self, holds: bool, says: str, otherwise: str | None = None) -> None:
         """Check a fact that the demo must have established. Raises StepFailed if it does not hold."""
@@ -93,10 +88,10 @@ class Stage:
             raise StepFailed(self.failures[-1])
 
     @contextmanager
-    def watching(self) -> Iterator[Callable[[], Tree]]:
-        """Show what changed on disk while this was open. The value gives the tree as it was before."""
+    def watching(self) -> Iterator[Tree]:
+        """Show what changed on disk while this was open. The value is the tree as it was before."""
         before = look(self.folder)
-        yield lambda: before
+        yield before
         lines = differences(before, look(self.folder))
         self._say("\nWhat changed on disk:" if lines else "\nNothing changed on disk.")
         for line in lines:

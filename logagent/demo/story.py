@@ -32,7 +32,7 @@ def tell(stage: Stage) -> None:
 
 
 def _hidden_brokers(stage: Stage) -> list[int]:
-    _, document = stage.ask("scan")
+    document = stage.ask("scan")
     return [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
 
 
@@ -69,7 +69,7 @@ def _inventory(stage: Stage) -> None:
         from the cluster's metadata log: an orphan is what this broker should no longer have.""",
     )
     stage.command("scan", "--all")
-    _, document = stage.ask("scan")
+    document = stage.ask("scan")
     seen = {f"{Path(d['log_dir']).name}/{d['name']}" for d in document["dirs"]}
     stage.check(seen == set(look(stage.folder).dirs), f"all {len(seen)} directories were seen")
     orphans = [d for d in document["dirs"] if d["verdict"] == "orphan"]
@@ -86,11 +86,11 @@ def _broker_is_there(stage: Stage) -> None:
     arguments = ("delete", "--partition", "returns-2", "--execute")
     with broker_holds([stage.folder / d for d in LOG_DIRS]) as pid, stage.watching() as before:
         stage.command(*arguments, expect=3)
-        _, document = stage.ask(*arguments)
+        document = stage.ask(*arguments)
         refusals = document["refusals"]
         told = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
         stage.check(told, f"guard `window` named process {pid}")
-        stage.check(look(stage.folder) == before(), "the disk is as it was, down to every ctime")
+        stage.check(look(stage.folder) == before, "the disk is as it was, down to every ctime")
     stage.tell("That process is gone again: from here on, the broker is stopped.")
 
 
@@ -101,13 +101,11 @@ def _assigned(stage: Stage) -> None:
         one, the operator has to say so explicitly. Its log start offset (25: earlier records were deleted) is removed
         from the checkpoint with it, and kept in the journal.""",
     )
-    with stage.watching() as before:
-        stage.command("delete", "--partition", "orders-1", "--execute", expect=3)
-        stage.check(look(stage.folder) == before(), "refused, and the disk is as it was")
+    stage.unchanged("refused, and the disk is as it was", "delete", "--partition", "orders-1", "--execute", expect=3)
     with stage.watching() as before:
         stage.command("delete", "--partition", "orders-1", "--allow-assigned", "--execute")
         now = look(stage.folder)
-        stage.check([*_new(before(), now)] == [*_marked(now, "d2/orders-1.")], "now orders-1 is marked")
+        stage.check([*_new(before, now)] == [*_marked(now, "d2/orders-1.")], "now orders-1 is marked")
 
 
 def _planned(stage: Stage) -> None:
@@ -116,9 +114,7 @@ def _planned(stage: Stage) -> None:
         f"""Three orphans now. One belongs to a topic whose name has {LONGEST_TOPIC} characters, the most Kafka
         allows. Without --execute, a command only shows what it would do.""",
     )
-    with stage.watching() as before:
-        stage.command("delete", "--topic", TOPICS)
-        stage.check(look(stage.folder) == before(), "the disk is as it was, down to every ctime")
+    stage.unchanged("the disk is as it was, down to every ctime", "delete", "--topic", TOPICS)
 
 
 def _deleted(stage: Stage) -> str:
@@ -129,23 +125,21 @@ def _deleted(stage: Stage) -> str:
         invoices lives on other brokers, which may have been elected without these records: its leader has to have all
         of them, and it cannot be asked here, so the operator has to say that they may go.""",
     )
-    with stage.watching() as before:
-        stage.command("delete", "--topic", "invoices", "--execute", expect=3)
-        stage.check(look(stage.folder) == before(), "refused, and the disk is as it was")
+    stage.unchanged("refused, and the disk is as it was", "delete", "--topic", "invoices", "--execute", expect=3)
     with stage.watching() as before:
         stage.command("delete", "--topic", TOPICS, "--even-last-copy", "--execute")
         now = look(stage.folder)
-        gone, new = set(before().dirs) - set(now.dirs), _new(before(), now)
+        gone, new = set(before.dirs) - set(now.dirs), _new(before, now)
         stage.check(len(gone) == 3 and new == _marked(now, "d2/") & new, "three directories are marked")
         longest = max(len(name.partition("/")[2].encode()) for name in new)
         stage.check(longest == LONGEST_NAME, f"the longest new name has {longest} bytes: the topic's end was cut off")
-        stage.check(_contents(before(), gone) == _contents(now, new), "no file in them changed")
+        stage.check(_contents(before, gone) == _contents(now, new), "no file in them changed")
     stage.tell("The names on disk are the queue, and the journal knows the full topics:")
     stage.command("queue")
-    _, document = stage.ask("queue")
+    document = stage.ask("queue")
     known = {len(e["full_topic"]) for e in document["entries"] if e["owner"] == "logagent"}
     stage.check(LONGEST_TOPIC in known, f"the {LONGEST_TOPIC}-character topic is known in full")
-    _, document = stage.ask("history")
+    document = stage.ask("history")
     return str(document["entries"][-1]["plan_id"])
 
 
@@ -181,10 +175,8 @@ def _waits(stage: Stage) -> None:
     )
     with stage.watching() as before:
         stage.command("delete", "--topic", LONG_TOPIC, "--execute")
-        stage.check(len(_new(before(), look(stage.folder))) == 1, "one directory is marked")
-    with stage.watching() as before:
-        stage.command("cleanup", "--execute")
-        stage.check(look(stage.folder) == before(), "cleanup did nothing: nothing is due")
+        stage.check(len(_new(before, look(stage.folder))) == 1, "one directory is marked")
+    stage.unchanged("cleanup did nothing: nothing is due", "cleanup", "--execute")
 
 
 def _removed(stage: Stage) -> None:
@@ -194,10 +186,10 @@ def _removed(stage: Stage) -> None:
         itself is left to it for cleanup.leftover_grace longer.""",
     )
     _configure(stage, "[delete]\nfile_delete_delay_ms = 0\n")
-    (name,) = (e["name"] for e in stage.ask("queue")[1]["entries"] if e["owner"] == "logagent")
+    (name,) = (e["name"] for e in stage.ask("queue")["entries"] if e["owner"] == "logagent")
     with stage.watching() as before:
         stage.command("cleanup", "--execute")
-        gone = set(before().dirs) - set(look(stage.folder).dirs)
+        gone = set(before.dirs) - set(look(stage.folder).dirs)
         stage.check(gone == {f"d2/{name}"}, "exactly the directory that was marked is gone")
     stage.tell("What is removed cannot be restored:")
     stage.command("restore", name, "--execute", expect=2)
@@ -211,24 +203,21 @@ def _orphans(stage: Stage) -> None:
         requires the operator's approval of exactly this plan (exit status 4).""",
     )
     _configure(stage, '[cleanup]\nsightings = 2\nmin_age = "0s"\n')
+    stage.unchanged("nothing was done", "cleanup", "--execute", expect=4)
+    plan_id = stage.ask("cleanup")["plan_id"]
     with stage.watching() as before:
-        stage.command("cleanup", "--execute", expect=4)
-        stage.check(look(stage.folder) == before(), "nothing was done")
-    status, document = stage.ask("cleanup")
-    stage.check(status == 4, "a dry run says so, too")
-    with stage.watching() as before:
-        stage.command("cleanup", "--execute", "--approve", str(document["plan_id"]))
+        stage.command("cleanup", "--execute", "--approve", plan_id)
         now = look(stage.folder)
-        aside = {name for name in _new(before(), now) if name.endswith("-stray")}
-        stage.check(len(aside) == len(before().dirs.keys() - now.dirs.keys()) == ORPHANS - 1, "all are set aside now")
-    _, document = stage.ask("scan")
+        aside = {name for name in _new(before, now) if name.endswith("-stray")}
+        stage.check(len(aside) == len(before.dirs.keys() - now.dirs.keys()) == ORPHANS - 1, "all are set aside now")
+    document = stage.ask("scan")
     stage.check(all(d["verdict"] != "orphan" for d in document["dirs"]), "and no orphan is left")
 
 
 def _history(stage: Stage) -> None:
     stage.chapter("History: who did what, when, and the outcome", "The journal, oldest first.")
     stage.command("history")
-    _, document = stage.ask("history")
+    document = stage.ask("history")
     done = [e["action"] for e in document["entries"] if e["outcome"] == "done"]
     wanted = ["mark"] * 4 + ["restore"] * 4 + ["mark", "remove"] + ["quarantine"] * (ORPHANS - 1)
     stage.check(done == wanted, f"{len(wanted)} actions, each with its outcome")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as fn
 
 from logagent import __version__
 from logagent.errors import LogAgentError
+from logagent.fleet.page import render
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
 from logagent.fleet.report.answers import Reclaim, reclaim
 from logagent.fleet.report.growth import MOST_LOST, changes
@@ -63,7 +64,7 @@ def report(job: Job) -> dict[str, Any]:
             tune(store.spark, sum(host["dirs"] or 0 for host in chosen.choice.counting))
             content = _tables(job, chosen, output, scratch)
         job.say("writing the page")
-        output.finish(content, lambda: _page(content, output))
+        output.finish(content, lambda: render(content, output.page))
     except BaseException:
         output.drop()
         raise
@@ -99,12 +100,6 @@ def _deletions(job: Job) -> list[Row]:
         except LogAgentError as error:
             job.say(f"the deletions of cluster {cluster_id} cannot be reported: {error}")
     return rows
-
-
-def _page(content: dict[str, Any], output: Output) -> str:
-    from logagent.fleet.page import render
-
-    return render(content, output.page)
 
 
 @dataclass

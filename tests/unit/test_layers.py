@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import logagent
+from tests.frozen import figures
 
 ROOT = Path(logagent.__file__).parent
 
@@ -34,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {"files", "model", "store", "documents", "broker", "host", "agent", "controller", "fleet", "demo", "settings"}
     ),
-    "demo": frozenset({"files", "model", "broker", "host", "agent", "cli", "fleet", "settings"}),
+    "demo": frozenset({"files", "model", "store", "broker", "host", "agent", "cli", "fleet", "settings"}),
     "__main__": frozenset({"cli"}),
     "": frozenset(),
 }
@@ -135,6 +136,13 @@ def test_no_module_imports_itself_over_others() -> None:
         assert free, f"a circle among {sorted(graph)}"
         for name in free:
             del graph[name]
+
+
+def test_no_package_imports_itself_over_others() -> None:
+    """No circle between packages (folders) either, over imports at the top of files."""
+    pairs, groups = figures.circles(figures.package_edges(figures.read(ROOT.parent), lazy=False))
+    assert not pairs
+    assert not groups
 
 
 @pytest.mark.parametrize(

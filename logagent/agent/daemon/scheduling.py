@@ -11,15 +11,19 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from apscheduler.executors.debug import DebugExecutor
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.date import DateTrigger
+from apscheduler.triggers.interval import IntervalTrigger
 
 from logagent.agent.clock import Clock
+from logagent.agent.config import as_document
 from logagent.agent.target import Target
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
 from logagent.settings import Settings
-
-if TYPE_CHECKING:
-    from apscheduler.schedulers.background import BackgroundScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,6 @@ class RunConfig:
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """`section.key` of every setting that differs, and "log dirs" if the broker's differ."""
-    from logagent.agent.config import as_document
-
     before, after = as_document(old.settings), as_document(new.settings)
     found = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
     return [*found, *(["log dirs"] if old.target != new.target else [])]
@@ -77,33 +79,24 @@ class ApsScheduler:
     """
 
     def __init__(self) -> None:
-        from apscheduler.executors.debug import DebugExecutor
-        from apscheduler.schedulers.background import BackgroundScheduler
-
-        self._aps: BackgroundScheduler = BackgroundScheduler(
+        self._aps = BackgroundScheduler(
             timezone=UTC,
             executors={"default": DebugExecutor()},
             job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
 
     def every(self, name: str, interval_ms: int, tick: Tick, *, first_ms: int, jitter_ms: int = 0) -> None:
-        from apscheduler.triggers.interval import IntervalTrigger
-
         jitter = max(1, jitter_ms // 1000) if jitter_ms else None
         trigger = IntervalTrigger(seconds=max(interval_ms, 1) / 1000, jitter=jitter, timezone=UTC)
         self._add(name, trigger, tick, next_run_time=_moment(first_ms))
 
     def at(self, name: str, when_ms: int, tick: Tick) -> None:
-        from apscheduler.triggers.date import DateTrigger
-
         self._add(name, DateTrigger(_moment(when_ms), UTC), tick)
 
     def _add(self, name: str, trigger: object, tick: Tick, **options: Any) -> None:
         self._aps.add_job(tick, trigger, id=name, replace_existing=True, **options)
 
     def cancel(self, name: str) -> None:
-        from apscheduler.jobstores.base import JobLookupError
-
         try:
             self._aps.remove_job(name)
         except JobLookupError:

@@ -4,6 +4,7 @@ assignments."""
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -191,8 +192,6 @@ def _items(props: Mapping[str, str], key: str) -> list[str]:
 
 
 def user_name(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

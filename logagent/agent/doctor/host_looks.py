@@ -6,7 +6,9 @@ What doctor looks at around the daemon: its status, the metrics port, the state 
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 import re
 import socket
 import stat
@@ -15,6 +17,8 @@ from contextlib import suppress
 
 from logagent.agent.config import key_lines, load
 from logagent.agent.doctor.broker_looks import LOOK_SECONDS, user_name
+from logagent.agent.status.status import SOCKET_NAME, ask_status
+from logagent.agent.target import resolve_target
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.brokers.systemd_units import read_unit, show_unit, systemd_runs
 from logagent.host.linux.access import User, owner_of, user_named
@@ -127,9 +131,6 @@ def _known(user: User, how: str) -> User:
 
 
 def _group(user: User, service: ServiceLook | None) -> int:
-    import grp
-    import pwd
-
     group = service.properties.get("Group", "") if service is not None and service.user == user.name else ""
     with suppress(KeyError):
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
@@ -188,8 +189,6 @@ def mounts_or_none(process: int | str = "self") -> list[Mount]:
 
 def look_at_proc(table: Iterable[Mount], identity: Identity | None, fstab: str = "/etc/fstab") -> ProcLook:
     """Whether `/proc` shows the agent's user every process."""
-    import grp
-
     mount = mount_of("/proc", table)
     options = dict(o.partition("=")[::2] for o in mount.device_options | mount.options) if mount is not None else {}
     hidepid = options.get("hidepid")
@@ -219,8 +218,6 @@ _PORTS_TRIED = 64
 
 def look_at_daemon(state_dir: str) -> DaemonLook:
     """What the daemon of this state dir reports."""
-    from logagent.agent.status.status import SOCKET_NAME, ask_status
-
     path = os.path.join(state_dir, SOCKET_NAME)
     try:
         status = ask_status(state_dir, LOOK_SECONDS)
@@ -348,8 +345,6 @@ def look_at_state(
 
 def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> tuple[SiblingLook, ...]:
     """The other configurations beside `file`, and what they share with this one."""
-    from logagent.agent.target import resolve_target
-
     folder = os.path.dirname(file)
     ours = {real_path(d, LOOK_SECONDS) or d: d for d in log_dirs}
     found = []

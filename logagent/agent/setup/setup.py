@@ -159,13 +159,9 @@ def _root_only(path: str) -> bytes:
         return b""
 
 
-def _units() -> list[BrokerUnit]:
-    return broker_units(content=lambda path: read_trusted(path, UNIT, ROOT))
-
-
 def _broker(settings: Settings, left_out: list[str]) -> _Broker:
     """The only broker that can be trusted: the configured one, else by units, else by the usual places."""
-    units = _units()
+    units = broker_units(content=lambda path: read_trusted(path, UNIT, ROOT))
     if settings.kafka.config is not None:
         return _read(settings.kafka.config, units)
     found: dict[str, _Broker] = {}

@@ -10,14 +10,16 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from logagent.broker.admin.client import AdminClient, DescribeConfigsRequest
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
 from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
 from logagent.model.naming.topic_ids import to_text
 from logagent.model.planning.first_check import ASKED, TopicAnswer
+
+if TYPE_CHECKING:
+    from logagent.broker.admin.client import AdminClient
 
 # Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
 NONE = 0
@@ -132,6 +134,8 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
     """By topic, the settings that `TopicConfigs` consists of (DescribeConfigs, KIP-133). Topics that do not exist, or
     that the principal may not describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and
     UnreadableError."""
+    from logagent.broker.admin.client import DescribeConfigsRequest
+
     wanted, found = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
     for start in range(0, len(wanted), _TOPICS_A_REQUEST):
         resource = DescribeConfigsRequest.DescribeConfigsResource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import click
 
 from logagent.agent.config import load_valid_part
 from logagent.agent.evidence.assignment_sources import mode_unknown
+from logagent.broker.exported.file import document_pieces, write_assignments
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments, refuse_wrong_user
 from logagent.cli.render import dump, human_ms, table
@@ -28,8 +30,6 @@ def assignments() -> None:
 @common
 def export(call: Call, file: str) -> None:
     """Write the assignments to FILE or stdout, for a host that cannot read them itself (there: --assignments FILE)."""
-    from logagent.broker.exported.file import document_pieces, write_assignments
-
     image, now = _image(call)
     if file == "-":
         for piece in document_pieces(image):
@@ -54,10 +54,6 @@ def show(call: Call) -> None:
     """Show where the assignments come from, how old they are and how many topics and partitions they cover."""
     image, now = _image(call)
     if call.json:
-        import json
-
-        from logagent.broker.exported.file import document_pieces
-
         dump(json.loads(b"".join(document_pieces(image))))
         return
     rows = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from logagent.agent.check.run_check import CheckReport, run_check
-from logagent.agent.session.session import Session
-from logagent.cli.host_session import Progress, session_of, unusable_assignments_file
+from logagent.cli.host_session import Progress, read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import check_document
 from logagent.cli.render import dump, table
@@ -42,7 +41,8 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
             timeout=timeout,
             user=user,
             deep=not quick,
-            before_inventory=lambda: _read_assignments(session, call),
+            # Without them a few findings are less exact, which is not worth a message.
+            before_inventory=lambda: read_assignments(session, call, quiet=True),
             on_progress=progress.set_count,
         )
         at = rfc3339(session.clock.now_ms())
@@ -62,16 +62,6 @@ def _version(text: str | None) -> tuple[int, ...] | None:
         hint = "for example 3.9.1 (Confluent's version numbers are known too)"
         raise UsageError(f"--kafka-version: {text!r} is not an Apache Kafka version", hint=hint)
     return version
-
-
-def _read_assignments(session: Session, call: Call) -> None:
-    """Read the assignments. Without them a few findings are less exact, which is not worth a message."""
-    session.read_assignments()
-    unusable = unusable_assignments_file(session, call)
-    if unusable is not None:
-        raise unusable
-    for problem in session.assignments.problems:
-        call.detail(f"assignments: {problem}")
 
 
 def _user(text: str | None) -> User | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
-from logagent.agent.config import as_document, load_valid_part
+from logagent.agent.config import as_document
 from logagent.agent.target import Target, resolve_target
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
@@ -46,9 +44,7 @@ def _target(call: Call) -> Target:
     try:
         settings, wrong = call.settings(), None
     except ConfigError as e:
-        settings, wrong = load_valid_part(call.config_file)[0].settings, e
-        if call.kafka_config is not None:
-            settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
+        settings, wrong = call.valid_part(), e
     try:
         target = resolve_target(settings, call.log_dirs)
     except ConfigError as e:

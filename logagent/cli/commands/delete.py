@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import click
 
 from logagent.agent.planning.plan_cleanup import async_delete
 from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.host.inventory.scan import topics_in
@@ -31,39 +32,37 @@ MATCHING_SECONDS = 5.0
 @click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
 @click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")
 @click.option("--even-last-copy", is_flag=True, help="Even if no other live copy is known.")
-@click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
-@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
+@carries_out
 @reads_assignments
+@gathered("flags", Flags)
+@gathered("consent", Consent)
 @common
 def delete(
     call: Call,
     topic: str | None,
     partitions: tuple[str, ...],
-    include_internal: bool,
     future: bool,
     quarantine: bool,
-    allow_assigned: bool,
-    even_last_copy: bool,
-    execute: bool,
-    approve: str | None,
+    flags: Flags,
+    consent: Consent,
 ) -> None:
     """Mark partitions for deletion (rename to -delete). `cleanup` removes them after file.delete.delay.ms."""
     if (topic is None) == (not partitions):
         raise UsageError("say what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
     topics = _topics(call, topic) if topic is not None else None
     wanted = frozenset(_partition(text) for text in partitions)
-    flags = Flags(allow_assigned, even_last_copy, include_internal, by_topic=topic is not None)
+    flags = replace(flags, by_topic=topic is not None)
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         partitions = wanted if topics is None else matching(session.dirs, topics, is_future=future)
         plan, absent = async_delete(
-            session, facts, partitions, is_future=future, is_stray=quarantine, flags=flags, approve=approve
+            session, facts, partitions, is_future=future, is_stray=quarantine, flags=flags, approve=consent.approve
         )
         for partition in absent:
             call.say(f"{partition}: no such {'future ' if future else ''}log here; nothing to do")
         return plan
 
-    run_plan(call, make_plan, execute=execute)
+    run_plan(call, make_plan, execute=consent.execute)
 
 
 def _topics(call: Call, expression: str) -> frozenset[str]:

@@ -10,6 +10,11 @@ from contextlib import chdir
 
 import click
 
+from logagent.cli.main import run
+from logagent.demo.host import lay_out, make_folder
+from logagent.demo.stage import Stage, own_environment
+from logagent.demo.story import tell
+
 
 @click.command()
 @click.option("--dir", "wanted", metavar="DIR", help="Where to create the host (a new or empty directory).")
@@ -23,11 +28,6 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     real commands and checked: the exit status is 0 only if every step did what it should. It needs no broker, no root
     and no network, and touches nothing outside the directory.
     """
-    from logagent.cli.main import run
-    from logagent.demo.host import lay_out, make_folder
-    from logagent.demo.stage import Stage, own_environment
-    from logagent.demo.story import tell
-
     began = time.monotonic()
     color = not no_color and "NO_COLOR" not in os.environ and sys.stdout.isatty()
     folder = make_folder(wanted)

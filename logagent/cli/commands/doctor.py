@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.config import load_valid_part
 from logagent.agent.doctor.examine import Question, examine
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import doctor_document, doctor_word
@@ -76,20 +73,11 @@ def _settings(call: Call) -> tuple[Settings, ConfigError | None]:
     """The settings, or their valid part and the errors: doctor checks the rest all the same."""
     try:
         return call.settings(), None
-    except ConfigError as e:
-        settings = _valid_settings(call)
-        if call.kafka_config is not None:
-            settings = replace(settings, kafka=replace(settings.kafka, config=call.kafka_config))
-        return settings, e
-
-
-def _valid_settings(call: Call) -> Settings:
-    if call.loaded_settings is not None:
-        return call.loaded_settings.settings
-    try:
-        return load_valid_part(call.config_file)[0].settings
-    except ConfigError:
-        return Settings()
+    except ConfigError as wrong:
+        try:
+            return call.valid_part(), wrong
+        except ConfigError:  # the file is not readable: only what the command line says is known
+            return call.overridden(Settings()), wrong
 
 
 def _show(call: Call, findings: tuple[Finding, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from logagent.cli.options import Call, common
-from logagent.cli.render import dump, dump_line, short_name, table
+from logagent.cli.render import dump, dump_line, dump_rows, short_name, table
 from logagent.errors import UsageError
 from logagent.model.naming.dir_names import classify, current_name
 from logagent.model.records import Kind
@@ -50,7 +50,7 @@ def explain(call: Call, names: tuple[str, ...], nul: bool, jsonl: bool) -> None:
     elif call.json and len(names) == 1 and not from_stdin:
         dump(next(found))
     elif call.json:
-        _dump_array(found)
+        dump_rows(found)
     else:
         _show(found, color=call.color)
 
@@ -91,28 +91,13 @@ def _stdin_names(end: bytes) -> Iterator[str]:
         yield os.fsdecode(rest)
 
 
-def _dump_array(found: Iterable[ExplainDoc]) -> None:
-    import json
-
-    out = sys.stdout
-    out.write("[")
-    for number, explanation in enumerate(found):
-        out.write(("\n" if number == 0 else ",\n") + json.dumps(explanation, ensure_ascii=True))
-    out.write("\n]\n")
-
-
 def _show(found: Iterable[ExplainDoc], *, color: bool) -> None:
     columns = [("name", "left"), ("kind", "left"), ("topic", "left"), ("partition", "right"), ("note", "left")]
     rows = [
-        (
-            short_name(explanation["name"]),
-            explanation["kind"],
-            short_name(explanation["topic"] or ""),
-            "" if explanation["partition"] is None else str(explanation["partition"]),
-            _note(explanation),
-        )
-        for explanation in found
-    ]
+        (short_name(e["name"]), e["kind"], short_name(e["topic"] or ""),
+         "" if e["partition"] is None else str(e["partition"]), _note(e))
+        for e in found
+    ]  # fmt: skip
     table("", columns, rows, color=color)
 
 

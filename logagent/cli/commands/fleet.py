@@ -24,6 +24,7 @@ from logagent.cli.fleet_job import (
 from logagent.cli.render import dump
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.fleet.extra import need_pyspark
+from logagent.store.shared import init_store
 
 
 @click.group()
@@ -47,8 +48,6 @@ def init(store: str) -> None:
     The mode of a directory decides who shares it: every folder in it gets the same bits (2770 with a common group, or
     1777).
     """
-    from logagent.store.shared import init_store
-
     try:
         made = init_store(store)
     except OSError as error:

@@ -14,6 +14,7 @@ from logagent.cli.render import dump, dump_line, human_bytes, human_time, table
 from logagent.errors import UsageError
 from logagent.host.state.journal import Journal
 from logagent.host.state.journal_schema import Entry
+from logagent.host.state.peek import undoable
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -69,8 +70,6 @@ def _of(entries: list[Entry], log_dirs: Sequence[str]) -> list[Entry]:
 
 def _show_undoable(journal: Journal, state_dir: str) -> None:
     """One line each: state dir, device number (or "unknown"), path, as the package's postrm reads them."""
-    from logagent.host.state.peek import undoable
-
     for path, device in undoable(journal):
         odd = device is None or "\n" in path or path != path.strip()
         click.echo(

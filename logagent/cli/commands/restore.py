@@ -9,7 +9,7 @@ import click
 
 from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.session import Session
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
@@ -22,7 +22,9 @@ from logagent.model.records import Kind, PartitionDir
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
-@click.option("--topic-name", metavar="TOPIC", help="The full topic of a truncated name, where it is not known.")
+@click.option(
+    "--topic-name", "topic", metavar="TOPIC", help="The full topic of a truncated name, where it is not known."
+)
 @click.option("--replace", is_flag=True, help="Swap with the directory that has the name now.")
 @click.option("--even-last-copy", is_flag=True, help="With --replace: even if that is the last live copy.")
 @click.option("--leader-will-truncate", is_flag=True, help="Even if the leader has fewer records and truncates it.")
@@ -30,39 +32,24 @@ from logagent.model.records import Kind, PartitionDir
 @click.option(
     "--retention-will-delete", is_flag=True, help="Even if the broker's retention deletes it after its start."
 )
-@click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
-@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
+@carries_out
 @reads_assignments
+@gathered("options", RestoreOptions)
+@gathered("consent", Consent)
 @common
-def restore(
-    call: Call,
-    names: tuple[str, ...],
-    plan_id: str | None,
-    topic_name: str | None,
-    replace: bool,
-    even_last_copy: bool,
-    leader_will_truncate: bool,
-    broker_will_delete: bool,
-    retention_will_delete: bool,
-    execute: bool,
-    approve: str | None,
-) -> None:
+def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: RestoreOptions, consent: Consent) -> None:
     """Rename marked and stray directories (NAME as `scan` shows it) back to their full names."""
     if not names and plan_id is None:
         raise UsageError("say what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
-    if topic_name is not None and (len(names) != 1 or plan_id is not None):
+    if options.topic is not None and (len(names) != 1 or plan_id is not None):
         raise UsageError("--topic-name goes with exactly one NAME", hint="logagent restore --help")
-    if even_last_copy and not replace:
+    if options.even_last_copy and not options.replace:
         raise UsageError("--even-last-copy goes with --replace", hint="without it, nothing that has the name is moved")
-    if topic_name is not None:
+    if options.topic is not None:
         try:
-            validate_topic(topic_name)
+            validate_topic(options.topic)
         except ValueError as e:
             raise UsageError(f"--topic-name: {e}", hint="name the topic as Kafka knows it, in full") from e
-
-    options = RestoreOptions(
-        replace, even_last_copy, leader_will_truncate, broker_will_delete, topic_name, retention_will_delete
-    )
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()
@@ -75,9 +62,9 @@ def restore(
             if not found:
                 raise UsageError(f"no directory {name} in the log dirs", hint="logagent scan lists them")
             chosen |= {d.key: d for d in found}
-        return plan_restore(session, facts, chosen.values(), options, approve=approve)
+        return plan_restore(session, facts, chosen.values(), options, approve=consent.approve)
 
-    run_plan(call, make_plan, execute=execute)
+    run_plan(call, make_plan, execute=consent.execute)
 
 
 def _named(name: str, dirs: Sequence[PartitionDir]) -> list[PartitionDir]:

@@ -15,6 +15,8 @@ import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.config import load as load_settings
+from logagent.agent.daemon.running import Running
+from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.target import named_target
 from logagent.cli.host_session import unusable_file
 from logagent.cli.options import Call, common, reads_assignments
@@ -40,8 +42,6 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
 
     Log lines go to stderr. SIGTERM stops it at the next file, SIGHUP reloads the configuration.
     """
-    from logagent.agent.daemon.running import Running
-
     share_one_arena()
     # The configuration is about to be read: a reload this early has nothing to do, and must not kill the daemon.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -95,8 +95,6 @@ def _pickled(path: str) -> bytes:
 
 def load(call: Call, *, reread: bool = False) -> RunConfig:
     """The configuration to run with. Raises ConfigError. `reread`: from the files as they are now."""
-    from logagent.agent.daemon.scheduling import RunConfig
-
     call.loaded_settings = None if reread else load_settings(call.config_file)
     settings = call.settings()
     loaded = call.loaded_settings

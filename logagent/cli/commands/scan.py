@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ import click
 from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.cli.host_session import note_health, read_assignments, session_of, take_inventory
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.render import dump_line, human_bytes, table
+from logagent.cli.render import dump_line, dump_rows, human_bytes, table
 from logagent.model.planning.rescue_steps import at_risk
 
 # Enough for a person; --all, --json and --jsonl show every row.
@@ -45,7 +44,7 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
             for row in rows:
                 dump_line({"row": "dir", **row})
         elif call.json:
-            _stream(head, rows)
+            dump_rows(rows, before=json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [', after="]}")
         else:
             _show(call, head, rows, Counter(d.kind.value for d in session.dirs))
         if lost := at_risk(facts):
@@ -53,15 +52,6 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
                 f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
                 "rescue says what to copy before anything restarts"
             )
-
-
-def _stream(head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
-    """One document, written row by row: 100,000 directories are never in memory as text."""
-    out = sys.stdout
-    out.write(json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [')
-    for number, row in enumerate(rows):
-        out.write(("\n" if number == 0 else ",\n") + json.dumps(row, ensure_ascii=True))
-    out.write("]}\n")
 
 
 def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], counts: Counter[str]) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import click
+from pydantic import TypeAdapter
 
 from logagent.cli.render import dump
+from logagent.documents import SCHEMAS as OF_A_HOST
 from logagent.errors import UsageError
+from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
 
 
 @click.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
     """Print the JSON Schema of the document NAME; without NAME, list the documents."""
-    from pydantic import TypeAdapter
-
-    from logagent.documents import SCHEMAS as OF_A_HOST
-    from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
-
     documents = {**OF_A_HOST, **OF_THE_FLEET}
     if name is None:
         click.echo("\n".join(documents))

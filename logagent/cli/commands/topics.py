@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from logagent.cli.deletions.asking import ask, ask_nothing, close, lately, topics_of_cluster
+from logagent.cli.deletions.opening import Place, place_options
+from logagent.cli.deletions.progress import follow
+from logagent.cli.deletions.report import Choice, choose, only_cluster
+from logagent.cli.deletions.round_loop import run_rounds
 from logagent.cli.deletions.values import seconds, size, topic_regex
-from logagent.cli.options import Call, common
+from logagent.cli.options import Call, common, gathered, options
+from logagent.cli.render import dump
+from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
 from logagent.errors import LogAgentError, UsageError
+from logagent.store.signing import generate
 
-F = TypeVar("F", bound=Callable[..., Any])
 ROUND_SECONDS = 5.0
+KINDS = ("orphan", "stray")
 REASONS = ("topic-absent", "topic-recreated", "not-a-replica")
 
 
@@ -26,67 +35,70 @@ def topics() -> None:
     """
 
 
-def _places(command: F) -> F:
-    from logagent.cli.deletions.opening import place_options
+def _read(parse: Callable[[Any], Any], absent: Any = None) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A click callback that reads an option's value; `absent` if it is not given."""
+    return lambda context, option, given: parse(given) if given else absent
 
-    return place_options(command)
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whether to request the deletion, of what, and how long to wait for it (seconds)."""
+
+    include_internal: bool
+    execute: bool
+    approve: str | None
+    timeout: float
 
 
-def _acting(command: F) -> F:
-    for option in reversed(
-        [
-            click.option(
-                "--include-internal",
-                is_flag=True,
-                help="Include internal topics, all that begin with '_'.",
-            ),
-            click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
-            click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan (within 24 h)."),
-            click.option(
-                "--timeout",
-                default="1m",
-                show_default=True,
-                metavar="TIME",
-                help="Wait this long for it to finish; 0 returns as soon as it is requested.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+_acting = options(
+    click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'."),
+    click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
+    click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan (within 24 h)."),
+    click.option(
+        "--timeout",
+        default="1m",
+        show_default=True,
+        metavar="TIME",
+        callback=_read(seconds),
+        help="Wait this long for it to finish; 0 returns as soon as it is requested.",
+    ),
+)
 
 
 @topics.command()
 @click.option("--topic", required=True, metavar="REGEX", help="Topics whose whole name matches.")
 @_acting
-@_places
+@place_options
+@gathered("asked", Asked)
 @common
-def delete(
-    call: Call, topic: str, include_internal: bool, execute: bool, approve: str | None, timeout: str, **place: Any
-) -> None:
+def delete(call: Call, topic: str, asked: Asked, **place: Any) -> None:
     """Delete existing topics, by topic id, and remove every replica from its disk."""
-    from logagent.cli.deletions.asking import ask, lately, topics_of_cluster
-    from logagent.cli.deletions.opening import Place
-    from logagent.controller.deletion_plan import plan_topics
-
     opened = Place(call, **place)
-    pattern, allowed = topic_regex(topic), seconds(timeout)
-    rounds = opened.rounds(signing=execute)
+    pattern = topic_regex(topic)
+    rounds = opened.rounds(signing=asked.execute)
     rounds.look()
     plan = plan_topics(
         pattern,
         topics_of_cluster(opened, rounds),
         rounds.setting.control.cluster_id,
-        include_internal=include_internal,
+        include_internal=asked.include_internal,
         open_requests=rounds.states.not_closed(),
         lately=lately(rounds),
         named=topic,
     )
-    ask(call, opened, plan, execute=execute, approve=approve, timeout=allowed)
+    ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+
+
+def _ids(given: tuple[str, ...]) -> tuple[str, ...]:
+    words = tuple(word.strip() for text in given for word in text.split(","))
+    if not all(words):
+        raise UsageError("--id: one of the ids is empty", hint="a row without an id cannot be requested: leave it out")
+    return words
 
 
 @topics.command()
 @click.option("--report", required=True, metavar="DIR", help="A fleet report, or what `fleet report --out` was given.")
-@click.option("--topic", metavar="REGEX", help="Only topics whose whole name matches.")
+@click.option("--topic", metavar="REGEX", callback=_read(topic_regex), help="Only topics whose whole name matches.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Only this host or node id (repeatable).")
 @click.option(
     "--reason",
@@ -95,51 +107,34 @@ def delete(
     type=click.Choice(REASONS),
     help="Only orphans for this reason (repeatable).",
 )
-@click.option("--larger", metavar="SIZE", help="Only directories of at least this size (1GiB).")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(["orphan", "stray"]), help="Only this kind.")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Exactly these rows (the page copies them).")
+@click.option(
+    "--larger", metavar="SIZE", callback=_read(size, 0), help="Only directories of at least this size (1GiB)."
+)
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), default=KINDS, help="Only this kind.")
+@click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    callback=_read(_ids, ()),
+    help="Exactly these rows (the page copies them).",
+)
 @click.option("--no-retention", is_flag=True, help="Mark orphans -delete, not -stray (never only copies).")
 @_acting
-@_places
+@place_options
+@gathered("choice", Choice)
+@gathered("asked", Asked)
 @common
-def purge(
-    call: Call,
-    report: str,
-    topic: str | None,
-    hosts: tuple[str, ...],
-    reasons: tuple[str, ...],
-    larger: str | None,
-    kinds: tuple[str, ...],
-    ids: tuple[str, ...],
-    no_retention: bool,
-    include_internal: bool,
-    execute: bool,
-    approve: str | None,
-    timeout: str,
-    **place: Any,
-) -> None:
+def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: Asked, **place: Any) -> None:
     """Set aside orphans of a fleet report, and remove strays, on the hosts that have them."""
-    from logagent.cli.deletions.asking import ask, ask_nothing, lately
-    from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.report import Choice, choose, only_cluster
-    from logagent.controller.deletion_plan import Dropped, plan_directories
-
-    words = [word.strip() for text in ids for word in text.split(",")]
-    if not all(words):
-        raise UsageError("--id: one of the ids is empty", hint="a row without an id cannot be requested: leave it out")
-    choice = Choice(
-        topic_regex(topic) if topic is not None else None, place["cluster_id"], hosts, reasons,
-        size(larger), kinds or ("orphan", "stray"), tuple(words),
-    )  # fmt: skip
-    allowed = seconds(timeout)
-    chosen = choose(Path(report), choice)
+    chosen = choose(Path(report), replace(choice, cluster=place["cluster_id"]))
     if not chosen.directories and not chosen.unusable:
         call.say("no row of the report was selected")
         ask_nothing(call, place["cluster_id"])
         return
     place["cluster_id"] = only_cluster(chosen)
     opened = Place(call, **place)
-    rounds = opened.rounds(signing=execute)
+    rounds = opened.rounds(signing=asked.execute)
     rounds.look()
     plan = plan_directories(
         chosen.directories,
@@ -148,24 +143,21 @@ def purge(
         dirs_on_host=chosen.dirs_on_host,
         open_requests=rounds.states.not_closed(),
         lately=lately(rounds),
-        include_internal=include_internal,
+        include_internal=asked.include_internal,
         no_retention=no_retention,
         unusable=tuple(Dropped(what, why) for what, why in chosen.unusable),
     )
-    ask(call, opened, plan, execute=execute, approve=approve, timeout=allowed)
+    ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
 
 
 @topics.command()
 @click.argument("topic", required=False)
 @click.option("--watch", is_flag=True, help="Refresh every few seconds until nothing is open (Ctrl-C stops).")
 @click.option("--interval", default="5s", show_default=True, metavar="TIME", help="How often --watch refreshes.")
-@_places
+@place_options
 @common
 def status(call: Call, topic: str | None, watch: bool, interval: str, **place: Any) -> None:
     """Show requests, replicas by state, the hosts still missing and why, and the bytes freed."""
-    from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.progress import follow
-
     opened = Place(call, **place)
     opened.check_cluster()
     follow(call, opened, topic, watch=watch, pause=max(seconds(interval), 0.5))
@@ -173,36 +165,29 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
 
 @topics.command()
 @click.argument("request_id")
-@_places
+@place_options
 @common
 def cancel(call: Call, request_id: str, **place: Any) -> None:
     """Cancel a request. What was done stays done; the output says what `restore` can bring back."""
-    from logagent.cli.deletions.asking import close
-
     close(call, request_id, "cancelled", place)
 
 
 @topics.command()
 @click.argument("request_id")
-@_places
+@place_options
 @common
 def resume(call: Call, request_id: str, **place: Any) -> None:
     """Resume a request that has expired, or that is held up because the store was restored to an older state."""
-    from logagent.cli.deletions.asking import close
-
     close(call, request_id, "resumed", place)
 
 
 @topics.command()
 @click.option("--once", is_flag=True, help="Do one round and exit.")
 @click.option("--interval", metavar="TIME", help="Run until stopped, with a round every TIME.")
-@_places
+@place_options
 @common
 def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     """Carry out open requests: rounds until nothing is left."""
-    from logagent.cli.deletions.opening import Place
-    from logagent.cli.deletions.round_loop import run_rounds
-
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
     opened = Place(call, **place)
@@ -218,9 +203,6 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
 @common
 def keygen(call: Call, file: Path, key_id: str | None) -> None:
     """Create a key that signs orders: the private half goes to FILE (0600), the public line to stdout."""
-    from logagent.cli.render import dump
-    from logagent.store.signing import generate
-
     try:
         key = generate(key_id or f"ops-{secrets.token_hex(4)}", file)
     except FileExistsError:
@@ -228,14 +210,8 @@ def keygen(call: Call, file: Path, key_id: str | None) -> None:
     except OSError as error:
         raise LogAgentError(f"{file} cannot be written: {error.strerror or error}") from error
     if call.json:
-        dump(
-            {
-                "schema": "logagent.key/1",
-                "key_id": key.key_id,
-                "public_key": key.public(),
-                "private_key_file": str(file),
-            }
-        )
+        names = {"key_id": key.key_id, "public_key": key.public(), "private_key_file": str(file)}
+        dump({"schema": "logagent.key/1", **names})
     else:
         click.echo(key.public())
         call.say("add this line to orders.keys of every agent, and set orders.accept = true there")

@@ -11,6 +11,7 @@ can swap its entries, so the next step can be taken by name.
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -130,8 +131,6 @@ class User:
 
 def user_named(text: str) -> User:
     """The user with this name or number, and its groups on this host. Raises LookupError."""
-    import pwd
-
     try:
         entry = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
     except KeyError:
@@ -143,8 +142,6 @@ def user_named(text: str) -> User:
 
 def owner_of(found: os.stat_result, path: str) -> User:
     """The user that owns `path`, the best guess while no broker runs."""
-    import pwd
-
     try:
         entry = pwd.getpwuid(found.st_uid)
     except KeyError:
@@ -183,8 +180,6 @@ def _of_entry(name: str, uid: int, gid: int, known_by: str) -> User:
 
 
 def _name(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

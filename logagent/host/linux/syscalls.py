@@ -9,6 +9,7 @@ lock it, too), and returning freed memory (glibc only).
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -39,15 +40,11 @@ _FS_IOC_FIEMAP = 0xC020660B
 
 @cache
 def _libc() -> Any:
-    import ctypes
-
     return ctypes.CDLL(None, use_errno=True)
 
 
 @cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    import ctypes
-
     function = getattr(_libc(), "renameat2", None)  # glibc 2.28, musl 1.2.6
     if function is None:
         return None
@@ -89,8 +86,6 @@ def _rename(dir_fd: int, name: str, new_dir_fd: int, new_name: str, flags: int) 
 @cache
 def _statx() -> Callable[[int, bytes, int, int], bytes | int] | None:
     """`statx` by directory, name, flags and mask: its answer, or the number of the error."""
-    import ctypes
-
     statx = getattr(_libc(), "statx", None)
     if statx is None:
         return None

@@ -6,6 +6,7 @@ Only for `doctor`, which changes nothing. The daemon's latest writes may be miss
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -49,8 +50,6 @@ def look_at_journal(state_dir: str) -> JournalLook:
 
 
 def _log_dirs(path: str) -> frozenset[str]:
-    import sqlite3
-
     try:
         with closing(sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)) as db:
             rows = db.execute("SELECT log_dir FROM actions UNION SELECT log_dir FROM sightings").fetchall()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shlex
 import stat
 from collections.abc import Mapping
@@ -77,8 +78,6 @@ def become(owner: os.stat_result) -> None:
     """Switch from root to the owner of the state dir for good, with the groups that user has."""
     if owner.st_uid == 0:
         return
-    import pwd
-
     try:
         os.initgroups(pwd.getpwuid(owner.st_uid).pw_name, owner.st_gid)
     except KeyError:

@@ -114,3 +114,11 @@ def test_a_command_that_reads_no_assignments_does_not_take_it(host: CliHost, com
     # A group: the options come after its command.
     checked = run_here("config", "check", "--assignments", str(host.root / "assignments.json"))
     assert checked.status == 2 and "--assignments" in checked.err
+
+
+def test_doctor_reads_it_beside_a_configuration_that_is_wrong(host: CliHost) -> None:
+    file = exported(host, lambda image: image)
+    host.toml.write_text('[cleanup]\nmode = "nonsense"\n')
+    told = ("--config", str(host.toml), "--kafka-config", str(host.properties), "--state-dir", str(host.state))
+    document = run_here("doctor", *told, "--assignments", str(file), "--json").json
+    assert document["assignments_source"] == "file", document["findings"]
