@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
@@ -61,8 +61,7 @@ def session_of(
         state_dir=state_dir,
         act=act,
         actor=f"cli:{_user()}",
-        wait_seconds=wait_seconds,
-        failures=failures,
+        shared=Shared(failures, wait_seconds=wait_seconds),
     ) as session:
         yield session
     if act or to_plan:

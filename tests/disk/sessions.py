@@ -11,7 +11,7 @@ from pathlib import Path
 from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.health import LogDirHealth
 from logagent.agent.planning.plan_cleanup import plan_cleanup
-from logagent.agent.session.open_session import open_session
+from logagent.agent.session.open_session import Shared, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.exported.file import write_assignments
@@ -72,9 +72,7 @@ class Host:
             state_dir=str(self.state),
             act=True,
             actor="test",
-            failures=self.failures,
-            calls=self.calls,
-            known=self.known,
+            shared=Shared(self.failures, self.calls, self.known),
         )
 
     def clean(self, on_progress: Callable[[int, int], None] | None = None) -> Execution:

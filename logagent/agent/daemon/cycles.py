@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.planning.plan_cleanup import look_ahead, plan_cleanup, plan_queue
-from logagent.agent.session.open_session import forget_failures_of_removed, forget_old_actions, open_session
+from logagent.agent.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
 from logagent.agent.session.scan_rows import ledger
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
@@ -204,7 +204,7 @@ class Cycles:
 
     stop: asked between two files of a removal, and before each action. aborting: asked while a cycle is still looking.
     inventory_taken: called with each full inventory, in the cycle's thread. planned: with the plan for the whole host,
-    before it is carried out.
+    before it is carried out; with None if it cannot be made, because a snapshot matters more than its plan.
     """
 
     target: Target
@@ -215,7 +215,7 @@ class Cycles:
     stop: Callable[[], bool]
     aborting: Callable[[], bool]
     inventory_taken: Callable[[Session, Facts], None] = lambda session, facts: None
-    planned: Callable[[Session, Facts, Plan], None] = lambda session, facts, plan: None
+    planned: Callable[[Session, Facts, Plan | None], None] = lambda session, facts, plan: None
     failures: LogDirFailures = field(default_factory=LogDirFailures)
     calls: DiskCalls = field(default_factory=DirectCalls)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
@@ -288,12 +288,14 @@ class Cycles:
             state_dir=self.state_dir,
             act=True,
             actor=ACTOR,
-            wait_seconds=EXECUTOR_WAIT_SECONDS,
-            failures=self.failures,
-            calls=self.calls,
-            known=self.known,
-            segments_read=self.segments_read,
-            settle=self.enforced or self.settings.orders.accept,
+            shared=Shared(
+                self.failures,
+                self.calls,
+                self.known,
+                self.segments_read,
+                settle=self.enforced or self.settings.orders.accept,
+                wait_seconds=EXECUTOR_WAIT_SECONDS,
+            ),
         ) as session:
             yield session
 
@@ -318,13 +320,21 @@ class Cycles:
     def _look_ahead(self, cycle: CycleNotes, session: Session) -> None:
         self._look(cycle, session)
         assert cycle.facts is not None
-        self.planned(session, cycle.facts, look_ahead(session, cycle.facts))
+        try:
+            plan: Plan | None = look_ahead(session, cycle.facts)
+        except LogAgentError:
+            plan = None
+        self.planned(session, cycle.facts, plan)
 
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
         self._look(cycle, session)
         assert cycle.facts is not None
-        in_doubt = session.clock_watch.doubt() is not None
-        cycle.plan = plan_cleanup(session, cycle.facts)
+        try:
+            in_doubt = session.clock_watch.doubt() is not None
+            cycle.plan = plan_cleanup(session, cycle.facts)
+        except LogAgentError:
+            self.planned(session, cycle.facts, None)
+            raise
         self.planned(session, cycle.facts, cycle.plan)
         self._carry_out(cycle, session)
         forget_failures_of_removed(session)

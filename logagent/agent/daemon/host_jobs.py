@@ -147,7 +147,7 @@ class HostJobs:
             else:
                 self._post("orders")
 
-    def _planned(self, session: Session, facts: Facts, plan: Plan) -> None:
+    def _planned(self, session: Session, facts: Facts, plan: Plan | None) -> None:
         if self._spooled(session, facts, plan):
             self._post("publish")
 
@@ -182,7 +182,7 @@ class HostJobs:
         self._snapshot_wanted = self._publisher is not None
         return self._snapshot_wanted
 
-    def _spooled(self, session: Session, facts: Facts, plan: Plan) -> bool:
+    def _spooled(self, session: Session, facts: Facts, plan: Plan | None) -> bool:
         """Spool this inventory for publishing, if requested; whether there is something to send."""
         if self._publisher is None or not self._snapshot_wanted:
             return False

@@ -12,11 +12,9 @@ from dataclasses import replace
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.planning.due import until_counted
-from logagent.model.planning.plan import Flags, Plan
+from logagent.model.planning.plan import NO_FLAGS, Flags, Plan
 from logagent.model.planning.proposals import find_partitions, rename_away
 from logagent.model.records import TopicPartition
-
-NO_FLAGS = Flags()
 
 
 def async_delete(

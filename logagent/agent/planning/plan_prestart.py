@@ -4,8 +4,6 @@ Due orphans become `-stray` (3.6.1 and later, or into a quarantine directory), s
 `-delete`, which the starting broker purges itself after its own delay. Only if a file system has too little space for a
 start is anything removed: what is due, until there is enough; instead of the renames, where the blast radius does not
 allow both. No sighting is counted.
-
-Carries a prestart out: removals until the broker has space to start, then the renames.
 """
 
 from __future__ import annotations
@@ -140,9 +138,13 @@ def lacks(session: Session) -> dict[int, Space]:
 
 def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
     """The mark for deletion of a stray that could be removed; approved if the stray was."""
-    mark = rename_away(removal.dir, is_stray=False, reason=removal.reason, new_uuid=uuid, due_at_ms=removal.due_at_ms)
+    mark = rename_away(removal.dir, is_stray=False, reason=removal.reason, new_uuid=uuid)
     return replace(
-        mark, full_topic=removal.full_topic, approved=removal.approved, removal_started=removal.removal_started
+        mark,
+        full_topic=removal.full_topic,
+        due_at_ms=removal.due_at_ms,
+        approved=removal.approved,
+        removal_started=removal.removal_started,
     )
 
 

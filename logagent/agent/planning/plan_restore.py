@@ -20,7 +20,7 @@ from logagent.model.kafka_version import Version, deletes_strays
 from logagent.model.planning.first_check import FirstCheck, as_answered, first_check
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
-from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, restorations
+from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
 from logagent.model.records import DirKey, Kind, PartitionDir, TopicPartition
 from logagent.model.times import rfc3339
@@ -66,17 +66,8 @@ def plan_restore(
         version_doubt=facts.known_version.doubt(),
         zookeeper=zookeeper,
     )
-    proposals, refusals = restorations(
-        wanted,
-        session.dirs,
-        facts,
-        marks,
-        copies,
-        owner,
-        options,
-        new_uuid=new_uuid,
-        removal_intents=session.removal_intents(),
-    )
+    known = Wanted(wanted, session.dirs, marks, copies, session.removal_intents())
+    proposals, refusals = restorations(known, facts, owner, options, new_uuid)
     return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
 
 

@@ -4,8 +4,6 @@ Two halves that never wait for each other. `Publisher.spool` is called right aft
 state dir. `Publisher.send` is called only by the publish loop; it alone touches the store, so a hung store blocks
 nothing else. What could not be sent stays spooled and is sent later; the spool is bounded, and when it is full the
 oldest files are dropped (and counted).
-
-What waits in the state dir to be sent to the fleet store: bounded, the oldest are dropped first.
 """
 
 from __future__ import annotations
@@ -147,7 +145,7 @@ class Publisher:
 
     # The half that looks at the host
 
-    def spool(self, session: Session, facts: Facts, plan: Plan, stop: Callable[[], bool] = lambda: False) -> str:
+    def spool(self, session: Session, facts: Facts, plan: Plan | None, stop: Callable[[], bool] = lambda: False) -> str:
         """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, with
         what the cycle's `plan` says of each directory, and the assignments if they are usable. Returns its snapshot id.
 
@@ -191,9 +189,9 @@ class Publisher:
             self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 
     def _lines(
-        self, session: Session, facts: Facts, plan: Plan, claim: Claim, stop: Callable[[], bool]
+        self, session: Session, facts: Facts, plan: Plan | None, claim: Claim, stop: Callable[[], bool]
     ) -> Iterator[str]:
-        head, planned = scan_head(session, facts, self._host), reclaims(plan)
+        head, planned = scan_head(session, facts, self._host), reclaims(plan) if plan is not None else {}
         log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose}

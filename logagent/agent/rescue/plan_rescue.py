@@ -9,7 +9,7 @@ may need what the removals before it have freed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -90,7 +90,7 @@ class Rescue:
 
     @property
     def gives_back(self) -> int:
-        return sum(o.gives_back for o in self.offers.values())
+        return _given_back(self.offers.values())
 
     def missing(self, freed: int) -> int:
         """What `freed` bytes leave of the need."""
@@ -109,54 +109,79 @@ def plan_rescue(
 ) -> Rescue:
     """What can be freed now. `only_due`: without what would need approval (plain `--execute`); `approve`: exactly the
     plan with that id; `leave_out`: directories that are not offered, because they were tried already."""
-    flags = Flags(include_internal=include_internal)
+    found = _possible(session, facts, Flags(include_internal=include_internal), leave_out)
+    due = [o for o in found.offers if o.shortens is None]
+    only_due = only_due and approve is None
+    chosen = up_to(due if only_due else found.offers, need)
+    of_that_id = _approved(approve, chosen, found.offers, due) if approve is not None else None
+    if of_that_id is not None:
+        chosen = of_that_id
+    refusals = list(found.refusals)
+    if only_due and (need is None or _given_back(chosen) < need):
+        refusals += [_early(o) for o in found.offers if o.shortens is not None and (need is None or o.helps)]
+    plan = session.plan(
+        [o.proposal for o in chosen],
+        found.waiting,
+        refusals,
+        facts=facts,
+        approve=approve if of_that_id is None else None,
+    )
+    # Less than was chosen, if the plan of that id was made before something was added.
+    planned = {p.key for p in plan.actions}
+    by_key = {o.key: o for o in chosen if o.key in planned}
+    return _rescue(session, facts, found, with_approval(plan, by_key, approve), by_key, need)
+
+
+@dataclass(frozen=True, slots=True)
+class _Possible:
+    """`offers`: every step that the guards permit, in order; `refusals` and `waiting`: of the others. `concerned`: what
+    any of these names. `doubles`: what is known of all."""
+
+    offers: list[Offer]
+    refusals: list[Refusal]
+    waiting: list[Waiting]
+    concerned: set[DirKey]
+    doubles: Doubles
+
+
+def _possible(session: Session, facts: Facts, flags: Flags, leave_out: Collection[DirKey]) -> _Possible:
     offers, waiting = _offers(session, facts, flags)
     double_offers, decided = _doubles(session, facts, flags)
     offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
     offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
-    passed = {p.dir.key for p in whole.actions}
-    possible = in_order(o for o in offers if o.key in passed)
-    due = [o for o in possible if o.shortens is None]
-    only_due = only_due and approve is None
-    early = [o for o in possible if o.shortens is not None and (need is None or o.helps)] if only_due else []
-    chosen = up_to(due if only_due else possible, need)
-    found = _approved(approve, chosen, possible, due) if approve is not None else None
-    if found is not None:
-        chosen = found
-    given = sum(o.gives_back for o in chosen)
-    plan = session.plan(
-        [o.proposal for o in chosen],
-        waiting,
-        [r for r in whole.refusals if r.name]
-        + ([] if need is not None and given >= need else list(map(_early, early))),
-        facts=facts,
-        approve=approve if found is None else None,
-    )
-    # Less than was chosen, if the plan of that id was made before something was added.
-    planned = {p.key for p in plan.actions}
-    by_key = {o.key: o for o in chosen if o.key in planned}
-    given = sum(o.gives_back for o in by_key.values())
-    concerned = {o.key for o in offers}.union(w.key for w in waiting)
-    concerned.update(r.key for r in only_copies)
-    idle = [o.proposal.dir for o in possible if need is not None and not o.helps and o.key not in by_key]
-    by_hand = _removed_by_hand(facts)
+    passed = {p.key for p in whole.actions}
+    concerned = {x.key for some in (offers, waiting, only_copies) for x in some}
+    refusals = [r for r in whole.refusals if r.name]
+    return _Possible(in_order(o for o in offers if o.key in passed), refusals, waiting, concerned, decided)
+
+
+def _rescue(
+    session: Session, facts: Facts, found: _Possible, plan: Plan, offers: dict[DirKey, Offer], need: int | None
+) -> Rescue:
+    """The plan with everything that a rescue reports beside it."""
+    by_hand, spared, given = _removed_by_hand(facts), session.spared, _given_back(offers.values())
     if by_hand:
         plan = replace(plan, refusals=tuple(map(without_a_stop, plan.refusals)))
-    spared = session.spared
+    idle = [o.proposal.dir for o in found.offers if need is not None and not o.helps and o.key not in offers]
     here = [d for d in session.dirs if d.log_dir not in spared]
+    missing = None if need is None else need - given
     return Rescue(
-        with_approval(plan, by_key, approve),
-        by_key,
-        sum(o.gives_back for o in possible) - given,
+        plan,
+        offers,
+        _given_back(found.offers) - given,
         need,
-        kept(here, plain_files(session), facts, concerned, decided, idle),
+        kept(here, plain_files(session), facts, found.concerned, found.doubles, idle),
         _open_removed(facts, spared),
         max((where.unread_processes for where in facts.log_dirs.values()), default=0),
-        brokers_part(session, facts, {o.key for o in possible}, None if need is None else need - given),
+        brokers_part(session, facts, {o.key for o in found.offers}, missing),
         {path: room for path, room in free_room(session).items() if path not in spared},
         by_hand,
     )
+
+
+def _given_back(offers: Iterable[Offer]) -> int:
+    return sum(o.gives_back for o in offers)
 
 
 def _approved(approve: str, chosen: list[Offer], possible: list[Offer], due: list[Offer]) -> list[Offer] | None:
@@ -230,10 +255,9 @@ def _bytes(room: Mapping[DirKey, Space], d: PartitionDir) -> int:
 
 
 def _early(offer: Offer) -> Refusal:
-    d = offer.proposal.dir
     fact = f"it would be removed early ({offer.shortens})"
     hint = "logagent rescue shows the plan; --execute --approve PLAN_ID carries out exactly that plan"
-    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    return Refusal.of(offer.proposal.dir, "policy", fact, hint)
 
 
 def _is_broker(holder: Holder, pid: int) -> bool:
@@ -322,7 +346,7 @@ def _needs_approval(p: Proposal, fact: str) -> Refusal:
     hint = (
         "logagent rescue without --need shows all that can be freed; --execute --approve PLAN_ID carries that plan out"
     )
-    return Refusal(p.dir.log_dir, p.dir.name, "blast-radius", fact, hint, p.dir.bytes)
+    return Refusal.of(p.dir, "blast-radius", fact, hint)
 
 
 def _with_removals(session: Session, plan: Plan, manager: LogManager) -> tuple[Plan, Execution]:

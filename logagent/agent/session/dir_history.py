@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.assignments.verdict import Reason
-from logagent.model.facts import RecentAction
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
@@ -110,11 +109,6 @@ def open_exchanges(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[str, 
     }
     keys = ((d, (d.name, d.inode)) for d in dirs)
     return {f"{d.log_dir}/{d.name}": waiting[key] for d, key in keys if key in waiting}
-
-
-def recent(journal: Journal, since_ms: int) -> tuple[RecentAction, ...]:
-    """What was renamed away or removed since then (also if the clock was set back)."""
-    return journal.taken_since(since_ms)
 
 
 def proven_absent(sightings: Iterable[Sighting], cleanup: CleanupSettings) -> frozenset[str]:

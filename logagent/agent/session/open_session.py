@@ -1,13 +1,12 @@
-"""Opens a session (broker, state dir, journal, log dirs) in a safe order, and closes it as a whole.
-
-What the journal need not remember any more: failures of directories that no longer exist, and old settled rows.
-"""
+"""Opens a session (broker, state dir, journal, log dirs) in a safe order, and closes it as a whole; forgets what the
+journal need not remember any more."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 
 from logagent.agent.clock import Clock
@@ -35,10 +34,9 @@ def forget_failures_of_removed(session: Session) -> None:
 
     Failures in log dirs that could not be scanned stay. Raises JournalError.
     """
-    failed = set(session.attempts())
-    failed -= {key for d in session.dirs if (key := d.key) in failed}
+    gone = session.journal.failures().keys() - {d.key for d in session.dirs}
     scanned = _scanned(session)
-    session.journal.clear_failures([key for key in failed if key[0] in scanned])
+    session.journal.clear_failures([key for key in gone if key.log_dir in scanned])
 
 
 def forget_old_actions(session: Session) -> int:
@@ -67,6 +65,25 @@ def _scanned(session: Session) -> frozenset[str]:
 EXECUTOR_WAIT_SECONDS = 10.0
 
 
+@dataclass(slots=True)
+class Shared:
+    """What a session shares with whatever outlives it; a command shares nothing, the daemon all of it.
+
+    `failures`: the offline log dirs. `calls`: gives up calls that hang (None: nothing does). `known`: the inventories
+    by log dir from which the next ones continue (they are replaced in place; a log dir without one is scanned in full).
+    `segments_read`: of the copies that removals rest on. Without `settle` what a crash left open stays open: settling
+    can rewrite a checkpoint, which a run that only reports must not do. `wait_seconds`: for another logagent to finish
+    acting.
+    """
+
+    failures: LogDirFailures = field(default_factory=LogDirFailures)
+    calls: DiskCalls | None = None
+    known: dict[str, LogDirInventory] = field(default_factory=dict)
+    segments_read: SegmentReadings | None = None
+    settle: bool = True
+    wait_seconds: float = EXECUTOR_WAIT_SECONDS
+
+
 @contextmanager
 def open_session(
     target: Target,
@@ -76,72 +93,68 @@ def open_session(
     state_dir: str | None,
     act: bool,
     actor: str,
-    environ: Mapping[str, str] = os.environ,
-    wait_seconds: float = EXECUTOR_WAIT_SECONDS,
-    failures: LogDirFailures | None = None,
-    calls: DiskCalls | None = None,
-    known: dict[str, LogDirInventory] | None = None,
-    segments_read: SegmentReadings | None = None,
-    settle: bool = True,
+    shared: Shared | None = None,
 ) -> Iterator[Session]:
     """Open everything in a safe order.
 
     To act: first the state dir and its owner's identity, then the executor lock, then the journal; what a crash left
     open is settled before anything is looked at. To look: the journal is read if it exists; if it cannot be read, that
     is a fact, not an error.
-
-    For the daemon, these outlive a session: `failures`, the offline log dirs; `calls`, which gives up calls that hang;
-    `known`, the inventories by log dir from which the next ones continue (they are replaced in place; a log dir without
-    one is scanned in full); `segments_read`, of the copies that removals rest on. Without `settle` what a crash left
-    open stays open: settling can rewrite a checkpoint, which a run that only reports must not do.
     """
-    failures = failures if failures is not None else LogDirFailures()
-    direct = calls is None
-    calls = calls if calls is not None else DirectCalls()
-    directory = state_dir if state_dir is not None else default_state_dir(environ)
+    shared = shared if shared is not None else Shared()
+    directory = state_dir if state_dir is not None else default_state_dir(os.environ)
     with ExitStack() as stack:
-        problem: str | None = None
+        calls, problem = shared.calls, None
         if act:
-            prepare_state_dir(directory, _look_at_log_dirs(target.log_dirs, failures, calls))
-            lock = stack.enter_context(
-                ExecutorLock(directory, actor, wait_seconds=wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep)
-            )
-            if direct:
-                # Processes that are refused the lock learn which log dir this command is working on, in case it hangs
-                # there.
-                calls = DirectCalls(lock.note)
-            # Before the journal takes space of its own; and once it is closed: what was removed may have made room.
-            keep_reserve(directory)
-            stack.callback(keep_reserve, directory)
-            journal = stack.enter_context(Journal.open(directory))
+            journal, calls = _journal_to_act(stack, directory, target, clock, actor, shared)
         else:
             try:
                 journal = stack.enter_context(Journal.open_read_only(directory))
             except JournalError as e:
                 problem = str(e)
                 journal = stack.enter_context(Journal.empty())
-        log_dirs = stack.enter_context(LogDirs(target, clock, failures, settings.cleanup.quarantine_dirs, calls))
+        quarantine = settings.cleanup.quarantine_dirs
+        log_dirs = stack.enter_context(LogDirs(target, clock, shared.failures, quarantine, calls))
         if act:
-            hold_log_dirs(
-                log_dirs.opened().values(),
-                wait_seconds=wait_seconds,
-                monotonic=clock.monotonic,
-                sleep=clock.sleep,
-                calls=calls,
-            )
-            ours = check_host(journal, log_dirs)
-            if settle and ours:
-                from logagent.agent.execute.recovery import recover
-
-                recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
+            _hold_and_settle(journal, log_dirs, clock, shared)
         session = Session(target, settings, clock, log_dirs, journal, act, actor, problem, state_dir=directory)
-        if known is not None:
-            session.known = known
-        if segments_read is not None:
-            session.reads = CopyReads(segments_read, left=CYCLE_BYTES)
+        session.known = shared.known
+        if shared.segments_read is not None:
+            session.reads = CopyReads(shared.segments_read, left=CYCLE_BYTES)
         stack.callback(lambda: session.assignments.close())
         stack.callback(session.close_questions)
         yield session
+
+
+def _journal_to_act(
+    stack: ExitStack, directory: str, target: Target, clock: Clock, actor: str, shared: Shared
+) -> tuple[Journal, DiskCalls]:
+    """Under the executor lock. The calls of a command say which log dir it is working on, in case it hangs there:
+    processes that are refused the lock learn it."""
+    calls = shared.calls if shared.calls is not None else DirectCalls()
+    prepare_state_dir(directory, _look_at_log_dirs(target.log_dirs, shared.failures, calls))
+    wait = shared.wait_seconds
+    lock = stack.enter_context(
+        ExecutorLock(directory, actor, wait_seconds=wait, monotonic=clock.monotonic, sleep=clock.sleep)
+    )
+    # Before the journal takes space of its own; and once it is closed: what was removed may have made room.
+    keep_reserve(directory)
+    stack.callback(keep_reserve, directory)
+    journal = stack.enter_context(Journal.open(directory))
+    return journal, shared.calls if shared.calls is not None else DirectCalls(lock.note)
+
+
+def _hold_and_settle(journal: Journal, log_dirs: LogDirs, clock: Clock, shared: Shared) -> None:
+    """Keep other logagents from acting on the log dirs, and settle what a crash left open there."""
+    opened, calls = log_dirs.opened(), log_dirs.calls
+    hold_log_dirs(
+        opened.values(), wait_seconds=shared.wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep, calls=calls
+    )
+    ours = check_host(journal, log_dirs)
+    if shared.settle and ours:
+        from logagent.agent.execute.recovery import recover
+
+        recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
 
 
 def _look_at_log_dirs(

@@ -1,9 +1,5 @@
-"""One command on one host: broker, state dir, journal, log dirs, inventory and facts, opened and closed together.
-
-Scans every log dir of a session, each in its own call, with one counter for all.
-
-What a session reads about one host and its cluster: log dirs, inventory, journal, assignments, sightings.
-"""
+"""What one command or cycle knows of one host and its cluster, and what it derives from that: log dirs, inventory,
+journal, assignments, sightings; facts, what is due, plans."""
 
 from __future__ import annotations
 
@@ -46,9 +42,9 @@ from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal, Waiting
+from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
-from logagent.model.planning.queue import Attempts, Mark, QueueEntry, RemovalIntents, build_queue
+from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue
 from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
@@ -101,7 +97,6 @@ def scan_log_dirs(
     return scanned
 
 
-NO_FLAGS = Flags()
 # How long all sources of assignments together may take when there is no user to press Ctrl-C.
 READ_SECONDS = 120.0
 # Cluster data older than this is read again before the next act (using at most a tenth of the time).
@@ -111,16 +106,11 @@ VALID_READINGS = 10
 
 @dataclass(slots=True)
 class Session:
-    """Everything that a command sees, and what is derived from it: facts, plans, and the LogManager that carries them
-    out.
-
-    `ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be asked,
-    as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
-    because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
-    here that a removal rests on.
-
-    What was read so far. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
-    covers all directories, so what it does not show does not exist.
+    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be
+    asked, as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be
+    removed because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads
+    the copies here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`:
+    the inventory covers all directories, so what it does not show does not exist.
     """
 
     target: Target
@@ -201,16 +191,12 @@ class Session:
         """Path of each directory that an interrupted `restore --replace` displaced, with its former name."""
         return dir_history.open_exchanges(self.journal, self.of_kind(Kind.STRAY))
 
-    def attempts(self) -> dict[DirKey, Attempts]:
-        """Removals that failed so far, by (log dir, name)."""
-        return {key: Attempts(f.attempts, f.last_at_ms, f.last_error) for key, f in self.journal.failures().items()}
-
     def queue(self) -> list[QueueEntry]:
         """What is marked for deletion, in the order in which it falls due."""
         return build_queue(
             self.of_kind(Kind.DELETE),
             self.marks(),
-            self.attempts(),
+            self.journal.failures(),
             self.removal_intents(),
             delay_ms=self.file_delete_delay_ms(),
             leftover_grace_ms=self.settings.cleanup.leftover_grace,
@@ -233,7 +219,7 @@ class Session:
             dirs=self.dirs,
             marks=self.marks(),
             removal_intents=self.removal_intents(),
-            failures=self.attempts(),
+            failures=self.journal.failures(),
             sightings=self.sightings() if sightings is None else sightings,
             retention_ms=cleanup.stray_retention,
             ages=Ages(cleanup.sightings, cleanup.min_age),
@@ -395,7 +381,7 @@ class Session:
     def _taken_since(self, at_ms: int) -> tuple[RecentAction, ...]:
         """According to the journal and to what is in the log dirs (and in quarantine directories, whoever put it
         there)."""
-        by_journal = dir_history.recent(self.journal, at_ms) if self.journal_problem is None else ()
+        by_journal = self.journal.taken_since(at_ms) if self.journal_problem is None else ()
         seen = (d for inventory in self.inventories.values() for d in inventory.dirs)
         return (*by_journal, *on_disk(seen, RecentDirs(by_journal), at_ms))
 

@@ -1,7 +1,4 @@
-"""`logagent prestart`: between a broker's stop and its start, as `ExecStartPre=-` of its unit.
-
-What prestart says of file systems on which a broker has too little room to start.
-"""
+"""`logagent prestart`: between a broker's stop and its start, as `ExecStartPre=-` of its unit."""
 
 from __future__ import annotations
 
@@ -140,15 +137,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
 
     A child process does the work; it is abandoned when the budget is spent, whatever it is waiting for.
     """
-    try:
-        allowed = parse_duration(budget) / 1000
-    except ValueError as e:
-        raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
-    if allowed > MOST_BUDGET_SECONDS:
-        raise UsageError(
-            f"--budget {budget}: the broker would wait that long; the maximum is an hour",
-            hint="logagent prestart --budget 2s",
-        )
+    allowed = _allowed_seconds(budget)
     started = time.monotonic()
     step = _Step()
     try:
@@ -158,18 +147,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     except TimeoutError:
         found = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
     call.record_status(found.status)
-    if found.done is not None and not call.json:
-        show_plan(call, found.done)
-    for note in found.notes:
-        call.say(f"prestart: {note}")
-    if found.skipped is not None:
-        call.say(f"prestart: {found.skipped}")
-        if found.hint is not None:
-            call.say(f"  hint: {found.hint}")
-    fatal = [f for f in found.findings if f["severity"] == "fatal"]
-    for finding in fatal:
-        what = "start only once this plan is carried out" if finding in found.settled else "not start"
-        call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
+    fatal = _tell(call, found)
     if strict and any(finding not in found.settled for finding in fatal):
         call.record_status(Exit.CHECK_FATAL)
     if call.json:
@@ -186,6 +164,36 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "settled_by_plan": found.settled,
             }
         )
+
+
+def _allowed_seconds(budget: str) -> float:
+    try:
+        allowed = parse_duration(budget) / 1000
+    except ValueError as e:
+        raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
+    if allowed > MOST_BUDGET_SECONDS:
+        raise UsageError(
+            f"--budget {budget}: the broker would wait that long; the maximum is an hour",
+            hint="logagent prestart --budget 2s",
+        )
+    return allowed
+
+
+def _tell(call: Call, found: _Found) -> list[FindingDoc]:
+    """For a person; returns the fatal findings."""
+    if found.done is not None and not call.json:
+        show_plan(call, found.done)
+    for note in found.notes:
+        call.say(f"prestart: {note}")
+    if found.skipped is not None:
+        call.say(f"prestart: {found.skipped}")
+        if found.hint is not None:
+            call.say(f"  hint: {found.hint}")
+    fatal = [f for f in found.findings if f["severity"] == "fatal"]
+    for finding in fatal:
+        what = "start only once this plan is carried out" if finding in found.settled else "not start"
+        call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
+    return fatal
 
 
 def _ours(allowed: float) -> float:

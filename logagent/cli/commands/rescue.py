@@ -1,7 +1,4 @@
-"""`logagent rescue`: the disk is full; what can be freed, and at what cost.
-
-Shows a rescue: as part of the plan's document, and as tables for a person.
-"""
+"""`logagent rescue`: the disk is full; what can be freed, and at what cost."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from logagent.host.state.journal_schema import (
     SCHEMA_VERSION,
     CheckpointEntry,
     Entry,
-    Failure,
     Intent,
     as_journal_error,
     bring_up_to_date,
@@ -52,7 +51,7 @@ from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import RecentAction
 from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import SeenHolder
-from logagent.model.planning.queue import RemovalIntent, SettledAction
+from logagent.model.planning.queue import Attempts, RemovalIntent, SettledAction
 from logagent.model.records import ActionKind, DirKey, Identity, Outcome, in_64_bits
 
 __all__ = [
@@ -60,7 +59,6 @@ __all__ = [
     "SCHEMA_VERSION",
     "CheckpointEntry",
     "Entry",
-    "Failure",
     "Intent",
     "Journal",
 ]
@@ -218,10 +216,10 @@ class Journal:
         with self._transaction() as db:
             db.executemany("DELETE FROM failures WHERE log_dir=? AND name=?", keys)
 
-    def failures(self) -> dict[DirKey, Failure]:
+    def failures(self) -> dict[DirKey, Attempts]:
         rows = self._rows("SELECT log_dir, name, attempts, last_at_ms, last_error FROM failures")
         return {
-            DirKey(text_of(d), text_of(n)): Failure(attempts, at, text_of(error)) for d, n, attempts, at, error in rows
+            DirKey(text_of(d), text_of(n)): Attempts(attempts, at, text_of(error)) for d, n, attempts, at, error in rows
         }
 
     # Sightings

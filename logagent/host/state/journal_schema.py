@@ -82,15 +82,6 @@ class Entry:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The failures of a removal so far, for the backoff before the next attempt."""
-
-    attempts: int
-    last_at_ms: int
-    last_error: str
-
-
 def entry_of(row: sqlite3.Row) -> Entry:
     intent = Intent(
         action=ActionKind(row["action"]),

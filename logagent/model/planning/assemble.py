@@ -1,10 +1,7 @@
 """Makes a plan from proposals: every guard checks every proposal, then the blast radius the whole plan.
 
-Guard "blast-radius": how much of the host a plan takes away, together with what was taken in the last 24 hours.
-
-It checks a whole plan, so it is separate from the guards of single directories.
-
-What was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
+Guard "blast-radius": how much of the host a plan takes away, together with what was taken in the last 24 hours. What
+was taken comes from the journal and from the disk: with a second state dir, or a lost or older journal, the count
 must not start from zero. On disk, a directory counts if a logagent gave it its name within the 24 hours
 (`rename_uuid`). The ctime is not used: every broker start renews it for every stray, which would stop every
 cleanup for a day. What a broker marked or set aside itself was not our doing, so it counts only when we remove it.
@@ -114,7 +111,7 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     if fact is None:
         return None
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan_id(permitted)}"
-    return Refusal("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in permitted))
+    return Refusal.of_plan(fact, hint, permitted)
 
 
 def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadius) -> Callable[[Proposal], bool]:
@@ -239,8 +236,8 @@ def _plan(
     waiting: Sequence[Waiting],
     needs_approval: Refusal | None,
 ) -> Plan:
-    permitted, id_ = tuple(actions), plan_id(actions)
-    return Plan(id_, facts.now_ms, permitted, tuple(refused), tuple(waiting), needs_approval, facts.strays)
+    id_ = plan_id(actions)
+    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), needs_approval, facts.strays)
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:
@@ -262,7 +259,7 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
             kept.append(p)
             continue
         fact = f"it goes together with {'/'.join(other)}, which was refused"
-        refused.append(Refusal(p.dir.log_dir, p.dir.name, "policy", fact, "see that refusal", p.dir.bytes))
+        refused.append(Refusal.of(p.dir, "policy", fact, "see that refusal"))
     return kept, refused
 
 
@@ -289,11 +286,5 @@ def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
     hint = f"look at the new plan {plan_id(permitted)} and approve that one"
     if not permitted:
         hint = "nothing is left that can be done: there is no new plan to approve"
-    return Refusal(
-        "",
-        "",
-        "blast-radius",
-        f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now",
-        hint,
-        sum(p.dir.bytes for p in permitted),
-    )
+    fact = f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now"
+    return Refusal.of_plan(fact, hint, permitted)

@@ -9,13 +9,13 @@ clock is in doubt no age counts, so nothing is due.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from logagent.model.assignments.sightings import Sighting, of_directory
 from logagent.model.facts import Facts
 from logagent.model.planning.assemble import RecentDirs
-from logagent.model.planning.plan import Flags, Proposal, Waiting
+from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal, Waiting
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.planning.queue import (
     Attempts,
@@ -31,7 +31,6 @@ from logagent.model.planning.queue import (
 )
 from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
 
-_NO_FLAGS = Flags()
 # Later than any clock: every wait is over by then.
 _WAITS_OVER_MS = 1 << 62
 # How the reason of a wait after a failed removal begins.
@@ -62,7 +61,7 @@ class Candidates:
     ages: Ages = Ages(0, 0)
     corrected: Corrected = as_written
     doubt: str | None = None
-    flags: Flags = _NO_FLAGS
+    flags: Flags = NO_FLAGS
 
 
 class Part(NamedTuple):
@@ -204,18 +203,11 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> P
             why = f"{reason}: waiting for the broker's next stop"
             waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count))
         else:
-            proposals.append(
-                rename_away(
-                    d,
-                    is_stray=True,
-                    reason=reason,
-                    new_uuid=new_uuid,
-                    quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
-                    due_at_ms=until,
-                    flags=known.flags,
-                    sightings=count,
-                )
+            quarantine, flags = facts.quarantine_dirs.get(d.log_dir), known.flags
+            away = rename_away(
+                d, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine, flags=flags
             )
+            proposals.append(replace(away, due_at_ms=until, sightings=count))
     return Part(proposals, waiting)
 
 

@@ -2,13 +2,11 @@
 
 What is set aside waits for ever; what is restored is checked 30 seconds after the broker's start. Whole segments go,
 from the oldest on: as long as the largest timestamp of each is older than `retention.ms`, and as long as the rest still
-has `retention.bytes`. A topic whose `cleanup.policy` has no `delete` keeps everything. Decides; no I/O.
+has `retention.bytes`. A topic whose `cleanup.policy` has no `delete` keeps everything.
 
-The settings of a topic as another broker of the cluster answers them, and what they mean for this host's broker.
-
-A broker answers with what is in force for itself (`ConfigHelper.describeConfigs`): what the topic has of its own, or
-what all brokers have in common, holds here too; what comes from its own configuration does not, and ours counts.
-Decides; no I/O.
+Also what another broker's answer on a topic's settings means for this host's. A broker answers with what is in force
+for itself (`ConfigHelper.describeConfigs`): what the topic has of its own, or what all brokers have in common, holds
+here too; what comes from its own configuration does not, and ours counts.
 """
 
 from __future__ import annotations

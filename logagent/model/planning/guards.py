@@ -286,4 +286,4 @@ def _where(path: str, facts: Facts) -> LogDirFacts:
 
 
 def _refuse(p: Proposal, guard: PlanGuard, fact: str, hint: str) -> Refusal:
-    return Refusal(p.dir.log_dir, p.dir.name, guard, fact, hint, p.dir.bytes)
+    return Refusal.of(p.dir, guard, fact, hint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
@@ -48,6 +48,9 @@ class Flags:
     by_topic: bool = False
 
 
+NO_FLAGS = Flags()
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A possible action on one directory, before any guard has checked it.
@@ -70,7 +73,7 @@ class Proposal:
     sightings: int = 0
     approved: bool = False
     removal_started: bool = False
-    flags: Flags = Flags()
+    flags: Flags = NO_FLAGS
     makes_room_for: DirKey | None = None
     through: DirKey | None = None
     rebuild_all: bool = False
@@ -100,6 +103,15 @@ class Refusal:
     hint: str
     bytes: int = 0
     command: str | None = None
+
+    @classmethod
+    def of(cls, d: PartitionDir, guard: PlanGuard, fact: str, hint: str, command: str | None = None) -> Self:
+        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command)
+
+    @classmethod
+    def of_plan(cls, fact: str, hint: str, proposals: Iterable[Proposal]) -> Self:
+        """Of a whole plan that has to be approved first."""
+        return cls("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in proposals))
 
     @property
     def key(self) -> DirKey:

@@ -11,11 +11,10 @@ from logagent.errors import KafkaStorageError
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
-from logagent.model.planning.plan import Flags, Proposal
+from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal
 from logagent.model.records import ActionKind, Health, Kind, PartitionDir, TopicPartition, Verdict
 
 NewUuid = Callable[[], str]
-_NO_FLAGS = Flags()
 
 
 def rename_away(
@@ -25,9 +24,7 @@ def rename_away(
     reason: str,
     new_uuid: NewUuid,
     quarantine_dir: str | None = None,
-    flags: Flags = _NO_FLAGS,
-    due_at_ms: int | None = None,
-    sightings: int = 0,
+    flags: Flags = NO_FLAGS,
 ) -> Proposal:
     """`asyncDelete` of one directory: to `-stray` (quarantine) or to `-delete` (mark), under a fresh random name."""
     build = dir_names.stray_name if is_stray else dir_names.delete_name
@@ -39,8 +36,6 @@ def rename_away(
         new_name=build(topic, partition, new_uuid()),
         new_dir=quarantine_dir if is_stray else None,
         full_topic=directory.topic,
-        due_at_ms=due_at_ms,
-        sightings=sightings,
         flags=flags,
     )
 

@@ -131,7 +131,9 @@ def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
         return list(offers)
     chosen: list[Offer] = []
     given = 0
-    for offer in filter(_helps, offers):
+    for offer in offers:
+        if not offer.helps:
+            continue
         if given >= need:
             break
         chosen.append(offer)
@@ -139,14 +141,10 @@ def up_to(offers: Sequence[Offer], need: int | None) -> list[Offer]:
     return chosen
 
 
-def _helps(offer: Offer) -> bool:
-    return offer.helps
-
-
 def approved(offers: Sequence[Offer], approve: str) -> list[Offer] | None:
     """The offers of the plan with id `approve`, which are the first ones in order (of those that help to meet a need,
     if there was one); None if there is no such plan (any more)."""
-    helpful = list(filter(_helps, offers))
+    helpful = [o for o in offers if o.helps]
     for some in (offers, helpful) if len(helpful) < len(offers) else (offers,):
         count = first_of_plan([o.proposal for o in some], approve)
         if count is not None:
@@ -162,7 +160,7 @@ def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | Non
     waits = ", ".join(dict.fromkeys(o.shortens for o in early if o.shortens is not None))
     fact = f"{len(early)} of {len(plan.actions)} directories would be removed early ({waits})"
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan.plan_id}"
-    stop = Refusal("", "", "blast-radius", fact, hint, sum(o.proposal.dir.bytes for o in early))
+    stop = Refusal.of_plan(fact, hint, [o.proposal for o in early])
     return replace(plan, refusals=(*plan.refusals, stop), needs_approval=stop)
 
 

@@ -3,10 +3,6 @@
 With `--replace` the partition is current at every moment: a `-delete` dir is set aside first (a broker would purge what
 gets its name), then swapped with the directory that has the current name, which then gets a new stray name.
 
-Whether a `-stray` or `-delete` dir can be restored at all, by what is known of it, and where it goes back to.
-
-Checks who owns a directory before it is restored under its current name, as is done before one is deleted.
-
 A name does not identify a topic's incarnation. A restored directory of an old incarnation would displace the living
 one, and the topic would serve nothing; a copy whose partition is led elsewhere is truncated to what that leader has;
 and what is not assigned to it, a KRaft broker before 3.7 deletes at its next start.
@@ -14,7 +10,7 @@ and what is not assigned to it, a KRaft broker before 3.7 deletes at its next st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
@@ -27,29 +23,11 @@ from logagent.model.naming.dir_names import renamed_at_ms
 from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
-from logagent.model.planning.queue import NO_REMOVALS, Mark, NotWhole, RemovalIntents, full_topic, why_not_whole
+from logagent.model.planning.queue import Mark, RemovalIntents, full_topic, why_not_whole
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 
 # Never "get it from a replica": nobody has asked one, and this may be the only copy.
 _COPY_IT = "copy what is left of it elsewhere before anything removes it, if that may be the only copy"
-
-
-def not_restorable(
-    d: PartitionDir,
-    topic: str | None,
-    copy: CopyLook | None,
-    home: str | None,
-    facts: Facts,
-    not_whole: NotWhole | None,
-) -> Refusal | None:
-    """Why `d` cannot be restored under any name. `topic`: its full topic; `copy`: what is on disk; `home`: of `home_of`
-    (each None if unknown). `not_whole`: of `why_not_whole`."""
-    return (
-        _cannot_restore(d, topic, not_whole)
-        or _incomplete(d, copy)
-        or _origin_unknown(d, home)
-        or _not_all_visible(d, facts)
-    )
 
 
 def home_of(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
@@ -69,37 +47,35 @@ def home_of(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
     return beside[0] if len(beside) == 1 else None
 
 
-def _cannot_restore(d: PartitionDir, name: str | None, not_whole: NotWhole | None) -> Refusal | None:
+def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intents: RemovalIntents) -> Refusal | None:
     if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
-        fact, hint = f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored"
-        return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+        return Refusal.of(d, "policy", f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored")
+    not_whole = why_not_whole(d, intents, files_with_bit=mark.files_with_bit if mark is not None else None)
     if not_whole is not None:
-        return Refusal(d.log_dir, d.name, "journal", not_whole.fact, not_whole.hint, d.bytes)
+        return Refusal.of(d, "journal", not_whole.fact, not_whole.hint)
     if d.segments == 0:
-        fact = "it has no segments left"
-        return Refusal(d.log_dir, d.name, "policy", fact, "there is nothing to restore", d.bytes)
+        return Refusal.of(d, "policy", "it has no segments left", "there is nothing to restore")
     if name is None:
         fact = f"its name was truncated and the journal does not know the full topic ({d.topic}…)"
-        return Refusal(d.log_dir, d.name, "policy", fact, "name the topic with --topic-name", d.bytes)
+        return Refusal.of(d, "policy", fact, "name the topic with --topic-name")
     if d.topic is None or not name.startswith(d.topic):
-        fact = f"topic {name} does not begin with {d.topic}"
-        return Refusal(d.log_dir, d.name, "policy", fact, "check --topic-name", d.bytes)
+        return Refusal.of(d, "policy", f"topic {name} does not begin with {d.topic}", "check --topic-name")
     return None
 
 
 def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
     if d.error is not None or copy is None:
         fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
-        return Refusal(d.log_dir, d.name, "inside", fact, "look at it by hand; logagent leaves it alone", d.bytes)
+        return Refusal.of(d, "inside", fact, "look at it by hand; logagent leaves it alone")
     if copy.without_log:
         fact = f"{copy.without_log[0]} is there, and its .log is not: its removal had started"
-        return Refusal(d.log_dir, d.name, "journal", fact, _COPY_IT, d.bytes)
+        return Refusal.of(d, "journal", fact, _COPY_IT)
     if copy.deleted and not _starts_at_first_segment(copy):
         fact = (
             f"a broker was about to unlink {copy.deleted[0]}, and the log start offset is not known to be above that:"
+            " its removal had started, or retention had deleted that segment"
         )
-        fact += " its removal had started, or retention had deleted that segment"
-        return Refusal(d.log_dir, d.name, "journal", fact, _COPY_IT, d.bytes)
+        return Refusal.of(d, "journal", fact, _COPY_IT)
     return None
 
 
@@ -111,20 +87,16 @@ def _starts_at_first_segment(copy: CopyLook) -> bool:
     return copy.log.log_start is not None and known >= copy.log.log_start
 
 
-def _origin_unknown(d: PartitionDir, home: str | None) -> Refusal | None:
-    if home is not None:
-        return None
-    fact = "it is not known which log dir it was quarantined from"
-    return Refusal(d.log_dir, d.name, "journal", fact, "move it back by hand while the broker is stopped", d.bytes)
-
-
-def _not_all_visible(d: PartitionDir, facts: Facts) -> Refusal | None:
-    """Refuses if the partition may be current in a log dir that is offline or was not looked at."""
+def _unknown_place(d: PartitionDir, home: str | None, facts: Facts) -> Refusal | None:
+    """Refuses if it is not known where it goes back to, or if its partition may be current in a log dir that is offline
+    or was not looked at."""
+    if home is None:
+        fact = "it is not known which log dir it was quarantined from"
+        return Refusal.of(d, "journal", fact, "move it back by hand while the broker is stopped")
     hidden = facts.not_seen()
-    if hidden is None:
-        return None
-    fact = f"{hidden.fact}: the partition may be current there"
-    return Refusal(d.log_dir, d.name, "online", fact, hidden.hint, d.bytes)
+    if hidden is not None:
+        return Refusal.of(d, "online", f"{hidden.fact}: the partition may be current there", hidden.hint)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,43 +150,32 @@ class Owner:
     version_doubt: Doubt | None = None
     zookeeper: bool = False
 
-    def refuses(
-        self,
-        d: PartitionDir,
-        topic: str,
-        there: PartitionDir | None,
-        copy: CopyLook,
-        options: RestoreOptions,
-        *,
-        undone: bool,
-    ) -> Refusal | None:
-        """Why `d` cannot be restored as a partition of `topic`; None if it can. `there`: what it would displace.
-
-        `undone`: we renamed it and nothing took its place since, so the restore only undoes that.
-        """
+    def refuses(self, back: Back, options: RestoreOptions) -> Refusal | None:
+        """Why it cannot be restored as a partition of that topic; None if it can."""
         return (
-            self._other_incarnation(d, topic, there)
-            or self._would_be_deleted(d, topic, options)
-            or self._would_be_truncated(d, topic, copy.log, options, undone=undone)
-            or self._would_expire(d, topic, copy, options)
-            or self._gone_at_leader(d, topic, copy, options)
+            self._other_incarnation(back)
+            or self._would_be_deleted(back, options)
+            or self._would_be_truncated(back, options)
+            or self._would_expire(back, options)
+            or self._gone_at_leader(back, options)
         )
 
-    def says(self, d: PartitionDir, topic: str) -> str:
+    def says(self, back: Back) -> str:
         """A remark for the operator on a restore that is not refused: empty, or text to append to a reason."""
         if self.image is None:
             return " (no assignments, so its owner is unknown)"
-        if self._assigned(d, topic) is not None:
+        if self._assigned(back) is not None:
             return ""
-        if not self.image.complete and topic not in self.image.by_name:
+        if not self.image.complete and back.topic not in self.image.by_name:
             return " (the assignments do not list its topic, and may not list every topic)"
         return " (it is not assigned to this broker: from 3.7 on, the broker sets it aside again under a new name)"
 
-    def expires(self, d: PartitionDir, topic: str, copy: CopyLook) -> FirstCheck | None:
-        """What retention deletes, or may delete, of `d` once it is restored; None if nothing."""
-        return copy.first_check if self._would_be_loaded(d, topic) else None
+    def expires(self, back: Back) -> FirstCheck | None:
+        """What retention deletes, or may delete, of it once it is restored; None if nothing."""
+        return back.copy.first_check if self._would_be_loaded(back) else None
 
-    def _other_incarnation(self, d: PartitionDir, topic: str, there: PartitionDir | None) -> Refusal | None:
+    def _other_incarnation(self, back: Back) -> Refusal | None:
+        d, topic, there = back.dir, back.topic, back.there
         mine = d.topic_id or "no topic id"
         living = self.image.by_name.get(topic) if self.image is not None else None
         if living is None and there is not None and (there.topic_id is None or there.topic_id != d.topic_id):
@@ -223,19 +184,22 @@ class Owner:
                 fact += " there are no assignments to check"
             else:
                 fact += f" the assignments do not list topic {topic}"
-            return _refuse(d, fact, "provide assignments that list the topic (logagent assignments show)")
+            hint = "provide assignments that list the topic (logagent assignments show)"
+            return Refusal.of(d, "assigned", fact, hint)
         if self.image is None:
             return None
         if living is not None and living.topic_id != d.topic_id:
             fact = f"topic {topic} now exists with {living.topic_id or 'no topic id'}; this directory has {mine}"
-            return _refuse(d, fact, "it belongs to another incarnation of that topic; copy its records by other means")
+            hint = "it belongs to another incarnation of that topic; copy its records by other means"
+            return Refusal.of(d, "assigned", fact, hint)
         lives_as = self.image.by_id.get(d.topic_id) if d.topic_id is not None else None
         if lives_as is not None and lives_as.name != topic:
-            return _refuse(d, f"its topic id is that of topic {lives_as.name}", "check its name (--topic-name)")
+            fact = f"its topic id is that of topic {lives_as.name}"
+            return Refusal.of(d, "assigned", fact, "check its name (--topic-name)")
         return None
 
-    def _would_be_deleted(self, d: PartitionDir, topic: str, options: RestoreOptions) -> Refusal | None:
-        if not self.deletes_unassigned or options.broker_will_delete or self._assigned(d, topic) is not None:
+    def _would_be_deleted(self, back: Back, options: RestoreOptions) -> Refusal | None:
+        if not self.deletes_unassigned or options.broker_will_delete or self._assigned(back) is not None:
             return None
         assigned = "it is not assigned to this broker" if self.image is not None else "no assignments say whose it is"
         fact = f"{assigned}, and before 3.7 a KRaft broker deletes what is not assigned to it when it starts"
@@ -246,18 +210,16 @@ class Owner:
         if self.version_doubt is not None:
             fact += f" ({self.version_doubt.fact})"
             hint = f"{self.version_doubt.hint}; or copy the directory and add --broker-will-delete"
-        return _refuse(d, fact, hint)
+        return Refusal.of(back.dir, "assigned", fact, hint)
 
-    def _would_be_truncated(
-        self, d: PartitionDir, topic: str, log: LogLook, options: RestoreOptions, *, undone: bool
-    ) -> Refusal | None:
-        partition = self._assigned(d, topic)
+    def _would_be_truncated(self, back: Back, options: RestoreOptions) -> Refusal | None:
+        partition, log = self._assigned(back), back.copy.log
         if partition is None or options.leader_will_truncate:
             return None
         # Without an in-sync replica any other one may be elected (KIP-966, or uncleanly).
         others = [node for node in partition.isr or partition.replicas if node != self.node_id]
-        answer = self.leaders.get(d.key)
-        if not others or (answer is None and undone and self.node_id in partition.isr):
+        answer = self.leaders.get(back.dir.key)
+        if not others or (answer is None and back.undone and self.node_id in partition.isr):
             return None
         if answer is not None and covers(answer, log):
             return None
@@ -269,50 +231,78 @@ class Owner:
             "add --leader-will-truncate if you can lose what the leader does not have; otherwise stop the "
             "other replicas first"
         )
-        return _refuse(d, fact, hint)
+        return Refusal.of(back.dir, "assigned", fact, hint)
 
-    def _would_expire(self, d: PartitionDir, topic: str, copy: CopyLook, options: RestoreOptions) -> Refusal | None:
-        check = self.expires(d, topic, copy)
+    def _would_expire(self, back: Back, options: RestoreOptions) -> Refusal | None:
+        check = self.expires(back)
         if check is None or options.retention_will_delete:
             return None
-        return Refusal(d.log_dir, d.name, "policy", check.fact, check.hint, d.bytes, check.command)
+        return Refusal.of(back.dir, "policy", check.fact, check.hint, check.command)
 
-    def _gone_at_leader(self, d: PartitionDir, topic: str, copy: CopyLook, options: RestoreOptions) -> Refusal | None:
+    def _gone_at_leader(self, back: Back, options: RestoreOptions) -> Refusal | None:
         """A follower deletes the segments below its leader's log start, and begins anew if it ends below it."""
-        answer = self.leaders.get(d.key)
+        copy, answer = back.copy, self.leaders.get(back.dir.key)
         if answer is None or answer.log_start is None or options.retention_will_delete:
             return None
         ends = [*(base for base, _ in copy.segments[1:]), copy.log.log_end]
         sizes = [size for _, size in copy.segments]
         goes = sum(n for n, end in zip(sizes, ends, strict=False) if end is not None and end <= answer.log_start)
-        if not goes or self._assigned(d, topic) is None:
+        if not goes or self._assigned(back) is None:
             return None
         what = f"all its {goes} bytes" if goes == sum(sizes) else f"{goes} of its {sum(sizes)} bytes"
         fact = f"the log of {answer.where} begins at offset {answer.log_start}, and a follower deletes what is older:"
         hint = (
             "copy the directory elsewhere, or stop the other replicas first; if it may go, add --retention-will-delete"
         )
-        return Refusal(d.log_dir, d.name, "policy", f"{fact} {what}", hint, d.bytes)
+        return Refusal.of(back.dir, "policy", f"{fact} {what}", hint)
 
-    def _would_be_loaded(self, d: PartitionDir, topic: str) -> bool:
+    def _would_be_loaded(self, back: Back) -> bool:
         """Whether the broker may keep it under its name. In KRaft mode not what is known not to be assigned to it: that
         is set aside again, or deleted as a whole (`_would_be_deleted`)."""
-        if self.zookeeper or self.image is None or self._assigned(d, topic) is not None:
+        if self.zookeeper or self.image is None or self._assigned(back) is not None:
             return True
-        return not self.image.complete and topic not in self.image.by_name
+        return not self.image.complete and back.topic not in self.image.by_name
 
-    def _assigned(self, d: PartitionDir, topic: str) -> PartitionAssignment | None:
-        living = self.image.by_name.get(topic) if self.image is not None else None
-        partition = living.partitions.get(d.partition) if living is not None and d.partition is not None else None
+    def _assigned(self, back: Back) -> PartitionAssignment | None:
+        living, number = self.image.by_name.get(back.topic) if self.image is not None else None, back.dir.partition
+        partition = living.partitions.get(number) if living is not None and number is not None else None
         return partition if partition is not None and self.node_id in partition.replicas else None
-
-
-def _refuse(d: PartitionDir, fact: str, hint: str) -> Refusal:
-    return Refusal(d.log_dir, d.name, "assigned", fact, hint, d.bytes)
 
 
 # Kind, topic and partition: a broker starts only with one directory of each, however its name is spelled.
 Slot = tuple[Kind, str | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The directories `chosen` to be restored, the inventory (`dirs`), and what is known of them: by the journal
+    (`marks`, `removal_intents`) and on disk (`copies`, without those that cannot be read)."""
+
+    chosen: Sequence[PartitionDir]
+    dirs: Sequence[PartitionDir]
+    marks: Mapping[DirKey, Mark] = field(default_factory=dict)
+    copies: Mapping[DirKey, CopyLook] = field(default_factory=dict)
+    removal_intents: RemovalIntents = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """One that can be restored as far as the directory itself goes: as a partition of `topic`, named `target`, in the
+    log dir `home`, where it would displace `there`."""
+
+    dir: PartitionDir
+    mark: Mark | None
+    copy: CopyLook
+    topic: str
+    home: str
+    target: str
+    slot: Slot
+    there: PartitionDir | None
+
+    @property
+    def undone(self) -> bool:
+        """We renamed it and nothing took its place since, so the restore only undoes that."""
+        return self.mark is not None and self.there is None
 
 
 @dataclass(slots=True)
@@ -332,72 +322,68 @@ class _Occupied:
 
 
 def restorations(
-    chosen: Iterable[PartitionDir],
-    all_dirs: Sequence[PartitionDir],
-    facts: Facts,
-    marks: Mapping[DirKey, Mark],
-    copies: Mapping[DirKey, CopyLook],
-    owner: Owner,
-    options: RestoreOptions,
-    *,
-    new_uuid: NewUuid,
-    removal_intents: RemovalIntents = NO_REMOVALS,
+    wanted: Wanted, facts: Facts, owner: Owner, options: RestoreOptions, new_uuid: NewUuid
 ) -> tuple[list[Proposal], list[Refusal]]:
-    """Restore `-stray` and `-delete` dirs under their full current names: proposals, or refusals with the reason.
-
-    copies: what was found on disk in each of them. owner: who owns their partitions. removal_intents: the removals of
-    them that this journal knows.
-    """
+    """Restore `-stray` and `-delete` dirs under their full current names: proposals, or refusals with the reason."""
     proposals: list[Proposal] = []
     refusals: list[Refusal] = []
-    occupied = _Occupied.of(all_dirs)
-    for d in chosen:
-        key = d.key
-        mark = marks.get(key)
-        name = full_topic(d, mark) or options.topic
-        home = home_of(d, mark, facts)
-        copy = copies.get(key)
-        bit = mark.files_with_bit if mark is not None else None
-        not_whole = why_not_whole(d, removal_intents, files_with_bit=bit)
-        refusal = not_restorable(d, name, copy, home, facts, not_whole)
-        if refusal is not None:
-            refusals.append(refusal)
+    occupied = _Occupied.of(wanted.dirs)
+    for d in wanted.chosen:
+        back = _way_back(d, wanted, occupied, facts, options.topic)
+        if isinstance(back, Refusal):
+            refusals.append(back)
             continue
-        assert name is not None and d.partition is not None and copy is not None and home is not None
-        target = _previous_name(mark) or dir_names.current_name(name, d.partition)
-        slot: Slot = (dir_names.classify(target).kind, name, d.partition)
-        there = occupied.by_slot.get(slot)
-        undone = mark is not None and there is None
         refusal = (
-            _collision(d, target, slot, occupied, home=home, replace=options.replace)
-            or _conflicts_with_future(d, slot, all_dirs, home=home, undone=undone)
-            or owner.refuses(d, name, there, copy, options, undone=undone)
-            or _emptied(d, there, copy, facts.quarantine_dirs.get(home), options)
+            _collision(back, occupied, replace=options.replace)
+            or _conflicts_with_future(back, wanted.dirs)
+            or owner.refuses(back, options)
+            or _emptied(back, facts.quarantine_dirs.get(back.home), options)
         )
         if refusal is not None:
             refusals.append(refusal)
             continue
-        occupied.taken.add(slot)
-        rebuild_all = mark is None or not mark.intact or d.kind is Kind.DELETE
-        cost = _rebuild_cost(copy.rebuild_all if rebuild_all else copy.rebuild_some)
-        check = owner.expires(d, name, copy)
-        expires = f"; {check.fact}" if check is not None else ""
-        reason = f"asked for{owner.says(d, name)}; {cost}{_start_unknown(d, mark)}{expires}"
-        back = Proposal(
-            ActionKind.RESTORE,
-            d,
-            reason,
-            new_name=target,
-            new_dir=home if home != d.log_dir else None,
-            full_topic=name,
-            rebuild_all=rebuild_all,
-        )
-        proposals += [back] if there is None else _swap(there, back, home, facts, options, new_uuid)
+        occupied.taken.add(back.slot)
+        restore = _restore(back, owner)
+        proposals += [restore] if back.there is None else _swap(back, restore, facts, options, new_uuid)
     return proposals, refusals
 
 
-def _rebuild_cost(count: int) -> str:
-    return f"the broker reads {count} bytes at its next start, to rebuild its indexes"
+def _way_back(
+    d: PartitionDir, wanted: Wanted, occupied: _Occupied, facts: Facts, given_topic: str | None
+) -> Back | Refusal:
+    """Where `d` goes back to, or why it cannot be restored under any name."""
+    mark, copy = wanted.marks.get(d.key), wanted.copies.get(d.key)
+    topic, home = full_topic(d, mark) or given_topic, home_of(d, mark, facts)
+    refusal = (
+        _cannot_restore(d, topic, mark, wanted.removal_intents)
+        or _incomplete(d, copy)
+        or _unknown_place(d, home, facts)
+    )
+    if refusal is not None:
+        return refusal
+    assert topic is not None and d.partition is not None and copy is not None and home is not None
+    target = _previous_name(mark) or dir_names.current_name(topic, d.partition)
+    slot: Slot = (dir_names.classify(target).kind, topic, d.partition)
+    return Back(d, mark, copy, topic, home, target, slot, occupied.by_slot.get(slot))
+
+
+def _restore(back: Back, owner: Owner) -> Proposal:
+    """With what it costs and what is not known as its reason."""
+    d, copy = back.dir, back.copy
+    rebuild_all = back.mark is None or not back.mark.intact or d.kind is Kind.DELETE
+    read = copy.rebuild_all if rebuild_all else copy.rebuild_some
+    cost = f"the broker reads {read} bytes at its next start, to rebuild its indexes"
+    check = owner.expires(back)
+    expires = f"; {check.fact}" if check is not None else ""
+    return Proposal(
+        ActionKind.RESTORE,
+        d,
+        f"asked for{owner.says(back)}; {cost}{_start_unknown(d, back.mark)}{expires}",
+        new_name=back.target,
+        new_dir=back.home if back.home != d.log_dir else None,
+        full_topic=back.topic,
+        rebuild_all=rebuild_all,
+    )
 
 
 def _start_unknown(d: PartitionDir, mark: Mark | None) -> str:
@@ -410,48 +396,46 @@ def _start_unknown(d: PartitionDir, mark: Mark | None) -> str:
     )
 
 
-def _swap(
-    there: PartitionDir, back: Proposal, home: str, facts: Facts, options: RestoreOptions, new_uuid: NewUuid
-) -> list[Proposal]:
-    """`back` takes the place of `there`, which is checked like a deletion; --replace is the operator's consent."""
+def _swap(back: Back, restore: Proposal, facts: Facts, options: RestoreOptions, new_uuid: NewUuid) -> list[Proposal]:
+    """It takes the place of `there`, which is checked like a deletion; --replace is the operator's consent."""
+    d, there = back.dir, back.there
+    assert there is not None and d.partition is not None
     freely = Flags(allow_assigned=True, even_last_copy=options.even_last_copy, include_internal=True)
-    quarantine = facts.quarantine_dirs.get(home)
+    quarantine = facts.quarantine_dirs.get(back.home)
     steps: list[Proposal] = []
-    if back.dir.kind is Kind.DELETE:
-        assert back.full_topic is not None and back.dir.partition is not None
+    if d.kind is Kind.DELETE:
         # With the same UUID, so that it can be found again by the name that was asked for.
-        name = dir_names.stray_name(back.full_topic, back.dir.partition, back.dir.uuid or new_uuid())
+        name = dir_names.stray_name(back.topic, d.partition, d.uuid or new_uuid())
         reason = "taken out of the delete queue: the broker would purge whatever is swapped with it"
-        first = Proposal(
-            ActionKind.QUARANTINE, back.dir, reason, name, quarantine, full_topic=back.full_topic, flags=freely
-        )
+        first = Proposal(ActionKind.QUARANTINE, d, reason, name, quarantine, full_topic=back.topic, flags=freely)
         steps.append(first)
-        aside = replaced(back.dir, log_dir=quarantine or back.dir.log_dir, name=name, kind=Kind.STRAY)
-        back = replaced(back, dir=aside, new_dir=home if quarantine is not None else None)
-    coming = back.dir.key
-    reason = f"makes room for {back.dir.name}"
+        aside = replaced(d, log_dir=quarantine or d.log_dir, name=name, kind=Kind.STRAY)
+        restore = replaced(restore, dir=aside, new_dir=back.home if quarantine is not None else None)
+    coming = restore.dir.key
+    reason = f"makes room for {restore.dir.name}"
     away = rename_away(there, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine, flags=freely)
-    return [*steps, replaced(away, makes_room_for=coming, through=coming), back]
+    return [*steps, replaced(away, makes_room_for=coming, through=coming), restore]
 
 
-def _emptied(
-    d: PartitionDir, there: PartitionDir | None, copy: CopyLook, quarantine: str | None, options: RestoreOptions
-) -> Refusal | None:
+def _emptied(back: Back, quarantine: str | None, options: RestoreOptions) -> Refusal | None:
     """Refuses to displace an only copy (`--even-last-copy`) if the broker would empty it at its next start: a broker
     empties a stray that ends below the log start offset checkpointed for its name (`LogManager.loadLog`)."""
-    if there is None or quarantine is not None or not options.even_last_copy or copy.log_start_back == 0:
+    there, start = back.there, back.copy.log_start_back
+    if there is None or quarantine is not None or not options.even_last_copy or start == 0:
         return None
-    log = copy.standing
-    if log is not None and not log.emptied_by(copy.log_start_back):
+    log = back.copy.standing
+    if log is not None and not log.emptied_by(start):
         return None
     end = "unknown" if log is None or log.log_end is None else f"at {log.log_end}"
-    fact = f"with it log start offset {copy.log_start_back} comes back, and {there.name}, which would be a stray beside"
-    fact += f" it, ends {end}: the broker would empty that at its next start"
+    fact = (
+        f"with it log start offset {start} comes back, and {there.name}, which would be a stray beside"
+        f" it, ends {end}: the broker would empty that at its next start"
+    )
     hint = (
         "set cleanup.quarantine_dirs to a directory outside log.dirs on the same file system, or leave "
         "--even-last-copy out where another replica has its records"
     )
-    return Refusal(d.log_dir, d.name, "assigned", fact, hint, d.bytes)
+    return Refusal.of(back.dir, "assigned", fact, hint)
 
 
 def _previous_name(mark: Mark | None) -> str | None:
@@ -461,46 +445,43 @@ def _previous_name(mark: Mark | None) -> str | None:
     return mark.old_name if dir_names.classify(mark.old_name).kind in (Kind.CURRENT, Kind.FUTURE) else None
 
 
-def _conflicts_with_future(
-    d: PartitionDir, slot: Slot, all_dirs: Sequence[PartitionDir], *, home: str, undone: bool
-) -> Refusal | None:
+def _conflicts_with_future(back: Back, all_dirs: Sequence[PartitionDir]) -> Refusal | None:
     """Refuses a current log beside a future one. A future log is truncated to follow the current one, but without a
     current log it may have the most records (unless we set that current log aside and nothing took its place since). No
     broker starts with both in one log dir."""
-    kind, *partition = slot
+    kind, *partition = back.slot
     if kind is not Kind.CURRENT:
         return None
     futures = [f for f in all_dirs if f.kind is Kind.FUTURE and [f.topic, f.partition] == partition]
-    beside = next((f for f in futures if f.log_dir == home), None)
+    beside = next((f for f in futures if f.log_dir == back.home), None)
     current = any(f.kind is Kind.CURRENT and [f.topic, f.partition] == partition for f in all_dirs)
     if beside is not None:
         fact = f"{beside.name} is in this log dir: no broker starts with both"
         hint = "restore or keep one of them (logagent delete --future removes the other)"
-    elif futures and not undone and not current:
+    elif futures and not back.undone and not current:
         other = futures[0]
         fact = f"{other.log_dir}/{other.name} is there without a current log: it would be truncated to this one"
         hint = "start the broker, which promotes it, or remove it first (logagent delete --future)"
     else:
         return None
-    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    return Refusal.of(back.dir, "policy", fact, hint)
 
 
-def _collision(
-    d: PartitionDir, target: str, slot: Slot, occupied: _Occupied, *, home: str, replace: bool
-) -> Refusal | None:
-    """Why `d` cannot get the name `target` in the log dir `home`; None if it can."""
-    there = occupied.by_slot.get(slot)
+def _collision(back: Back, occupied: _Occupied, *, replace: bool) -> Refusal | None:
+    """Why it cannot get the name `target` in the log dir `home`; None if it can."""
+    d, there = back.dir, back.there
     elsewhere = None
-    if d.topic_id and slot[0] is Kind.CURRENT:
+    if d.topic_id and back.slot[0] is Kind.CURRENT:
         elsewhere = occupied.incarnations.get((d.topic_id, d.partition))
-    if slot in occupied.taken:
-        fact, hint = f"another directory of this plan is already restored as {target}", "restore one of them"
+    if back.slot in occupied.taken:
+        fact = f"another directory of this plan is already restored as {back.target}"
+        hint = "restore one of them"
     elif elsewhere is not None and elsewhere is not there:
         fact = f"this incarnation is current as {elsewhere.log_dir}/{elsewhere.name}"
         hint = "a broker does not start with one partition twice"
     elif there is None:
         return None
-    elif there.log_dir != home:
+    elif there.log_dir != back.home:
         fact = f"{there.name} exists in {there.log_dir}"
         hint = "a broker does not start with one partition twice"
     elif not replace:
@@ -508,4 +489,4 @@ def _collision(
         hint = "add --replace to set that directory aside"
     else:
         return None
-    return Refusal(d.log_dir, d.name, "policy", fact, hint, d.bytes)
+    return Refusal.of(d, "policy", fact, hint)

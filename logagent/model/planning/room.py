@@ -1,6 +1,4 @@
-"""Free space on a file system: how much a start needs, and which removals make room for it.
-
-Which directories prestart removes so that a broker can start on a full disk. Decides; no I/O.
+"""Free space on a file system: how much a start needs, and which directories prestart removes to make room for it.
 
 A start comes before the renames: where the blast radius does not leave room for both, the renames wait.
 """

@@ -213,14 +213,7 @@ def advise(
         topic: [[s for s in segments if setting == RETENTION or not s.active] for segments in topics[topic]]
         for topic, setting in settings.items()
     }
-    past = [
-        Expired(topic, size, now)
-        for topic, partitions in logs.items()
-        if (now := configs.retention_of(topic)) is not None
-        and now >= 0
-        and configs.policy_of(topic) is not None
-        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
-    ]
+    past = _past_retention(logs, now_ms, configs)
     gone, expired = {e.topic: e.bytes for e in past}, [e for e in past if settings[e.topic] == RETENTION]
     if need is not None:
         need -= sum(e.bytes for e in expired)
@@ -232,14 +225,31 @@ def advise(
             step: sum(_older(log, now_ms - step) for log in partitions) - gone.get(topic, 0)
             for step in configs.steps(topic)
         }
-        useful = [step for step in gives if gives[step] > 0]
-        if not useful:
-            continue
-        enough = [step for step in useful if need is not None and gives[step] >= need]
-        chosen = enough[0] if enough else useful[-1] if need is not None else useful[0]
-        policy, present = configs.policy_of(topic), configs.retention_of(topic)
-        found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
+        chosen = _step_to_set(gives, need)
+        if chosen is not None:
+            policy, present = configs.policy_of(topic), configs.retention_of(topic)
+            found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
     return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
+
+
+def _past_retention(
+    logs: Mapping[str, Sequence[Sequence[SegmentAge]]], now_ms: int, configs: TopicConfigs
+) -> list[Expired]:
+    return [
+        Expired(topic, size, now)
+        for topic, partitions in logs.items()
+        if (now := configs.retention_of(topic)) is not None
+        and now >= 0
+        and configs.policy_of(topic) is not None
+        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
+    ]
+
+
+def _step_to_set(gives: Mapping[int, int], need: int | None) -> int | None:
+    """Of the retentions, from the longest to the shortest, the one to suggest; None if none frees anything."""
+    useful = [step for step in gives if gives[step] > 0]
+    enough = [step for step in useful if need is None or gives[step] >= need]
+    return enough[0] if enough else useful[-1] if useful else None
 
 
 def _older(log: Sequence[SegmentAge], than_ms: int) -> int:

@@ -119,7 +119,7 @@ def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypat
     summary = life.cleanup()
     assert (summary.error, list(summary.ledgers), sizes) == (None, [str(good)], [2])
     with host.session() as session:
-        assert list(session.attempts()) == [(str(late), "gone-delete")]
+        assert list(session.journal.failures()) == [(str(late), "gone-delete")]
     assert set(life.cleanup().ledgers) == {str(good), str(late)}
 
 

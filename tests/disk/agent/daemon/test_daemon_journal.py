@@ -19,6 +19,7 @@ from logagent.agent.events import Events
 from logagent.agent.target import resolve_target
 from logagent.host.state.executor_lock import WAITING_NAME
 from logagent.host.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal
+from logagent.model.planning.plan import Plan
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import DAY_MS, AssignmentsSettings, CleanupSettings, DeleteSettings, KafkaSettings, Settings
 from tests.disk.killed import HEX, PARTITIONS, lay_out, partition
@@ -236,3 +237,13 @@ def test_in_report_mode_what_a_crash_left_open_is_left_to_those_who_act(root: Pa
     assert cycles_of(root).cleanup().error is None
     with Journal.open_read_only(str(root / "state")) as journal:
         assert journal.unsettled() == []
+
+
+@pytest.mark.parametrize("job", ["cleanup", "inventory"])
+def test_an_inventory_is_told_of_even_if_nothing_can_be_planned(root: Path, job: str) -> None:
+    """For a snapshot, which matters more than its plan: here the journal fails after the inventory."""
+    cycles, told = cycles_of(root), list[Plan | None]()
+    cycles.inventory_taken = lambda session, facts: session.journal.close()
+    cycles.planned = lambda session, facts, plan: told.append(plan)
+    getattr(cycles, job)()
+    assert told == [None]

@@ -165,7 +165,7 @@ def test_failures_add_up_and_go(tmp_path: Path) -> None:
         journal.record_failure("/d", "x", "EBUSY", 1)
         journal.record_failure("/d", "x", "EACCES", 2)
         failure = journal.failures()[DirKey("/d", "x")]
-        assert (failure.attempts, failure.last_at_ms, failure.last_error) == (2, 2, "EACCES")
+        assert (failure.count, failure.last_at_ms, failure.last_error) == (2, 2, "EACCES")
         journal.clear_failures([DirKey("/d", "y")])
         assert journal.failures()
         journal.clear_failures([DirKey("/d", "x")])

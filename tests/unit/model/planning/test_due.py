@@ -29,6 +29,8 @@ from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderSta
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
 
 HOUR, DAY = 3_600_000, 86_400_000
+# In ns: a time before 1970, by which a clock read as 0 would find everything due.
+OLD = -(10**18)
 STRAY = f"orders-0.{HEX}-stray"
 MARKED = f"orders-0.{HEX}-delete"
 COUNTER = itertools.count(1)
@@ -195,7 +197,11 @@ def test_removals_come_first_and_every_kind_is_in_the_one_answer() -> None:
 
 def test_nothing_of_any_kind_is_due_while_the_clock_is_in_doubt() -> None:
     seen = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
-    due = what_is_due(everything(doubt="the clock jumped"), seen, new_uuid)
+    dirs = [directory(n, ctime_ns=OLD, mtime_ns=OLD, newest_mtime_ns=OLD) for n in (MARKED, STRAY)]
+    before_1970 = build_queue(dirs[:1], {}, {}, NO_REMOVALS, delay_ms=1000, leftover_grace_ms=1000)
+    due = what_is_due(
+        everything(doubt="the clock jumped", dirs=[dirs[1], directory("orders-0")], queue=before_1970), seen, new_uuid
+    )
     assert due.proposals == []
     assert [(w.name, w.reason, w.until_ms) for w in due.waiting] == [
         (name, "the clock jumped", None) for name in (MARKED, STRAY, "orders-0")

@@ -13,7 +13,7 @@ from logagent.model.naming.dir_names import rename_uuid
 from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
-from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, restorations
+from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
@@ -36,20 +36,8 @@ def restored(
     owner: Owner = NOBODY,
     removals: RemovalIntents = NO_REMOVALS,
 ) -> tuple[list[Proposal], list[Refusal]]:
-    copies = {d.key: copy for d in chosen}
-    everything = [*chosen, *others]
-    known = marks or {}
-    return restorations(
-        chosen,
-        everything,
-        seen or facts(),
-        known,
-        copies,
-        owner,
-        options,
-        new_uuid=lambda: HEX[::-1],
-        removal_intents=removals,
-    )
+    wanted = Wanted(chosen, [*chosen, *others], marks or {}, {d.key: copy for d in chosen}, removals)
+    return restorations(wanted, seen or facts(), owner, options, lambda: HEX[::-1])
 
 
 @pytest.mark.parametrize("name", [STRAY, MARKED])
