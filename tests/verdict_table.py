@@ -45,11 +45,13 @@ DRAINED = 9
 
 
 def image(cluster_id: str = CLUSTER, **changes: Any) -> AssignmentImage:
-    """A complete image, ten minutes old, of `TOPICS`; `changes` are arguments of `make_image`."""
-    topics = [Topic(name, id_, {0: partition}) for name, id_, partition in TOPICS]
-    usual: dict[str, Any] = {"topics": topics, "source": Source.KRAFT_LOG, "cluster_id": cluster_id, "at_ms": IMAGE_AT}
-    usual |= {"known_until_ms": changes.get("at_ms", IMAGE_AT), "complete": True}
-    return make_image(**(usual | changes))
+    """A complete image, ten minutes old, of `TOPICS`; `changes`: of its fields, or its `topics`."""
+    topics = changes.pop("topics", None)
+    if topics is None:
+        topics = [Topic(name, id_, {0: partition}) for name, id_, partition in TOPICS]
+    usual: dict[str, Any] = {"source": Source.KRAFT_LOG, "cluster_id": cluster_id, "at_ms": IMAGE_AT, "complete": True}
+    usual["known_until_ms"] = changes.get("at_ms", IMAGE_AT)
+    return make_image(topics, AssignmentImage(**(usual | changes)))
 
 
 @dataclass(frozen=True)

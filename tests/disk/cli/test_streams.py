@@ -103,7 +103,11 @@ def test_what_is_not_needed_is_not_imported(host: CliHost, arguments: tuple[str,
     told = [arguments[0], *(where if arguments[0] in ("queue", "scan", "history") else ()), *arguments[1:]]
     program = "import json, sys; from logagent.cli.main import run; status = run(sys.argv[1:])\n"
     program += "print(json.dumps([status, sorted(sys.modules)]))"
-    done = subprocess.run([sys.executable, "-c", program, *told], capture_output=True, text=True, check=True)
+    # Wide enough for the path of any temporary directory: nothing has to be folded.
+    environ = {**os.environ, "COLUMNS": "400"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *told], capture_output=True, text=True, check=True, env=environ
+    )
     status, modules = json.loads(done.stdout.splitlines()[-1])
     assert status == 0
     assert not HEAVY & set(modules)
