@@ -274,7 +274,7 @@ def test_interrupted_between_set_aside_and_removal_it_says_so(tmp_path: Path) ->
     _, shown = in_process(mess.root, command)
     approved = [*command, "--execute", "--approve", shown["plan_id"]]
     ran = under_strace(mess.root, approved, "-e", "trace=renameat2", "-e", "inject=renameat2:signal=INT:when=2")
-    assert ran.returncode == 3, ran.stderr
+    assert ran.returncode == 130, ran.stderr
     told = json.loads(ran.stdout)
     assert Counter((a["action"], a["outcome"]) for a in told["actions"] if a["action"] != "drop-checkpoint-entry") == {
         ("quarantine", "done"): 2,
