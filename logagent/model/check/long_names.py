@@ -22,7 +22,11 @@ _CODE = "too-long-to-delete"
 
 
 def check_long_names(facts: StartFacts) -> Iterator[Finding]:
-    """A warning for each directory whose topic must not be deleted yet; fatal where that has been tried."""
+    """A warning for each directory whose topic must not be deleted yet; fatal where that has been tried.
+
+    Right before a start only a warning: nothing on this host shows whether the marker has been removed since, and a
+    `prestart --strict` would hold back the very start that the cure calls for.
+    """
     found = {d.key: d.topic for d in facts.dirs if d.kind is Kind.CURRENT and too_long_to_mark(d.name)}
     for where in facts.log_dirs:
         if not where.holds_logs:
@@ -30,12 +34,12 @@ def check_long_names(facts: StartFacts) -> Iterator[Finding]:
         failed = {name: log for key, log in facts.failed_marks.items() if (name := _name_in(where, key)) is not None}
         for name, log in failed.items():
             if not _serves(where):
-                yield _failed(where, name, f"{log} shows it, since the broker's last start")
+                yield _failed(facts, where, name, f"{log} shows it, since the broker's last start")
         for log_dir, name in found:
             if log_dir != where.path or (name in failed and not _serves(where)):
                 continue
             if where.given_up_by is not None:
-                yield _failed(where, name, f"process {where.given_up_by} runs without this log dir")
+                yield _failed(facts, where, name, f"process {where.given_up_by} runs without this log dir")
             else:
                 yield _not_yet(f"{log_dir}/{name}")
 
@@ -65,9 +69,9 @@ def _not_yet(path: str) -> Finding:
     )
 
 
-def _failed(where: StartLogDirLook, name: str, shown: str) -> Finding:
+def _failed(facts: StartFacts, where: StartLogDirLook, name: str, shown: str) -> Finding:
     topic = name.rpartition("-")[0]
-    return fatal(
+    return (warning if facts.about_to_start else fatal)(
         _CODE,
         f"{where.path}/{name}",
         "its topic is being deleted, and its name is too long to be marked: each start takes the log dir offline"
@@ -75,6 +79,6 @@ def _failed(where: StartLogDirLook, name: str, shown: str) -> Finding:
         " not help: it is made anew",
         "start 2.2.2 or later on this log dir: it finishes the deletion; or, if the topic should live, remove the"
         f" marker while no controller runs on an old release: zookeeper-shell ZOOKEEPER delete"
-        f" /admin/delete_topics/{topic} (then this can be ignored once)",
+        f" /admin/delete_topics/{topic}",
         releases=Releases(before=CUTS_SINCE),
     )

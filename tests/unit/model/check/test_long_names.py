@@ -21,6 +21,7 @@ def severities(
     where: StartLogDirLook | None = None,
     names: tuple[str, ...] = (LONG, GOES),
     failed: dict[DirKey, str] | None = None,
+    about_to_start: bool = False,
 ) -> list[tuple[Severity, str]]:
     old = meta(version=0, cluster_id=None, directory_id=None)
     facts = StartFacts(
@@ -28,6 +29,7 @@ def severities(
         log_dirs=(where or seen(meta=old),),
         dirs=tuple(directory(name, topic_id=None) for name in names),
         failed_marks=failed or {},
+        about_to_start=about_to_start,
     )
     return [(f.severity, f.path) for f in check(facts, version) if f.code == "too-long-to-delete"]
 
@@ -41,6 +43,11 @@ def test_a_name_that_is_too_long_is_a_warning_until_2_2_2() -> None:
 def test_the_log_makes_it_fatal_also_where_somebody_took_the_directory_away(names: tuple[str, ...]) -> None:
     assert severities(names=names, failed=SHOWN) == [(Severity.FATAL, f"/d1/{LONG}")]
     assert severities((3, 5, 2), names=names, failed=SHOWN) == []
+
+
+def test_right_before_a_start_it_is_a_warning_because_the_marker_may_be_gone() -> None:
+    """A `prestart --strict` would hold back the start that the second cure calls for."""
+    assert severities(failed=SHOWN, about_to_start=True) == [(Severity.WARNING, f"/d1/{LONG}")]
 
 
 def test_where_the_broker_has_the_log_dir_now_an_older_failure_is_over() -> None:
