@@ -133,7 +133,7 @@ def _with_broker(
         kafka_version=version,
         cluster_id=cluster.cluster_id,
         node_id=cluster.node_id,
-        cluster_problems=tuple(strange),
+        cluster_problems=strange,
         by_node=bool(cluster.by_node),
         service=_with_sandbox(facts.service, answering, facts.files),
         assignments=assignments,

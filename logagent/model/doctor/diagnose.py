@@ -105,10 +105,10 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
     elif f.by_node and not f.cluster_problems:
         says = "its log dirs have no cluster.id, as brokers before 2.4 leave them: verdicts stay unknown"
         yield works("cluster", "", f"node {f.node_id}; {says}")
-    for problem in f.cluster_problems:
+    for path, problem in f.cluster_problems.items():
         yield fatal(
             "cluster",
-            "",
+            path,
             problem,
             "nothing is done until it is clear which broker these log dirs belong to: compare the meta.properties of"
             " every log dir with node.id in server.properties",

@@ -270,7 +270,7 @@ class DoctorFacts:
     kafka_version: KafkaVersion = UNKNOWN_VERSION
     cluster_id: str | None = None
     node_id: int | None = None
-    cluster_problems: tuple[str, ...] = ()
+    cluster_problems: Mapping[str, str] = field(default_factory=dict)
     by_node: bool = False
     log_dirs: tuple[LogDirLook, ...] = ()
     service: ServiceLook | None = None

@@ -294,3 +294,11 @@ ODD_STATE = StateLook(path=ODD, exists=True, access=CLOSED)
 def test_a_shell_takes_names_in_a_command_line_as_they_are(code: str, changed: Any, words: list[str]) -> None:
     finding = of(replace(FACTS, subject=replace(FACTS.subject, name=USER), **changed), code)
     assert shlex.split(finding.change.line if finding.change is not None else finding.hint) == words
+
+
+def test_whose_the_log_dirs_are_is_said_with_the_log_dir_and_the_reason() -> None:
+    strange = of(replace(FACTS, cluster_problems={"/d1": "node id 2, and 1 in server.properties"}), "cluster")
+    assert (strange.severity, strange.path) == (Severity.FATAL, "/d1")
+    assert strange.says == "node id 2, and 1 in server.properties"
+    before_2_4 = of(replace(FACTS, cluster_id=None, by_node=True), "cluster")
+    assert before_2_4.severity is not Severity.FATAL and "before 2.4" in before_2_4.says
