@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, TypeVar
 
 import kafka.errors as kafka_errors
+from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from logagent.errors import ServiceUnreachable, UnreadableError
 
@@ -121,10 +123,42 @@ class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
             connection.init_future.add_callback(lambda _: _allow_more(connection))
         return connection
 
-    async def _build_transport(self, *args: Any, **kwargs: Any) -> Any:
-        transport = await super()._build_transport(*args, **kwargs)
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        """As kafka-python's, but a connection that fails is closed, not left to the garbage collector: a broker that is
+        down, or a listener with another protocol, would cost the daemon descriptors until then."""
+        proxy_url = f"{ClosedOnFailure.SCHEMES[0]}://"
+        options = self.config["socket_options"]
+        sock = await create_connection(self._net, node.host, node.port, options, proxy_url, timeout_at)
+        transport = None
+        try:
+            if self.ssl_enabled:
+                tls = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+                transport = KafkaSSLTransport(self._net, sock, host=node.host, **tls)
+            else:
+                transport = KafkaTCPTransport(self._net, sock, host=node.host)
+            await transport.handshake()
+        except BaseException as error:  # GeneratorExit, too: the attempt was cancelled
+            if transport is not None:
+                transport.close()
+            sock.close()
+            if isinstance(error, Exception):
+                raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
+            raise
         transport._sock_recv = lambda: receive(transport._sock)
         return transport
+
+
+class ClosedOnFailure(KafkaNetSocket):  # type: ignore[misc]
+    """kafka-python's sockets, closed when they do not connect. Chosen by the scheme of `proxy_url`; uses no proxy."""
+
+    SCHEMES = ("direct",)
+
+    async def sock_connect(self, net: Any, sock: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().sock_connect(net, sock, *args, **kwargs)
+        except BaseException:  # GeneratorExit, too: the attempt was cancelled
+            sock.close()
+            raise
 
 
 def _allow_more(connection: Any) -> None:
