@@ -245,7 +245,7 @@ def brokers_to_ask(
 ) -> BrokersToAsk:
     """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
     ours = [f for f in log_dirs.values() if not f.quarantine]
-    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
+    on_disk = settled_on_disk(dirs, log_dirs, assignments, now_ms)
     holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
     stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
     return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped)

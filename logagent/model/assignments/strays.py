@@ -44,12 +44,13 @@ def is_assigned_here(ruling: Ruling) -> bool:
 
 
 def needs_cover(ruling: Ruling) -> bool:
-    """Whether a directory with this verdict goes only if another copy has all of it: its topic lives.
+    """Whether a directory with this verdict goes only if another copy has all of it: its topic id lives.
 
     Where this node is no replica, a living ISR is not enough: after an unclean election followed by a reassignment, all
     of its members can have none of these records.
     """
-    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and ruling.reason == Reason.NOT_A_REPLICA)
+    of_living = ruling.reason in (Reason.NOT_A_REPLICA, Reason.COPY_OF)
+    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and of_living)
 
 
 def contradicted(
