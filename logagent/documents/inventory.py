@@ -61,6 +61,8 @@ class LogDirDoc(TypedDict):
 
 @strict
 class DirDoc(TypedDict):
+    """`detail`: of strays and copies, what their verdict rests on."""
+
     log_dir: str
     name: str
     kind: Kind
@@ -84,6 +86,7 @@ class DirDoc(TypedDict):
     verdict: Verdict | None
     reason: Reason | None
     error: str | None
+    detail: NotRequired[str | None]
 
 
 @strict

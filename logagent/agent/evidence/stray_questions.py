@@ -25,6 +25,7 @@ from logagent.model.assignments.strays import (
     decide_stray,
     is_assigned_here,
     needs_cover,
+    stray_verdict,
 )
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
@@ -69,7 +70,7 @@ class StrayQuestions:
         here = frozenset(key for key, d in named.items() if is_assigned_here(self._rule(d)))
         answers = self._answers([*named.values()], logs, here)
         nobody = self._nobody_to_ask()
-        return {
+        decided = {
             d.key: decide_stray(
                 rulings[d.key],
                 proof=self._proof(d),
@@ -79,6 +80,11 @@ class StrayQuestions:
             )
             for d in strays
         }
+        return {d.key: replace(decided[d.key], ruling=stray_verdict(rulings[d.key], self._proof(d))) for d in strays}
+
+    def verdicts(self, strays: Sequence[PartitionDir]) -> dict[DirKey, Ruling]:
+        """The verdict on each of `strays`: no log is read and no leader asked, so not whether another copy has it."""
+        return {d.key: stray_verdict(self._rule(self._before_stray(d)), self._proof(d)) for d in strays}
 
     def _rule(self, d: PartitionDir) -> Ruling:
         return rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN

@@ -404,11 +404,17 @@ class Session:
         self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
     ) -> dict[DirKey, StrayRuling]:
         """Whether the strays that are about to be removed may be; `to_act`: right now."""
-        if not strays:
-            return {}
+        return self._questions(strays, now_ms, to_act).rule_on(strays) if strays else {}
+
+    def stray_verdicts(self, now_ms: int) -> dict[DirKey, Ruling]:
+        """The verdict on every stray of the inventory."""
+        strays = self.of_kind(Kind.STRAY)
+        return self._questions(strays, now_ms, False).verdicts(strays) if strays else {}
+
+    def _questions(self, strays: Sequence[PartitionDir], now_ms: int, to_act: bool) -> StrayQuestions:
         host = self._host()
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
-        questions = StrayQuestions(
+        return StrayQuestions(
             self.assignments,
             host,
             # With the current directories, for canaries.
@@ -424,7 +430,6 @@ class Session:
             to_act,
             self.brokers,
         )
-        return questions.rule_on(strays)
 
     def _rule_on_doubles(self, dirs: Sequence[PartitionDir], *, to_act: bool = False) -> dict[DirKey, StrayRuling]:
         asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import PlanGuard, Proposal, Refusal
-from logagent.model.planning.proposals import needs_ruling
+from logagent.model.planning.proposals import by_word_alone, needs_ruling
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
 _RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
@@ -134,10 +135,13 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
 
 def _stray(p: Proposal, facts: Facts) -> Refusal | None:
     ruling = facts.strays.get(p.dir.key)
-    if ruling is not None and ruling.may_go:
+    if (ruling is not None and ruling.may_go) or by_word_alone(p, facts):
         return None
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
+    if ruling is not None and ruling.ruling is not None and ruling.ruling.reason == Reason.NO_TOPIC_ID:
+        hint = "nothing can show that it may go; if its data may be lost forever: logagent delete --even-last-copy"
+        hint += f" --partition {p.dir.name}; logagent restore brings it back"
     if ruling is not None and ruling.hint is not None:
         hint = f"it stays until its leader can be asked: {ruling.hint}"
     return _refuse(p, "assigned", fact, hint)
