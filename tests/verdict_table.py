@@ -184,3 +184,7 @@ TABLE = (
     Line("younger, asked by id", "gone", GONE, STALE, ADMIN | {"known_until_ms": OLD - 1}, proven=True),
     Line("just old enough", "gone", GONE, ABSENT, {"known_until_ms": OLD}),
 )
+
+DAY = 24 * HOUR
+STRAYS_DUE = tuple((age, age >= 7 * DAY) for age in (0, 1000, 7 * DAY - 1000, 7 * DAY, 8 * DAY))
+"""How long ago a stray was set aside, and whether it is due by default: as the host's planner has it, and the fleet."""
