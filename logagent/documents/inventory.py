@@ -90,6 +90,17 @@ class DirDoc(TypedDict):
 
 
 @strict
+class WithoutDirectoryDoc(TypedDict):
+    """What is assigned to this node and has no directory here. `only_copy`: no other replica is in sync; null if the
+    assignments do not say."""
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    only_copy: bool | None
+
+
+@strict
 class Scan(TypedDict):
     schema: Literal["logagent.scan/1"]
     at: Time
@@ -100,6 +111,7 @@ class Scan(TypedDict):
     kafka_version: str | None
     assignments: AssignmentsUsed
     log_dirs: list[LogDirDoc]
+    without_directory: NotRequired[list[WithoutDirectoryDoc]]
     dirs: list[DirDoc]
 
 

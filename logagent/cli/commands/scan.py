@@ -38,7 +38,11 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"full topic names may be missing: {session.journal_problem}")
-        head = scan_head(session, facts, call.host)
+        head, missing = scan_head(session, facts, call.host), session.without_directory(facts)
+        head["without_directory"] = [
+            {"topic": w.topic, "partition": w.partition, "topic_id": w.topic_id, "only_copy": w.only_copy}
+            for w in missing
+        ]
         shown = session.dirs
         if not (jsonl or call.json):
             session.dirs.sort(key=lambda d: -d.allocated)
@@ -57,6 +61,12 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
             dump_rows(rows, before=json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [', after="]}")
         else:
             _show(call, head, rows, Counter(d.kind.value for d in session.dirs))
+        if missing:
+            names = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
+            call.say(
+                f"{len(missing)} partitions are assigned here and have no directory (a start makes them anew, empty): "
+                f"{names}; logagent check says of each what to do"
+            )
         if lost := at_risk(facts):
             call.say(
                 f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
