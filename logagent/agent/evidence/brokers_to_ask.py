@@ -311,7 +311,9 @@ class ServingQuestions:
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
         known = self.journal.serving()
-        told, noted = mark_serving(log_dirs, known, self._why_not_serving, self.settle_ms, self.now_ms)
+        told, noted = mark_serving(
+            log_dirs, known, self._why_not_serving, self.settle_ms, self.now_ms, self.registration
+        )
         if self.acting and noted != known:
             self.journal.note_serving(noted)
         return told
