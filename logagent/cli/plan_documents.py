@@ -207,6 +207,8 @@ def _action_row(p: Proposal, execution: Execution | None, stray: StrayRuling | N
         "outcome": result.outcome if result is not None else None,
         "error": result.error if result is not None else None,
     }
+    if p.leftovers:
+        row["files"] = list(p.leftovers)
     if stray is not None and stray.ruling is not None:
         row |= {"verdict": stray.ruling.verdict, "fact": stray.detail}
     return row

@@ -14,8 +14,9 @@ from logagent.model.records import ActionKind, Outcome, Verdict
 
 @strict
 class ActionDoc(TypedDict):
-    """`verdict`, `fact`: of strays that are removed or marked, what they are and what that rests on. The last four keys
-    are present only in plans of `logagent rescue`."""
+    """`verdict`, `fact`: of strays that are removed or marked, what they are and what that rests on. `files`: of
+    `remove-leftovers`, what is removed; the directory stays. The last four keys are present only in plans of `logagent
+    rescue`."""
 
     id: str
     action: ActionKind
@@ -32,6 +33,7 @@ class ActionDoc(TypedDict):
     due_at: Time | None
     outcome: Outcome | None
     error: str | None
+    files: NotRequired[list[str]]
     verdict: NotRequired[Verdict]
     fact: NotRequired[str]
     step: NotRequired[Step]

@@ -135,7 +135,8 @@ def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadi
 
 
 def _counted(permitted: Sequence[Proposal]) -> list[Proposal]:
-    return [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
+    keeps = (ActionKind.RESTORE, ActionKind.REMOVE_LEFTOVERS)
+    return [p for p in permitted if p.action not in keeps and not p.approved and not p.on_the_way_back]
 
 
 class _Day:
