@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from logagent import __version__
 from logagent.host.state.journal import CheckpointEntry, Entry
+from logagent.model.facts import StrayRuling
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version, version_text
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, Waiting, action_id
@@ -157,7 +158,7 @@ def plan_document(
 ) -> PlanDoc:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
-    actions = [_action_row(p, execution) for p in plan.actions]
+    actions = [_action_row(p, execution, plan.strays.get(p.key)) for p in plan.actions]
     actions += [
         _drop_row(row, entry)
         for row in list(actions)
@@ -186,10 +187,10 @@ def plan_document(
     }
 
 
-def _action_row(p: Proposal, execution: Execution | None) -> ActionDoc:
+def _action_row(p: Proposal, execution: Execution | None, stray: StrayRuling | None) -> ActionDoc:
     number = action_id(p)
     result = execution.results.get(number) if execution is not None else None
-    return {
+    row: ActionDoc = {
         "id": number,
         "action": p.action,
         "log_dir": p.dir.log_dir,
@@ -206,6 +207,11 @@ def _action_row(p: Proposal, execution: Execution | None) -> ActionDoc:
         "outcome": result.outcome if result is not None else None,
         "error": result.error if result is not None else None,
     }
+    if p.leftovers:
+        row["files"] = list(p.leftovers)
+    if stray is not None and stray.ruling is not None:
+        row |= {"verdict": stray.ruling.verdict, "fact": stray.detail}
+    return row
 
 
 def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:

@@ -21,7 +21,7 @@ from logagent.model.records import ActionKind, Outcome, PartitionDir
 
 if TYPE_CHECKING:
     from logagent.agent.execute.log_manager import LogManager
-    from logagent.documents.plans import PlanDoc
+    from logagent.documents.plans import ActionDoc, PlanDoc
 
 MakePlan = Callable[[Session, Facts], Plan]
 Look = Callable[[Sequence[PartitionDir]], Facts]
@@ -96,9 +96,9 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "left"), ("size", "right")]
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("size", "right")]
         rows = [
-            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
+            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a),
              human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
@@ -111,6 +111,10 @@ def show_plan(call: Call, done: Done) -> None:
         if a["error"]:
             call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
     _say_totals(call, document, executed=executed)
+
+
+def _why(action: ActionDoc) -> str:
+    return f"{action['reason']}: {action['fact']}" if "fact" in action else action["reason"]
 
 
 def show_waiting(call: Call, plan: Plan) -> None:

@@ -61,6 +61,8 @@ class LogDirDoc(TypedDict):
 
 @strict
 class DirDoc(TypedDict):
+    """`detail`: of strays and copies, what their verdict rests on."""
+
     log_dir: str
     name: str
     kind: Kind
@@ -84,6 +86,18 @@ class DirDoc(TypedDict):
     verdict: Verdict | None
     reason: Reason | None
     error: str | None
+    detail: NotRequired[str | None]
+
+
+@strict
+class WithoutDirectoryDoc(TypedDict):
+    """What is assigned to this node and has no directory here. `only_copy`: no other replica is in sync; null if the
+    assignments do not say."""
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    only_copy: bool | None
 
 
 @strict
@@ -97,6 +111,7 @@ class Scan(TypedDict):
     kafka_version: str | None
     assignments: AssignmentsUsed
     log_dirs: list[LogDirDoc]
+    without_directory: NotRequired[list[WithoutDirectoryDoc]]
     dirs: list[DirDoc]
 
 

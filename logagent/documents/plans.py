@@ -9,12 +9,14 @@ from logagent.documents.inventory import AssignmentsUsed
 from logagent.model.planning.plan import PlanGuard
 from logagent.model.planning.queue import Owner
 from logagent.model.planning.rescue_steps import Step
-from logagent.model.records import ActionKind, Outcome
+from logagent.model.records import ActionKind, Outcome, Verdict
 
 
 @strict
 class ActionDoc(TypedDict):
-    """The last four keys are present only in plans of `logagent rescue`."""
+    """`verdict`, `fact`: of strays that are removed or marked, what they are and what that rests on. `files`: of
+    `remove-leftovers`, what is removed; the directory stays. The last four keys are present only in plans of `logagent
+    rescue`."""
 
     id: str
     action: ActionKind
@@ -31,6 +33,9 @@ class ActionDoc(TypedDict):
     due_at: Time | None
     outcome: Outcome | None
     error: str | None
+    files: NotRequired[list[str]]
+    verdict: NotRequired[Verdict]
+    fact: NotRequired[str]
     step: NotRequired[Step]
     cost: NotRequired[str]
     gives_back: NotRequired[Size]

@@ -51,12 +51,13 @@ class Ruling:
 class StrayRuling:
     """Whether a stray may be removed, and the underlying fact in words. `covered`: whether another copy has all that it
     has; None if that was not checked because its topic id no longer exists. `hint`: what would help, if that is known
-    (nobody could be asked)."""
+    (nobody could be asked). `ruling`: the verdict on the directory as it was before it was set aside."""
 
     may_go: bool
     detail: str
     covered: Literal["yes", "no", "unknown"] | None = None
     hint: str | None = None
+    ruling: Ruling | None = None
 
 
 class Rulings(Mapping[DirKey, Ruling]):

@@ -60,6 +60,7 @@ class ActionKind(StrEnum):
     MARK = "mark"
     REMOVE = "remove"
     RESTORE = "restore"
+    REMOVE_LEFTOVERS = "remove-leftovers"
     DROP_CHECKPOINT_ENTRY = "drop-checkpoint-entry"
 
 

@@ -211,7 +211,7 @@ TABLES: dict[str, Table] = {
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
 clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
-`log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
+`log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated, not-a-replica or copy-of.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.

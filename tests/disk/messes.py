@@ -38,7 +38,8 @@ Sort = Literal[
     "assigned", "no-id", "orphan", "moved-away", "moved-nowhere", "stray", "stray-living", "stray-covered",
     "stray-covered-elsewhere", "stray-uncovered", "stray-hole", "stray-emptied", "stray-begun", "stray-no-id",
     "stray-internal", "delete", "future", "future-living", "double", "double-alike", "double-diverged", "double-hole",
-    "double-emptied", "linked", "sparse", "invalid",
+    "double-emptied", "copy", "copy-stray", "copy-elsewhere", "copy-uncovered", "copy-hole", "linked", "sparse",
+    "invalid",
 ]  # fmt: skip
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
@@ -172,6 +173,16 @@ def _make(mess: Mess, thing: Thing, n: int) -> None:
             mess.topics.append(lives)
             mess.stays += [at(current, end=110), at(there / current.name, end=120)]
             _starts_at(there, topic, 500)
+        case "copy" | "copy-stray" | "copy-elsewhere":
+            mess.topics.append(lives)
+            mess.stays.append(at((there if thing.sort == "copy-elsewhere" else here) / current.name, end=120))
+            name = f"backup{n}-0" if thing.sort != "copy-stray" else stray_name(f"backup{n}", 0, uuid)
+            mess.may_go.append((at(here / name),))
+        case "copy-uncovered" | "copy-hole":
+            mess.topics.append(lives)
+            mess.stays += [at(current, end=90 if thing.sort == "copy-uncovered" else 120), at(here / f"backup{n}-0")]
+            if thing.sort == "copy-hole":
+                (current / f"{0:020d}.log").write_bytes(b"")
         case "linked":
             mess.may_go.append((at(stray),))
             os.link(stray / "00000000000000000000.log", mess.root / f"linked-{n}")

@@ -199,6 +199,7 @@ def _start_facts(
         emptied=emptied_strays(session),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
+        without_directory=tuple(session.without_directory(facts)),
     )
 
 
@@ -231,6 +232,7 @@ def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLoo
         controller_only=server.controller_only,
         generates_id=server.generates_broker_id,
         reserved_max_id=server.reserved_broker_max_id,
+        names_quorum=bool(server.quorum_voters or server.props.get("controller.quorum.bootstrap.servers", "").strip()),
     )
 
 

@@ -74,11 +74,12 @@ class Absent:
 
 
 def settled_on_disk(
-    dirs: Iterable[PartitionDir], log_dirs: Mapping[str, LogDirFacts], now_ms: int
+    dirs: Iterable[PartitionDir], log_dirs: Mapping[str, LogDirFacts], found: Assignments, now_ms: int
 ) -> dict[str, frozenset[Partition]]:
     """What this host's broker must list of its disk (`partitions_on_disk`), as far as that can be read now."""
     online = [p for p, f in log_dirs.items() if not f.quarantine and f.health is not Health.OFFLINE]
-    return {posixpath.normpath(p): here for p, here in partitions_on_disk(dirs, online, now_ms).items()}
+    here = partitions_on_disk(dirs, online, now_ms, found.name_of)
+    return {posixpath.normpath(path): partitions for path, partitions in here.items()}
 
 
 def shows_another_disk(
@@ -182,6 +183,11 @@ class Assignments:
     def of(self, source: Source) -> AssignmentImage | None:
         """The usable image of a source."""
         return next((image for image in self.usable if image.source is source), None)
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The name under which a topic id lives, by whatever was read."""
+        images = (*self.usable, *self.unusable, *([self.own_log] if self.own_log is not None else []))
+        return next((image.by_id[topic_id].name for image in images if topic_id in image.by_id), None)
 
     def own_end(self, cluster_id: str | None) -> int | None:
         """How far this host's own metadata log reaches, if it is of that cluster."""

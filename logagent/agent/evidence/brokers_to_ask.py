@@ -245,7 +245,7 @@ def brokers_to_ask(
 ) -> BrokersToAsk:
     """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
     ours = [f for f in log_dirs.values() if not f.quarantine]
-    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
+    on_disk = settled_on_disk(dirs, log_dirs, assignments, now_ms)
     holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
     stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
     return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped)
@@ -311,7 +311,9 @@ class ServingQuestions:
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
         known = self.journal.serving()
-        told, noted = mark_serving(log_dirs, known, self._why_not_serving, self.settle_ms, self.now_ms)
+        told, noted = mark_serving(
+            log_dirs, known, self._why_not_serving, self.settle_ms, self.now_ms, self.registration
+        )
         if self.acting and noted != known:
             self.journal.note_serving(noted)
         return told

@@ -62,7 +62,7 @@ def identify(
     image, node_id = found.of(Source.ADMIN), host.node_id
     if found.answering is not None or image is None or found.reader is None or node_id is None:
         return
-    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
+    on_disk = settled_on_disk(dirs, log_dirs, found, now_ms)
     held = any(f.holder.state is not HolderState.FREE for f in log_dirs.values() if not f.quarantine)
     try:
         try:

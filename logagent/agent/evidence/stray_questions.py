@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from logagent.agent.evidence.assignment_sources import Absent, Assignments
@@ -25,6 +25,7 @@ from logagent.model.assignments.strays import (
     decide_stray,
     is_assigned_here,
     needs_cover,
+    stray_verdict,
 )
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
@@ -60,17 +61,16 @@ class StrayQuestions:
     def rule_on(self, strays: Sequence[PartitionDir]) -> dict[DirKey, StrayRuling]:
         """Whether each of `strays` may be removed."""
         was = {d.key: self._before_stray(d) for d in strays}
-        rulings = {
-            key: rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
-            for key, d in was.items()
-        }
+        rulings = {key: self._rule(d) for key, d in was.items()}
         living = [d for d in strays if needs_cover(rulings[d.key])]
         logs = _look_at_logs(living, self.opened, self.calls)
+        # What covers a copy is what has its topic id under the topic's own name.
+        named = {d.key: self._under_its_name(was[d.key]) for d in living}
         # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
-        here = frozenset(key for key, ruling in rulings.items() if is_assigned_here(ruling))
-        answers = self._answers([was[d.key] for d in living], logs, here)
+        here = frozenset(key for key, d in named.items() if is_assigned_here(self._rule(d)))
+        answers = self._answers([*named.values()], logs, here)
         nobody = self._nobody_to_ask()
-        return {
+        decided = {
             d.key: decide_stray(
                 rulings[d.key],
                 proof=self._proof(d),
@@ -80,6 +80,19 @@ class StrayQuestions:
             )
             for d in strays
         }
+        return {d.key: replace(decided[d.key], ruling=stray_verdict(rulings[d.key], self._proof(d))) for d in strays}
+
+    def verdicts(self, strays: Sequence[PartitionDir]) -> dict[DirKey, Ruling]:
+        """The verdict on each of `strays`: no log is read and no leader asked, so not whether another copy has it."""
+        return {d.key: stray_verdict(self._rule(self._before_stray(d)), self._proof(d)) for d in strays}
+
+    def _rule(self, d: PartitionDir) -> Ruling:
+        return rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
+
+    def _under_its_name(self, d: PartitionDir) -> PartitionDir:
+        image = self.assignments.first
+        topic = image.by_id.get(d.topic_id) if image is not None and d.topic_id is not None else None
+        return d if topic is None else replace(d, topic=topic.name)
 
     def _nobody_to_ask(self) -> str | None:
         if not self.ask_leaders:

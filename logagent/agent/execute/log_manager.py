@@ -35,7 +35,7 @@ from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError, Remo
 from logagent.files.safe_open import MIB
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.remove import Removed, remove_dir
+from logagent.host.removal.remove import Removed, remove_dir, remove_leftovers
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.journal import Journal
 from logagent.model.facts import Facts
@@ -44,6 +44,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import ActionResult, Execution, Guard, Plan, Proposal, Refusal, action_id
 from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir
 
+_REMOVALS = (ActionKind.REMOVE, ActionKind.REMOVE_LEFTOVERS)
 # Renames in one batch. Their log start offsets are removed from the checkpoint before the first rename, and those of
 # failed renames are put back after the last: a small batch limits what a broker that starts in between can find.
 BATCH = 256
@@ -155,9 +156,12 @@ class LogManager:
         return _joined(parts, lanes, ended)
 
     def _run(self, lane: Lane, actions: Sequence[Proposal]) -> None:
-        for is_removal, group in groupby(actions, key=lambda p: p.action is ActionKind.REMOVE):
-            if is_removal:
+        for action, group in groupby(actions, key=lambda p: p.action if p.action in _REMOVALS else None):
+            if action is ActionKind.REMOVE:
                 self._delete_logs(lane, list(group))
+                continue
+            if action is ActionKind.REMOVE_LEFTOVERS:
+                self._remove_leftovers(lane, list(group))
                 continue
             for (source, target), proposals in batches(list(group)):
                 self._rename(lane, source, target, proposals)
@@ -218,6 +222,31 @@ class LogManager:
                         seen_at = float("-inf")
         finally:
             remover.settle()
+
+    def _remove_leftovers(self, lane: Lane, proposals: Sequence[Proposal]) -> None:
+        """What a start would drop in directories that stay, one directory after the other."""
+        for p in proposals:
+            facts = None if lane.control.stop() else lane.look()
+            if facts is None or lane.control.stop():
+                lane.stopped([p])
+                continue
+            if not lane.passes(p, facts, self.guards):
+                continue
+            log_dir, journal = self.log_dirs[p.dir.log_dir], self._journal_of(lane)
+            (action,) = journal.begin([p])
+            try:
+                watch = StoppableInterlock(log_dir.fd, log_dir.path, lane.control.given_up)
+                with self.calls.at(log_dir.path):
+                    freed = remove_leftovers(
+                        log_dir, p.dir, p.leftovers, watch, lane.control, partial(same_topic_id, p.dir)
+                    )
+                result = ActionResult(Outcome.DONE, freed_bytes=freed)
+            except (BrokerHoldsLogDir, RemovalStopped) as e:
+                result = ActionResult(Outcome.YIELDED, str(e))
+            except LogAgentError as e:
+                result = ActionResult(Outcome.FAILED, str(e))
+            journal.finish([(action, result.outcome, result.error)])
+            lane.record_result(p, result)
 
     def _journal_of(self, lane: Lane) -> PlanJournal:
         return PlanJournal(self.journal, self.clock.now_ms, lane.plan_id, self.actor)

@@ -129,6 +129,8 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
     """The outcome and its reason; None for a removal that was not reached: without the mark, which comes before the
     first unlink, its directory is whole."""
     intent = entry.intent
+    if intent.action is ActionKind.REMOVE_LEFTOVERS:
+        return Outcome.YIELDED, "interrupted: the rest stays until the next rescue, or its broker's start"
     with log_dir.acting("look", intent.name):
         at_old_name = _stat(log_dir, intent.name, intent.identity)
     with target.acting("look", intent.new_name):

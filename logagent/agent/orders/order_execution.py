@@ -17,6 +17,7 @@ from logagent.agent.session.dir_history import actor_of
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import why_spared
+from logagent.model.planning.due import stray_due_ms
 from logagent.model.planning.plan import Execution, Flags, GuardName, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
@@ -126,10 +127,8 @@ class OrderExecution:
         approved = p.approved_plan is not None
         if d.kind is Kind.STRAY:
             mark = self._marks.get(d.key)
-            due = (
-                marked_at_ms(d, mark, self.session.clock_watch.corrected)
-                + self.session.settings.cleanup.stray_retention
-            )
+            set_aside_ms = marked_at_ms(d, mark, self.session.clock_watch.corrected)
+            due = stray_due_ms(set_aside_ms, self.session.settings.cleanup.stray_retention)
             if due > self.facts.now_ms and not approved:
                 hint = "only an approved plan (--approve) takes a stray before its retention is over"
                 fact = f"kept until {rfc3339(due)} (cleanup.stray_retention)"

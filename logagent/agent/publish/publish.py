@@ -198,7 +198,8 @@ class Publisher:
         yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, **of_host})
         for log_dir in log_dirs:
             yield _line("log_dir", log_dir)
-        for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings())):
+        strays = session.stray_verdicts(facts.now_ms)
+        for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings(), strays)):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
             said = planned.get(DirKey(row["log_dir"], row["name"]))

@@ -20,6 +20,7 @@ from logagent.agent.rescue.rescue_looks import (
     brokers_part,
     file_systems,
     free_room,
+    leftover_files,
     plain_files,
     room_given_back,
 )
@@ -38,6 +39,7 @@ from logagent.model.planning.rescue_steps import (
     in_order,
     kept,
     offer_double,
+    offer_leftovers,
     removal_of,
     up_to,
     with_approval,
@@ -148,10 +150,14 @@ def _possible(session: Session, facts: Facts, flags: Flags, leave_out: Collectio
     offers, waiting = _offers(session, facts, flags)
     double_offers, decided = _doubles(session, facts, flags)
     offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
+    known = {*leave_out, *(o.key for o in offers)}
+    offers += [offer_leftovers(d, *found) for d, found in leftover_files(session, facts) if d.key not in known]
     offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
     passed = {p.key for p in whole.actions}
-    concerned = {x.key for some in (offers, waiting, only_copies) for x in some}
+    # A directory of which only leftovers go is kept all the same.
+    whole_dirs = [o for o in offers if o.step is not Step.LEFTOVERS]
+    concerned = {x.key for some in (whole_dirs, waiting, only_copies) for x in some}
     refusals = [r for r in whole.refusals if r.name]
     return _Possible(in_order(o for o in offers if o.key in passed), refusals, waiting, concerned, decided)
 

@@ -9,7 +9,7 @@ from logagent import __version__
 from logagent.agent.session.session import Session
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
 from logagent.model.records import DirKey, Kind, PartitionDir
 from logagent.model.times import rfc3339, rfc3339_or_none
@@ -69,15 +69,22 @@ def ledger(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
 
 
 def dir_rows(
-    dirs: Sequence[PartitionDir], facts: Facts, marks: Mapping[DirKey, Mark], known: Mapping[Any, Sighting]
+    dirs: Sequence[PartitionDir],
+    facts: Facts,
+    marks: Mapping[DirKey, Mark],
+    known: Mapping[Any, Sighting],
+    strays: Mapping[DirKey, Ruling],
 ) -> Iterator[dict[str, Any]]:
+    """`strays`: the verdicts on strays."""
     for d in dirs:
-        yield dir_row(d, facts, marks.get(d.key), known.get(d.key))
+        ruling = facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else strays.get(d.key)
+        yield dir_row(d, facts, marks.get(d.key), known.get(d.key), ruling)
 
 
-def dir_row(d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting | None) -> dict[str, Any]:
+def dir_row(
+    d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting | None, ruling: Ruling | None
+) -> dict[str, Any]:
     where = facts.log_dirs.get(d.log_dir)
-    ruling = facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else None
     marked = d.kind in _IS_MARKED
     return {
         "log_dir": d.log_dir,

@@ -36,6 +36,7 @@ from logagent.model.assignments.identity import BrokerPlace, directory_ids
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
+from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
@@ -404,11 +405,25 @@ class Session:
         self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
     ) -> dict[DirKey, StrayRuling]:
         """Whether the strays that are about to be removed may be; `to_act`: right now."""
-        if not strays:
-            return {}
+        return self._questions(strays, now_ms, to_act).rule_on(strays) if strays else {}
+
+    def stray_verdicts(self, now_ms: int) -> dict[DirKey, Ruling]:
+        """The verdict on every stray of the inventory."""
+        strays = self.of_kind(Kind.STRAY)
+        return self._questions(strays, now_ms, False).verdicts(strays) if strays else {}
+
+    def without_directory(self, facts: Facts) -> list[WithoutDirectory]:
+        """What is assigned to this node and has no directory here; none while a log dir cannot be seen. Assignments too
+        old for verdicts count too: nothing is done because of it."""
+        image, cluster = self.assignments.shown, self.log_dirs.cluster
+        if image is None or cluster.cluster_id is None or image.cluster_id != cluster.cluster_id or not self.whole:
+            return []
+        return [] if facts.not_seen() is not None else without_directory(image, cluster.node_id, self.dirs)
+
+    def _questions(self, strays: Sequence[PartitionDir], now_ms: int, to_act: bool) -> StrayQuestions:
         host = self._host()
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
-        questions = StrayQuestions(
+        return StrayQuestions(
             self.assignments,
             host,
             # With the current directories, for canaries.
@@ -424,7 +439,6 @@ class Session:
             to_act,
             self.brokers,
         )
-        return questions.rule_on(strays)
 
     def _rule_on_doubles(self, dirs: Sequence[PartitionDir], *, to_act: bool = False) -> dict[DirKey, StrayRuling]:
         asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]

@@ -104,6 +104,12 @@ def voters_of_voters_record(value: bytes | None) -> int:
     return _after_version(value, "a voters record").length()
 
 
+def only_voter(value: bytes | None) -> tuple[int, str] | None:
+    """Id and directory id of the only voter in a `KRaftVotersRecord`; None if there are several."""
+    reader = _after_version(value, "a voters record")
+    return (reader.int32(), reader.uuid()) if reader.length() == 1 else None
+
+
 def voters_of_leader_change(value: bytes | None) -> int:
     """Number of voters in a `LeaderChangeMessage`."""
     reader = _after_version(value, "a leader change record")
@@ -424,7 +430,10 @@ def _image(
 
 
 def _by_our_clock(brokers: dict[int, BrokerRegistration], ahead_ms: int) -> dict[int, BrokerRegistration]:
+    def ours(at_ms: int | None) -> int | None:
+        return None if at_ms is None else at_ms - ahead_ms
+
     return {
-        node_id: b if b.registered_ms is None else b._replace(registered_ms=b.registered_ms - ahead_ms)
+        node_id: b._replace(registered_ms=ours(b.registered_ms), unfenced_ms=ours(b.unfenced_ms))
         for node_id, b in brokers.items()
     }

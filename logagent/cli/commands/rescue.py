@@ -148,11 +148,20 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
+    _show_files(call, document)
     show_waiting(call, rescue.plan)
     _show_by_broker(call, rescue.by_broker)
     _show_kept(call, rescue)
     show_refusals(call, document)
     _say_sum(call, document, rescue, executed=executed)
+
+
+def _show_files(call: Call, document: PlanDoc) -> None:
+    """What an approval of leftovers is about, each by its name."""
+    rows = [[f"{a['log_dir']}/{a['name']}", name] for a in document["actions"] for name in a.get("files", ())]
+    if rows:
+        title = "Files that a start would drop (after a retention set by mistake, the last copy)"
+        table(title, [("directory", "path"), ("file", "path")], rows, color=call.color)
 
 
 def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:

@@ -24,7 +24,7 @@ from logagent.store.signing import generate
 
 ROUND_SECONDS = 5.0
 KINDS = ("orphan", "stray")
-REASONS = ("topic-absent", "topic-recreated", "not-a-replica")
+REASONS = ("topic-absent", "topic-recreated", "not-a-replica", "copy-of")
 
 
 @click.group()

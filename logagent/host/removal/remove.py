@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.broker.process.lock import Watch
@@ -23,6 +23,7 @@ from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.host.log_dir.started_mark import mark_started
 from logagent.host.removal.unlink import FileRemover, one_at_a_time, removal_order, remove_segments
 from logagent.host.removal.work_control import WorkControl
+from logagent.model.naming.dir_names import leftovers
 from logagent.model.records import Identity, PartitionDir
 
 UNCONTROLLED = WorkControl()
@@ -85,6 +86,32 @@ def remove_dir(
     with log_dir.acting("removal", name):
         _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, check)
     return Removed(sum(w.files for w in workers), sum(w.bytes for w in workers), sum(w.freed for w in workers))
+
+
+def remove_leftovers(
+    log_dir: OpenLogDir,
+    d: PartitionDir,
+    names: Sequence[str],
+    watch: Watch,
+    control: WorkControl,
+    check: Callable[[int], None],
+) -> int:
+    """Remove those of the files `names` that are still what a start drops, and nothing else, from a directory that
+    stays; returns the bytes that were freed. Arguments and errors are those of `remove_dir`."""
+    with log_dir.acting("removal", d.name):
+        fd = log_dir.open_child(d.name, d.identity)
+        try:
+            check(fd)
+            still = set(leftovers(os.listdir(fd)))
+            worker = FileRemover(log_dir, watch, control)
+            pending = [name for name in reversed(names) if name in still]
+            below = worker.remove_files(fd, pending)
+            if below is not None:
+                raise NotAsPlanned(f"{log_dir.path}/{d.name}/{below} is a directory")
+            os.fsync(fd)
+            return worker.freed
+        finally:
+            os.close(fd)
 
 
 class _Walk:

@@ -84,8 +84,8 @@ class Endpoint(NamedTuple):
 
 class BrokerRegistration(NamedTuple):
     """A registered broker. `fenced` is None if the source does not say. From the metadata log: `endpoints`;
-    `incarnation`, a random id that a broker has from its start to its end; `registered_ms`: when it registered, by this
-    host's clock, None if only a snapshot has it."""
+    `incarnation`, a random id that a broker has from its start to its end; `registered_ms`, `unfenced_ms`: when it
+    registered and when it was unfenced since, by this host's clock, None if only a snapshot has it."""
 
     node_id: int
     directory_ids: tuple[str, ...] = ()
@@ -93,6 +93,7 @@ class BrokerRegistration(NamedTuple):
     endpoints: tuple[Endpoint, ...] = ()
     incarnation: str | None = None
     registered_ms: int | None = None
+    unfenced_ms: int | None = None
 
 
 @dataclass(slots=True)

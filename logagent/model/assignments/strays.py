@@ -44,12 +44,26 @@ def is_assigned_here(ruling: Ruling) -> bool:
 
 
 def needs_cover(ruling: Ruling) -> bool:
-    """Whether a directory with this verdict goes only if another copy has all of it: its topic lives.
+    """Whether a directory with this verdict goes only if another copy has all of it: its topic id lives.
 
     Where this node is no replica, a living ISR is not enough: after an unclean election followed by a reassignment, all
     of its members can have none of these records.
     """
-    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and ruling.reason == Reason.NOT_A_REPLICA)
+    of_living = ruling.reason in (Reason.NOT_A_REPLICA, Reason.COPY_OF)
+    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and of_living)
+
+
+def rests_on(proof: str | None, ruling: Ruling) -> bool:
+    """Whether the journal's proof decides, because nothing is known now."""
+    return proof in GONE_FOR_GOOD and ruling.verdict is Verdict.UNKNOWN and ruling.reason in SILENT
+
+
+def stray_verdict(ruling: Ruling, proof: str | None) -> Ruling:
+    """The verdict on a stray, as `scan` and plans show it: `ruling` and `proof` as for `decide_stray`."""
+    if not rests_on(proof, ruling):
+        return ruling
+    detail = f"when it was set aside (journal); now {ruling.reason}: {ruling.detail}"
+    return Ruling(Verdict.ORPHAN, proof, detail, ruling.last_copy)
 
 
 def contradicted(
@@ -90,6 +104,6 @@ def decide_stray(
         return StrayRuling(False, f"{whose}, and no copy is known to cover it: {why}", covered, nobody)
     if ruling.verdict is Verdict.ORPHAN:
         return StrayRuling(True, said)
-    if proof in GONE_FOR_GOOD and ruling.reason in SILENT:
+    if rests_on(proof, ruling):
         return StrayRuling(True, f"{proof} when it was set aside (journal); now {said}")
     return StrayRuling(False, f"its owner is unknown now ({said})")

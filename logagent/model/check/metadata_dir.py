@@ -21,6 +21,13 @@ def check_metadata(facts: StartFacts) -> Iterator[Finding]:
     """Findings about metadata logs, of nodes in KRaft mode only."""
     if facts.server.mode is Mode.ZOOKEEPER:
         return
+    if facts.server.config is not None and not facts.server.names_quorum:
+        yield fatal(
+            "no-quorum",
+            facts.server.config,
+            "neither controller.quorum.bootstrap.servers nor controller.quorum.voters is set: the node does not start",
+            "copy the line that the other nodes have",
+        )
     for s in facts.log_dirs:
         if s.answers:
             yield from _stray(s, facts)
@@ -63,6 +70,10 @@ def _spelled(s: StartLogDirLook, facts: StartFacts) -> str:
 def _broken(s: StartLogDirLook, fault: MetadataFault, facts: StartFacts) -> Finding:
     hint = _HINTS[fault.file] if fault.spare else _whole_log(facts)
     path = f"{s.path}/{fault.name}"
+    if fault.file is MetadataFile.DIRECTORY_ID:
+        return fatal(
+            "other-directory-id", path, f"{fault.error}: the node starts, and no controller is ever elected", hint
+        )
     if fault.file is MetadataFile.SNAPSHOT_END:
         says = f"{fault.error}: the node starts with what is there, and misses the topics that are not"
         return warning("broken-metadata-log", path, says, hint)
@@ -94,6 +105,7 @@ _HINTS = {
     MetadataFile.VOTERS: "correct controller.quorum.voters, which is the same on every node; if the voters were changed"
     f" on purpose: {_AWAY}the node begins a new one",
     MetadataFile.DYNAMIC: "start it with 3.8 or later: earlier releases know no dynamic quorums",
+    MetadataFile.DIRECTORY_ID: "write the directory.id of the voter into it again, or put back the one that it had",
     MetadataFile.ODD_NAME: f"{_AWAY}it is not Kafka's",
 }
 

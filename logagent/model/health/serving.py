@@ -61,6 +61,22 @@ def registered_by(
     return known and bool(before) and registration.incarnation not in before
 
 
+def serving_since(holder: Holder, registration: BrokerRegistration | None, now_ms: int) -> int:
+    """Since when a process serves that is known to serve now: since it was unfenced, where the metadata log has both
+    its registration and that as of after its start; else only since now.
+
+    A broker asks to be unfenced once it has loaded every log, and no earlier process can have registered after this one
+    had started.
+    """
+    started_ms = holder.start_time_ms
+    if registration is None or registration.fenced is not False or started_ms is None:
+        return now_ms
+    registered_ms, unfenced_ms = registration.registered_ms, registration.unfenced_ms
+    if registered_ms is None or unfenced_ms is None or registered_ms <= started_ms + SAME_START_MS:
+        return now_ms
+    return min(now_ms, max(registered_ms, unfenced_ms))
+
+
 def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int, now_ms: int) -> LogDirFacts:
     """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then the
     holder's detail says how long that was."""
@@ -77,11 +93,13 @@ def mark_serving(
     serves: Callable[[LogDirFacts], str | None],
     settle_ms: int,
     now_ms: int,
+    registration: BrokerRegistration | None = None,
 ) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
     """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember.
 
     `serves`: asks the broker about a log dir; returns why it is not known to serve that, None if it serves. Asked only
-    about holders that are not known to serve yet.
+    about holders that are not known to serve yet. `registration`: of this host's broker. It tells how old its serving
+    is, so that a fresh install beside an old broker does not count from its own first look.
     """
     updated, noted = dict(log_dirs), dict[str, SeenHolder]()
     for path, where in log_dirs.items():
@@ -94,7 +112,7 @@ def mark_serving(
         elif holder.pid is None or holder.start_time_ms is None:
             continue
         elif (why := serves(where)) is None:
-            noted[path] = SeenHolder(holder.pid, holder.start_time_ms, now_ms)
+            noted[path] = SeenHolder(holder.pid, holder.start_time_ms, serving_since(holder, registration, now_ms))
         else:
             updated[path] = replace(where, holder=replace(holder, detail=holder.detail or why))
         if path in noted:

@@ -31,6 +31,7 @@ stray (seen on 3.9.1 and 4.3.1), and the first load those of a `-delete` dir (3.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -295,3 +296,15 @@ def _checked(uuid_hex: str) -> str:
     if len(uuid_hex) != 32 or not _HEX_DIGITS.issuperset(uuid_hex):
         raise ValueError(f"{uuid_hex!r} is not a UUID as 32 lower-case hex digits")
     return uuid_hex
+
+
+LEFTOVERS = (".deleted", ".cleaned")
+
+
+def leftovers(names: Iterable[str]) -> list[str]:
+    """The files of a partition directory that its broker removes when it loads it, whatever they hold: `.deleted`, and
+    `.cleaned` where nothing ends in `.swap` (`LogLoader.removeTempFilesAndCollectSwapFiles`: of a split that was
+    interrupted, the `.cleaned` files say which `.swap` files count)."""
+    found = sorted(names)
+    swapping = any(name.endswith(".swap") for name in found)
+    return [name for name in found if name.endswith(".deleted") or (name.endswith(".cleaned") and not swapping)]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.dir_names import renamed_at_ms
 from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
+from logagent.model.planning.proposals import by_word_alone
 from logagent.model.records import ActionKind, DirKey, Identity, Kind, PartitionDir
 
 Key = tuple[Identity, str | None, int | None]
@@ -134,7 +135,8 @@ def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadi
 
 
 def _counted(permitted: Sequence[Proposal]) -> list[Proposal]:
-    return [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
+    keeps = (ActionKind.RESTORE, ActionKind.REMOVE_LEFTOVERS)
+    return [p for p in permitted if p.action not in keeps and not p.approved and not p.on_the_way_back]
 
 
 class _Day:
@@ -183,6 +185,15 @@ def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str 
     return None
 
 
+def _on_word_alone(permitted: Sequence[Proposal], facts: Facts) -> Refusal | None:
+    found = [p for p in permitted if not p.approved and by_word_alone(p, facts)]
+    if not found:
+        return None
+    fact = f"{len(found)} of these strays may be the only copy of their records: {found[0].dir.name}"
+    id_ = plan_id(permitted)
+    return Refusal.of_plan(fact, f"if exactly this is to be lost: --execute --approve {id_}", found)
+
+
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
     taken = {p.dir.key for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
     if taken and all(key in taken for key in facts.assigned_dirs):
@@ -223,7 +234,7 @@ def assemble(
             refused.append(stop)
             return _plan(permitted, facts, refused, waiting, stop)
         permitted = [replace(p, approved=True) for p in found]
-    tripped = blast_radius(permitted, facts, limits)
+    tripped = blast_radius(permitted, facts, limits) or _on_word_alone(permitted, facts)
     if tripped is not None:
         refused.append(tripped)
     return _plan(permitted, facts, refused, waiting, tripped)

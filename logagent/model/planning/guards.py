@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from logagent.model.assignments.verdict import Reason
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
+from logagent.model.naming.dir_names import LEFTOVERS
 from logagent.model.planning.plan import PlanGuard, Proposal, Refusal
-from logagent.model.planning.proposals import needs_ruling
+from logagent.model.planning.proposals import by_word_alone, needs_ruling
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
 _RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
@@ -28,6 +30,7 @@ _ACTS_ON = {
     ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE, Kind.DELETE),
     ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
     ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
+    ActionKind.REMOVE_LEFTOVERS: (Kind.CURRENT, Kind.FUTURE),
 }
 
 
@@ -114,6 +117,8 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
     """
     if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK):
         return None if p.removal_started else _stray(p, facts)
+    if p.action is ActionKind.REMOVE_LEFTOVERS:
+        return _leftovers(p, facts)
     if p.action not in _RENAMES_AWAY or p.on_the_way_back:
         return None
     if p.double and p.action is ActionKind.QUARANTINE:
@@ -134,10 +139,13 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
 
 def _stray(p: Proposal, facts: Facts) -> Refusal | None:
     ruling = facts.strays.get(p.dir.key)
-    if ruling is not None and ruling.may_go:
+    if (ruling is not None and ruling.may_go) or by_word_alone(p, facts):
         return None
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
+    if ruling is not None and ruling.ruling is not None and ruling.ruling.reason == Reason.NO_TOPIC_ID:
+        hint = "nothing can show that it may go; if its data may be lost forever: logagent delete --even-last-copy"
+        hint += f" --partition {p.dir.name}; logagent restore brings it back"
     if ruling is not None and ruling.hint is not None:
         hint = f"it stays until its leader can be asked: {ruling.hint}"
     return _refuse(p, "assigned", fact, hint)
@@ -153,6 +161,17 @@ def _marked_orphan(p: Proposal, facts: Facts) -> Refusal | None:
     if ruling is not None and ruling.hint is not None:
         hint = f"its leader could not be asked: {ruling.hint}; or {hint}"
     return _refuse(p, "assigned", fact, hint)
+
+
+def _leftovers(p: Proposal, facts: Facts) -> Refusal | None:
+    """Only of what this broker loads, and what it drops then; whoever approves is shown each file."""
+    ruling = facts.ruling(p.dir)
+    if ruling.verdict is not Verdict.ASSIGNED:
+        fact = f"its verdict is {ruling.verdict.value}, so nothing shows that its broker loads it"
+        return _refuse(p, "assigned", fact, "nothing to do: an orphan goes as a whole")
+    if not p.leftovers or not all(name.endswith(LEFTOVERS) for name in p.leftovers):
+        return _refuse(p, "assigned", "these are not files that a start drops", "this is a bug: report it")
+    return None
 
 
 def _double(p: Proposal, facts: Facts) -> Refusal | None:
@@ -192,6 +211,8 @@ def window(p: Proposal, facts: Facts) -> Refusal | None:
         if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
             return _refuse(p, "window", fact, "nothing to do: the broker removes what is marked for deletion itself")
         hint = "stop the broker first, or let `logagent prestart` act between its stop and its start"
+        if p.action is ActionKind.REMOVE_LEFTOVERS:
+            hint = "stop the broker first; it drops these files itself when it loads the directory"
         if p.action is ActionKind.REMOVE:
             hint = (
                 "nothing to do while it recovers, or until guard.settle is over: it goes once the broker says that it "
@@ -222,7 +243,7 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
 
 def policy(p: Proposal, facts: Facts) -> Refusal | None:
     """`delete.topic.enable=false`, internal topics, and topics that are never deleted, whoever marked them."""
-    if p.action is ActionKind.RESTORE or p.on_the_way_back or p.removal_started:
+    if p.action in (ActionKind.RESTORE, ActionKind.REMOVE_LEFTOVERS) or p.on_the_way_back or p.removal_started:
         return None
     topic = p.full_topic or p.dir.topic or ""
     why = dir_names.why_spared(topic, include_internal=p.flags.include_internal)

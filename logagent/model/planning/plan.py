@@ -60,7 +60,8 @@ class Proposal:
     `makes_room_for`: the (log dir, name) of a restore in the same plan; both happen or neither, and `through` is where
     the displaced directory is in between. `rebuild_all`: the broker must rebuild the indexes of all restored segments,
     not only of those that need it. `double`: it is assigned, but another log dir of this host has all of it, and it may
-    be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside.
+    be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside. `leftovers`: the
+    files in it that are removed, with `bytes` in all (`REMOVE_LEFTOVERS`); everything else in it stays.
     """
 
     action: ActionKind
@@ -79,6 +80,7 @@ class Proposal:
     rebuild_all: bool = False
     double: bool = False
     then_removed: bool = False
+    leftovers: tuple[str, ...] = ()
 
     @property
     def key(self) -> DirKey:
@@ -235,4 +237,5 @@ def _identifying(p: Proposal) -> bytes:
     parts += [str(d.restored_by)] if d.restored_by is not None else []
     parts += ["then removed"] if p.then_removed else []
     parts += ["double"] if p.double else []
+    parts += p.leftovers
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)

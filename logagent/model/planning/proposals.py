@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 
 from logagent.errors import KafkaStorageError
-from logagent.model.assignments.strays import needs_cover
+from logagent.model.assignments.strays import is_assigned_here, needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal
@@ -55,6 +55,16 @@ def needs_ruling(p: Proposal, facts: Facts) -> bool:
         return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not p.removal_started
     ruling = facts.ruling(p.dir)
     return p.action is ActionKind.MARK and ruling.verdict is Verdict.ORPHAN and needs_cover(ruling)
+
+
+def by_word_alone(p: Proposal, facts: Facts) -> bool:
+    """Whether a stray that nothing shows may go is named with `--even-last-copy` (and, if it is assigned here, with
+    `--allow-assigned`). Such a plan needs an approval, whatever its size."""
+    ruling = facts.strays.get(p.dir.key)
+    if p.dir.kind is not Kind.STRAY or not p.flags.even_last_copy or p.removal_started or ruling is None:
+        return False
+    assigned_here = ruling.ruling is None or is_assigned_here(ruling.ruling)
+    return not ruling.may_go and (p.flags.allow_assigned or not assigned_here)
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:

@@ -138,6 +138,7 @@ class Owner:
     """Assignments as seen by broker `node_id`. `image`: the first usable source, None if there is none.
 
     `leaders`: by (log dir, name), the partition leader's end offset for the directory's last leader epoch.
+    `settings_as_of`: a remark on how old what is known of a topic's retention is.
     `deletes_unassigned`: this broker may delete, at its start, every log that is not assigned to it (`deletes_strays`).
     `version_doubt`: what contradicts the version that would not. `zookeeper`: it runs in ZooKeeper mode, and loads
     every log.
@@ -149,6 +150,7 @@ class Owner:
     deletes_unassigned: bool = False
     version_doubt: Doubt | None = None
     zookeeper: bool = False
+    settings_as_of: Mapping[str, str] = field(default_factory=dict)
 
     def refuses(self, back: Back, options: RestoreOptions) -> Refusal | None:
         """Why it cannot be restored as a partition of that topic; None if it can."""
@@ -162,6 +164,9 @@ class Owner:
 
     def says(self, back: Back) -> str:
         """A remark for the operator on a restore that is not refused: empty, or text to append to a reason."""
+        return self._owner_unsure(back) + self.settings_as_of.get(back.topic, "")
+
+    def _owner_unsure(self, back: Back) -> str:
         if self.image is None:
             return " (no assignments, so its owner is unknown)"
         if self._assigned(back) is not None:

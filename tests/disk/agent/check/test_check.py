@@ -52,7 +52,8 @@ class Host:
 
     def configure(self, log_dirs: str | None = None, more: str = "process.roles=broker\n") -> None:
         dirs = log_dirs if log_dirs is not None else f"{self.d1},{self.d2}"
-        self.config.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}")
+        voters = "controller.quorum.voters=100@localhost:9093\n" if "process.roles" in more else ""
+        self.config.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}{voters}")
 
     def partition(self, name: str, where: Path | None = None) -> Path:
         made = (where or self.d1) / name

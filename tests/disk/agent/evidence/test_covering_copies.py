@@ -72,7 +72,7 @@ def spoil(directory: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@pytest.mark.parametrize("sort", ["stray-covered", "stray-covered-elsewhere", "double"])
+@pytest.mark.parametrize("sort", ["stray-covered", "stray-covered-elsewhere", "double", "copy-stray"])
 def test_a_copy_that_is_damaged_in_the_middle_does_not_count(tmp_path: Path, sort: Sort) -> None:
     mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
     ((going,),), other = mess.may_go, mess.stays[0]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.model.assignments.without_directory import WithoutDirectory
 from logagent.model.check import linter
 from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
@@ -555,7 +556,8 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
-    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete"}
+    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory"}
+    used |= {"no-quorum", "other-directory-id"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
 
@@ -567,6 +569,30 @@ def test_a_configured_version_that_the_running_broker_contradicts_is_told() -> N
     assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
     assert "kafka.version is 3.5.2" in finding.says and "process 5 runs 3.9.1" in finding.says
     assert check(replace(found, kafka_version=replace(known, newer=())), (3, 9, 1)) == []
+
+
+def test_what_is_assigned_here_and_has_no_directory_is_told_with_what_becomes_of_it() -> None:
+    missing = (
+        WithoutDirectory("a", 0, "A", only_copy=False),
+        WithoutDirectory("b", 0, "B", only_copy=True),
+        WithoutDirectory("c", 0, "C", only_copy=None, aside="/d1/c-0.x-stray"),
+    )
+    found = check(replace(facts(), without_directory=missing), NEW)
+    assert [(f.severity, f.code, f.path) for f in found] == [
+        (Severity.WARNING, "no-directory", name) for name in ("a-0", "b-0", "c-0")
+    ]
+    assert "copied from its leader" in found[0].says
+    assert "no other replica is in sync" in found[1].says and "logagent rescue" in found[1].hint
+    assert "logagent restore" in found[2].hint
+
+
+def test_a_kraft_node_that_does_not_know_its_controllers_does_not_start() -> None:
+    server = replace(KRAFT, config="/etc/kafka/server.properties", names_quorum=False)
+    (finding,) = check(facts(HERE, server=server), NEW)
+    assert (finding.severity, finding.code) == (Severity.FATAL, "no-quorum")
+    fault = MetadataFault(MetadataFile.DIRECTORY_ID, "meta.properties", "its directory.id is another")
+    (finding,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=KRAFT), NEW)
+    assert (finding.severity, finding.code) == (Severity.FATAL, "other-directory-id")
 
 
 def test_an_open_exchange_is_told_with_the_name_that_came_back() -> None:

@@ -68,6 +68,34 @@ def test_a_wall_clock_that_is_set_does_not_shorten_the_settling() -> None:
         assert noted[LOG_DIR].since_ms == NOW + step
 
 
+REGISTERED = BrokerRegistration(
+    1, fenced=False, incarnation="new", registered_ms=STARTED + 10_000, unfenced_ms=NOW - 120_000
+)
+
+
+@pytest.mark.parametrize(
+    ("registration", "settled"),
+    [
+        (REGISTERED, True),
+        (REGISTERED._replace(unfenced_ms=NOW - 30_000), False),
+        (REGISTERED._replace(unfenced_ms=None), False),
+        (REGISTERED._replace(fenced=True), False),
+        # A crashed one before it, whose session has not ended.
+        (REGISTERED._replace(registered_ms=STARTED - 10_000), False),
+        (REGISTERED._replace(registered_ms=None), False),
+        (None, False),
+    ],
+)
+def test_a_fresh_install_does_not_count_an_old_broker_from_its_first_look(
+    registration: BrokerRegistration | None, settled: bool
+) -> None:
+    told, _ = mark_serving({LOG_DIR: held()}, {}, serves, 60_000, NOW, registration)
+    assert (told[LOG_DIR].holder.state is HolderState.HELD) is settled
+    # Its age is nothing where it does not say itself that it serves.
+    told, noted = mark_serving({LOG_DIR: held()}, {}, silent, 60_000, NOW, registration)
+    assert (told[LOG_DIR].holder.state, noted) == (HolderState.STARTING, {})
+
+
 def test_age_alone_never_ends_starting() -> None:
     told, noted = mark_serving({LOG_DIR: held()}, {}, silent, 0, NOW + 10**10)
     assert told[LOG_DIR].holder.state is HolderState.STARTING
