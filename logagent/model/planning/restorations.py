@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, past_retention, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
 from logagent.model.facts import Facts
 from logagent.model.kafka_version import Doubt
@@ -221,7 +221,7 @@ class Owner:
         answer = self.leaders.get(back.dir.key)
         if not others or (answer is None and back.undone and self.node_id in partition.isr):
             return None
-        if answer is not None and covers(answer, log):
+        if answer is not None and (covers(answer, log) or past_retention(answer, log)):
             return None
         elsewhere = ", ".join(map(str, others))
         in_sync = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"
