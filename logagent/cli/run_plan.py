@@ -16,12 +16,13 @@ from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit
 from logagent.host.log_dir.calls import Stop, never
 from logagent.model.facts import Facts
+from logagent.model.planning.acts import WHOSE
 from logagent.model.planning.plan import Execution, Plan
 from logagent.model.records import ActionKind, Outcome, PartitionDir
 
 if TYPE_CHECKING:
     from logagent.agent.execute.log_manager import LogManager
-    from logagent.documents.plans import PlanDoc
+    from logagent.documents.plans import ActionDoc, PlanDoc
 
 MakePlan = Callable[[Session, Facts], Plan]
 Look = Callable[[Sequence[PartitionDir]], Facts]
@@ -96,21 +97,30 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "left"), ("size", "right")]
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "left"), ("says", "left?")]
+        columns.append(("size", "right"))
         rows = [
             [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
-             human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+             _who_says(a), human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
+        said = [f"{w['witness']} as of {w['as_of']}" for w in document["witnesses"]]
+        call.detail(f"it rests on: {', '.join(said)}" if said else "it rests on nothing that changes")
     show_waiting(call, plan)
     show_refusals(call, document)
     for a in document["actions"]:
         if a["error"]:
             call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
     _say_totals(call, document, executed=executed)
+
+
+def _who_says(action: ActionDoc) -> str:
+    """Who says whose the directory is, and that another copy covers it."""
+    witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in WHOSE)
+    return ", ".join(dict.fromkeys(witnesses))
 
 
 def show_waiting(call: Call, plan: Plan) -> None:

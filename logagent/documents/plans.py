@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.base import ClaimDoc, Size, Time, TypedDict, WitnessDoc, strict
 from logagent.documents.inventory import AssignmentsUsed
+from logagent.model.claims import Claim
 from logagent.model.planning.plan import PlanGuard
 from logagent.model.planning.queue import Owner
 from logagent.model.planning.rescue_steps import Step
@@ -14,7 +15,8 @@ from logagent.model.records import ActionKind, Outcome
 
 @strict
 class ActionDoc(TypedDict):
-    """The last four keys are present only in plans of `logagent rescue`."""
+    """`claims`: what it rests on, as far as it concerns the directory and its broker; the same as of which time, the
+    head says. The last four keys are present only in plans of `logagent rescue`."""
 
     id: str
     action: ActionKind
@@ -29,6 +31,7 @@ class ActionDoc(TypedDict):
     allocated: Size
     sightings: int
     due_at: Time | None
+    claims: list[ClaimDoc]
     outcome: Outcome | None
     error: str | None
     step: NotRequired[Step]
@@ -39,7 +42,7 @@ class ActionDoc(TypedDict):
 
 @strict
 class RefusalDoc(TypedDict):
-    """`command`: the line for a shell that is in `hint`, if there is one."""
+    """`claim`: what it lacks, if that is one; `command`: the line for a shell that is in `hint`, if there is one."""
 
     log_dir: str
     name: str
@@ -47,6 +50,7 @@ class RefusalDoc(TypedDict):
     fact: str
     hint: str
     bytes: Size
+    claim: Claim | None
     command: NotRequired[str]
 
 
@@ -59,6 +63,7 @@ class WaitingDoc(TypedDict):
     until: Time | None
     sightings: int
     bytes: Size
+    claim: Claim | None
 
 
 @strict
@@ -208,6 +213,7 @@ class PlanDoc(TypedDict):
     plan_id: str
     mode: Literal["dry-run", "execute"]
     assignments: AssignmentsUsed
+    witnesses: list[WitnessDoc]
     actions: list[ActionDoc]
     refusals: list[RefusalDoc]
     waiting: list[WaitingDoc]
@@ -241,7 +247,16 @@ class QueueDoc(TypedDict):
 
 
 @strict
+class DatedClaimDoc(TypedDict):
+    claim: str
+    witness: str
+    as_of: Time
+
+
+@strict
 class HistoryEntry(TypedDict):
+    """`claims`: what it rested on; empty for what releases before this one wrote."""
+
     id: int
     at: Time
     action: ActionKind
@@ -257,6 +272,7 @@ class HistoryEntry(TypedDict):
     outcome: Outcome | None
     finished_at: Time | None
     error: str | None
+    claims: list[DatedClaimDoc]
 
 
 @strict

@@ -37,6 +37,7 @@ class Claim(StrEnum):
     CLOCK = "clock"
     CONFIGURATION = "configuration"
     STOOD = "stood"
+    KEPT = "kept"
     TOPIC_ABSENT = "topic-absent"
     TOPIC_RECREATED = "topic-recreated"
     NOT_A_REPLICA = "not-a-replica"
@@ -97,6 +98,7 @@ class Lasts(Enum):
     WHILE_IT_RUNS = "as long as the process holds the log dir"
     A_MINUTE = "60 s"
     A_LOOK = "10 s"
+    THE_PLAN = "as long as the plan that it was looked at for"
 
 
 _LONGEST_MS = {Lasts.A_MINUTE: 60_000, Lasts.A_LOOK: 10_000}
@@ -125,9 +127,10 @@ ENOUGH: Mapping[Claim, Mapping[Witness, Lasts]] = {
     },
     Claim.NOT_OPEN: {Witness.PROCESSES: Lasts.A_LOOK},
     Claim.VERSION: {Witness.VERSION_SOURCES: Lasts.A_LOOK, Witness.QUARANTINE_DIR: Lasts.A_LOOK},
-    Claim.CLOCK: {Witness.CLOCKS: Lasts.A_LOOK},
-    Claim.CONFIGURATION: {Witness.EVERY_LOG_DIR: Lasts.A_LOOK},
-    Claim.STOOD: {Witness.SIGHTINGS: Lasts.FOR_EVER, Witness.NAME: Lasts.FOR_EVER, Witness.JOURNAL: Lasts.FOR_EVER},
+    Claim.CLOCK: {Witness.CLOCKS: Lasts.THE_PLAN},
+    Claim.CONFIGURATION: {Witness.EVERY_LOG_DIR: Lasts.THE_PLAN},
+    Claim.STOOD: {Witness.SIGHTINGS: Lasts.THE_PLAN},
+    Claim.KEPT: {Witness.NAME: Lasts.THE_PLAN, Witness.JOURNAL: Lasts.THE_PLAN},
     Claim.TOPIC_ABSENT: _GONE,
     Claim.TOPIC_RECREATED: _GONE,
     Claim.NOT_A_REPLICA: _ASSIGNMENTS,
@@ -155,7 +158,7 @@ ENOUGH: Mapping[Claim, Mapping[Witness, Lasts]] = {
     },
     Claim.OTHERS_IN_SYNC: _ASSIGNMENTS,
     Claim.REMOVAL_STARTED: {Witness.MARK_AND_COUNT: Lasts.FOR_EVER},
-    Claim.WHOLE: {Witness.INVENTORY: Lasts.A_LOOK},
+    Claim.WHOLE: {Witness.INVENTORY: Lasts.THE_PLAN},
     Claim.ALLOWED: {Witness.OPERATOR: Lasts.FOR_EVER},
     Claim.GIVEN_UP: {Witness.OPERATOR: Lasts.FOR_EVER},
 }
@@ -218,10 +221,10 @@ _STRAY_THAT_GOES = _one_of(
 )
 _HOST = _all(_C.SAME_DIRECTORY, _C.ONLINE, _C.OUR_BROKER, _C.HOLDER_KNOWN)
 _STOPPED = (*_HOST, *_all(_C.STOPPED, _C.NOT_OPEN))
-_AGED = _all(_C.CLOCK, _C.STOOD)
+_KEPT = _all(_C.CLOCK, _C.KEPT)
 
 NEEDS: Mapping[Act, tuple[Need, ...]] = {
-    Act.SET_ASIDE_ORPHAN: (*_STOPPED, *_all(_C.VERSION), *_ORPHAN, *_AGED),
+    Act.SET_ASIDE_ORPHAN: (*_STOPPED, *_all(_C.VERSION), *_ORPHAN, *_all(_C.CLOCK, _C.STOOD)),
     # Of a rescue, which goes on with its removal at once: an operator has approved that it need not stand.
     Act.SET_ASIDE_TO_REMOVE: (*_STOPPED, *_all(_C.VERSION), *_ORPHAN_THAT_GOES),
     Act.MARK_ORPHAN: (*_STOPPED, *_ORPHAN_THAT_GOES),
@@ -234,21 +237,21 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
     ),
     Act.SET_ASIDE_DOUBLE: (*_STOPPED, *_all(_C.VERSION, _C.COVERED)),
     Act.TAKE_BACK: (*_STOPPED, *_all(_C.VERSION)),
-    Act.MARK_STRAY: (*_STOPPED, *_STRAY_THAT_GOES, *_AGED),
+    Act.MARK_STRAY: (*_STOPPED, *_STRAY_THAT_GOES, *_KEPT),
     Act.REMOVE_STRAY: (
         *_HOST,
         *_one_of((_C.STOPPED,), (_C.SERVING,)),
         *_all(_C.NOT_OPEN),
         *_STRAY_THAT_GOES,
-        *_AGED,
+        *_KEPT,
     ),
-    Act.REMOVE_MARKED: (*_STOPPED, *_all(_C.CONFIGURATION), *_AGED),
+    Act.REMOVE_MARKED: (*_STOPPED, *_all(_C.CONFIGURATION), *_KEPT),
     Act.RESTORE: (*_STOPPED, *_all(_C.WHOLE)),
 }
-"""An act needs all of its needs. `clock`, `stood` and `configuration` are asked when it falls due
+"""An act needs all of its needs. `clock`, `stood`, `kept` and `configuration` are asked when it falls due
 (`model.planning.due`), `whole` when a restore is planned (`model.planning.restorations`), the others by the guards."""
 
-WHEN_DUE = frozenset({Claim.CLOCK, Claim.STOOD, Claim.CONFIGURATION})
+WHEN_DUE = frozenset({Claim.CLOCK, Claim.STOOD, Claim.KEPT, Claim.CONFIGURATION})
 WHEN_RESTORED = frozenset({Claim.WHOLE})
 
 
@@ -346,6 +349,6 @@ def from_proof(proof: Iterable[Held], moment: Moment) -> Ask:
     return ask
 
 
-def of_ruling(proof: Iterable[Held]) -> Held | None:
+def of_ruling(proof: Proof) -> Held | None:
     """What a verdict says and who said it: the first claim of its proof."""
-    return next(iter(proof), None)
+    return proof[0] if proof else None

@@ -229,8 +229,15 @@ class Session:
             corrected=self.clock_watch.corrected,
             doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
             flags=flags,
+            never_shown=self._never_shown(),
         )
         return what_is_due(known, facts, new_uuid, waits_over=waits_over)
+
+    def _never_shown(self) -> frozenset[str]:
+        """Topic ids of strays that the metadata log of this host never had, where that log decides."""
+        image = self.assignments.first
+        strays = (d.topic_id for d in self.of_kind(Kind.STRAY) if d.topic_id is not None)
+        return frozenset(i for i in strays if image.never_showed(i)) if image is not None else frozenset()
 
     # Assignments and verdicts
 

@@ -8,7 +8,7 @@ clock is in doubt no age counts, so nothing is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -49,8 +49,8 @@ class Ages:
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What may fall due, and what the journal knows of it. `queue`: the marked directories, in their order. `dirs`: the
-    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: what the operator
-    allowed."""
+    inventory. `retention_ms`: of strays. `never_shown`: topic ids that the metadata log of this host never had.
+    `doubt`: why no age can be trusted now, if so. `flags`: what the operator allowed."""
 
     queue: Sequence[QueueEntry] = ()
     dirs: Sequence[PartitionDir] = ()
@@ -63,6 +63,7 @@ class Candidates:
     corrected: Corrected = as_written
     doubt: str | None = None
     flags: Flags = NO_FLAGS
+    never_shown: Collection[str] = ()
 
 
 class Part(NamedTuple):
@@ -131,7 +132,7 @@ def removals(queue: Iterable[QueueEntry], now_ms: int) -> Part:
             )
         else:
             why = f"{RETRY}{entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
-            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at, claim=Claim.STOOD))
+            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at, claim=Claim.KEPT))
     return Part(proposals, waiting)
 
 
@@ -151,7 +152,8 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
 
 
 def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
-    """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime.
+    """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime,
+    and what its metadata log never knew waits for as long as an orphan, too: it may be of another cluster.
 
     After a failed removal, a stray waits as long as a marked directory does.
     """
@@ -161,10 +163,11 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
     for at, d in sorted(found, key=lambda dated: (dated[0], dated[1].key)):
         mark, failed = known.marks.get(d.key), known.failures.get(d.key)
         begun = removal_begun(d, known.removal_intents)
-        due_at = at if begun else at + retention_ms
+        strange = mark is None and d.topic_id in known.never_shown
+        due_at = at if begun else at + (max(retention_ms, known.ages.min_age_ms) if strange else retention_ms)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
             until, why = failed.last_at_ms + backoff_ms(failed.count), f"{RETRY}{failed.last_error}"
-            waiting.append(_waits(d, ActionKind.REMOVE, why, until, claim=Claim.STOOD))
+            waiting.append(_waits(d, ActionKind.REMOVE, why, until, claim=Claim.KEPT))
         elif max(due_at, at) <= now_ms:
             proposals.append(
                 Proposal(
@@ -179,7 +182,7 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
                 )
             )
         else:
-            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at), claim=Claim.STOOD))
+            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at), claim=Claim.KEPT))
     return Part(proposals, waiting)
 
 
