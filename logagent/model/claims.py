@@ -212,12 +212,12 @@ _ORPHAN_THAT_GOES = _one_of(
     (*_COPY, _C.GIVEN_UP),
 )
 _STRAY_THAT_GOES = _one_of(
-    (_C.REMOVAL_STARTED,),
     _ABSENT,
     _RECREATED,
     (*_MOVED, _C.COVERED),
     (*_COPY, _C.COVERED),
     (_C.LIVES_HERE, _C.COVERED),
+    (_C.REMOVAL_STARTED,),
 )
 _HOST = _all(_C.SAME_DIRECTORY, _C.ONLINE, _C.OUR_BROKER, _C.HOLDER_KNOWN)
 _STOPPED = (*_HOST, *_all(_C.STOPPED, _C.NOT_OPEN))
@@ -229,11 +229,11 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
     Act.SET_ASIDE_TO_REMOVE: (*_STOPPED, *_all(_C.VERSION), *_ORPHAN_THAT_GOES),
     Act.MARK_ORPHAN: (*_STOPPED, *_ORPHAN_THAT_GOES),
     Act.MARK_ASSIGNED: (*_STOPPED, *_one_of((_C.ALLOWED, _C.COVERED), (_C.ALLOWED, _C.GIVEN_UP))),
-    # Set aside only, for a restore that takes its place.
+    # Set aside only, for a restore that takes its place: `--replace` is the operator's word for that.
     Act.DISPLACE: (
         *_STOPPED,
         *_all(_C.VERSION),
-        *_one_of((_C.ALLOWED, _C.OTHERS_IN_SYNC), (_C.ALLOWED, _C.GIVEN_UP), _ABSENT, _RECREATED, _MOVED, _COPY),
+        *_one_of((_C.OTHERS_IN_SYNC,), (_C.GIVEN_UP,), _ABSENT, _RECREATED, _MOVED, _COPY),
     ),
     Act.SET_ASIDE_DOUBLE: (*_STOPPED, *_all(_C.VERSION, _C.COVERED)),
     Act.TAKE_BACK: (*_STOPPED, *_all(_C.VERSION)),
@@ -314,15 +314,16 @@ Ask = Callable[[Claim], "Held | Unmet"]
 
 def met(need: Need, ask: Ask) -> Proof | Unmet:
     """The proof of `need` if it is met: of the first way all of whose claims hold. Else what is lacking, in the way
-    that has most of them."""
-    furthest: tuple[int, Unmet] | None = None
+    that has most of them, and of those rather one whose witness came too late."""
+    furthest: tuple[tuple[int, bool], Unmet] | None = None
     for way in need.ways:
         proof: list[Held] = []
         for claim in way:
             answer = ask(claim)
             if isinstance(answer, Unmet):
-                if furthest is None or len(proof) > furthest[0]:
-                    furthest = len(proof), answer
+                far = len(proof), answer.late is not None
+                if furthest is None or far > furthest[0]:
+                    furthest = far, answer
                 break
             proof.append(answer)
         else:
