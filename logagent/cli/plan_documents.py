@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from logagent import __version__
+from logagent.agent.session.scan_rows import witness_rows
 from logagent.host.state.journal import CheckpointEntry, Entry
+from logagent.model.claims import Proof
 from logagent.model.facts import StrayRuling
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version, version_text
@@ -158,7 +160,9 @@ def plan_document(
 ) -> PlanDoc:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
-    actions = [_action_row(p, execution, plan.strays.get(p.key)) for p in plan.actions]
+    actions = [
+        _action_row(p, plan.proofs.get(p.key, ()), execution, plan.strays.get(p.key)) for p in plan.actions
+    ]
     actions += [
         _drop_row(row, entry)
         for row in list(actions)
@@ -174,6 +178,7 @@ def plan_document(
         "plan_id": plan.plan_id,
         "mode": mode,
         "assignments": session.assignments.document(plan.made_at_ms),
+        "witnesses": witness_rows(plan.proofs.values()),
         "actions": actions,
         "refusals": [_refusal_row(r) for r in refusals],
         "waiting": [_waiting_row(w) for w in plan.waiting],
@@ -187,7 +192,7 @@ def plan_document(
     }
 
 
-def _action_row(p: Proposal, execution: Execution | None, stray: StrayRuling | None) -> ActionDoc:
+def _action_row(p: Proposal, proof: Proof, execution: Execution | None, stray: StrayRuling | None) -> ActionDoc:
     number = action_id(p)
     result = execution.results.get(number) if execution is not None else None
     row: ActionDoc = {
@@ -204,6 +209,7 @@ def _action_row(p: Proposal, execution: Execution | None, stray: StrayRuling | N
         "allocated": p.dir.allocated,
         "sightings": p.sightings,
         "due_at": rfc3339_or_none(p.due_at_ms),
+        "claims": [{"claim": held.claim, "witness": held.witness} for held in proof],
         "outcome": result.outcome if result is not None else None,
         "error": result.error if result is not None else None,
     }
@@ -227,6 +233,7 @@ def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
         "allocated": 0,
         "sightings": 0,
         "due_at": None,
+        "claims": [],
         "error": None,
     }
 
@@ -240,6 +247,7 @@ def _waiting_row(w: Waiting) -> WaitingDoc:
         "until": rfc3339_or_none(w.until_ms),
         "sightings": w.sightings,
         "bytes": w.bytes,
+        "claim": w.claim,
     }
 
 
@@ -251,6 +259,7 @@ def _refusal_row(r: Refusal) -> RefusalDoc:
         "fact": r.fact,
         "hint": r.hint,
         "bytes": r.bytes,
+        "claim": r.claim,
     }
     if r.command is not None:
         row["command"] = r.command
@@ -302,4 +311,5 @@ def history_row(entry: Entry) -> HistoryEntry:
         "outcome": entry.outcome,
         "finished_at": rfc3339_or_none(entry.finished_at_ms),
         "error": entry.error,
+        "claims": [{"claim": c, "witness": w, "as_of": rfc3339(at)} for c, w, at in i.claims],
     }

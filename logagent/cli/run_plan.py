@@ -16,6 +16,7 @@ from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit
 from logagent.host.log_dir.calls import Stop, never
 from logagent.model.facts import Facts
+from logagent.model.planning.acts import WHOSE
 from logagent.model.planning.plan import Execution, Plan
 from logagent.model.records import ActionKind, Outcome, PartitionDir
 
@@ -96,15 +97,18 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("size", "right")]
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("says", "left?")]
+        columns.append(("size", "right"))
         rows = [
             [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a),
-             human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+             _who_says(a), human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
+        said = [f"{w['witness']} as of {w['as_of']}" for w in document["witnesses"]]
+        call.detail(f"it rests on: {', '.join(said)}" if said else "it rests on nothing that changes")
     show_waiting(call, plan)
     show_refusals(call, document)
     for a in document["actions"]:
@@ -115,6 +119,10 @@ def show_plan(call: Call, done: Done) -> None:
 
 def _why(action: ActionDoc) -> str:
     return f"{action['reason']}: {action['fact']}" if "fact" in action else action["reason"]
+def _who_says(action: ActionDoc) -> str:
+    """Who says whose the directory is, and that another copy covers it."""
+    witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in WHOSE)
+    return ", ".join(dict.fromkeys(witnesses))
 
 
 def show_waiting(call: Call, plan: Plan) -> None:

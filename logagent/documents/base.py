@@ -12,12 +12,29 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from logagent.model.claims import Claim, Witness
 from logagent.store.deletion import Time
 
-__all__ = ["Size", "Time", "TypedDict", "strict"]
+__all__ = ["ClaimDoc", "Size", "Time", "TypedDict", "WitnessDoc", "strict"]
 
 
 Size = Annotated[int, Field(ge=0)]
 
 strict = with_config(ConfigDict(extra="forbid", strict=True))
 """Unknown keys and values of another type are rejected."""
+
+
+@strict
+class WitnessDoc(TypedDict):
+    """Who said what the rows of a document rest on, and as of when: the oldest time of those that it says."""
+
+    witness: Witness
+    as_of: Time
+
+
+@strict
+class ClaimDoc(TypedDict):
+    """What is true, and who says so; as of when, the head of the document says."""
+
+    claim: Claim
+    witness: Witness

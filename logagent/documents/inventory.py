@@ -6,9 +6,10 @@ from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, with_config
 
-from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.base import Size, Time, TypedDict, WitnessDoc, strict
 from logagent.model.assignments.image import Source
 from logagent.model.assignments.verdict import Reason
+from logagent.model.claims import Claim, Witness
 from logagent.model.records import Health, HolderState, Kind, Verdict
 
 
@@ -51,7 +52,10 @@ class Ledger(TypedDict):
 
 @strict
 class LogDirDoc(TypedDict):
+    """`device`: log dirs with the same one share a file system, and its `size`, `used` and `free`."""
+
     path: str
+    device: NotRequired[int | None]
     directory_id: str | None
     health: Health
     reason: str | None
@@ -61,7 +65,9 @@ class LogDirDoc(TypedDict):
 
 @strict
 class DirDoc(TypedDict):
-    """`detail`: of strays and copies, what their verdict rests on."""
+    """`claim`, `witness`: what the verdict says and who said so, as of the time that the head gives for that witness;
+    null where there is no verdict, or one that rests on nothing. `detail`: of strays and copies, what it rests on in
+    words."""
 
     log_dir: str
     name: str
@@ -85,6 +91,8 @@ class DirDoc(TypedDict):
     in_use: bool | None
     verdict: Verdict | None
     reason: Reason | None
+    claim: NotRequired[Claim | None]
+    witness: NotRequired[Witness | None]
     error: str | None
     detail: NotRequired[str | None]
 
@@ -102,7 +110,7 @@ class WithoutDirectoryDoc(TypedDict):
 
 @strict
 class Scan(TypedDict):
-    schema: Literal["logagent.scan/1"]
+    schema: Literal["logagent.scan/2"]
     at: Time
     host: str
     agent_version: str
@@ -110,6 +118,7 @@ class Scan(TypedDict):
     node_id: int | None
     kafka_version: str | None
     assignments: AssignmentsUsed
+    witnesses: list[WitnessDoc]
     log_dirs: list[LogDirDoc]
     without_directory: NotRequired[list[WithoutDirectoryDoc]]
     dirs: list[DirDoc]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.base import ClaimDoc, Size, Time, TypedDict, WitnessDoc, strict
 from logagent.documents.inventory import AssignmentsUsed
+from logagent.model.claims import Claim
 from logagent.model.planning.plan import PlanGuard
 from logagent.model.planning.queue import Owner
 from logagent.model.planning.rescue_steps import Step
@@ -14,7 +15,8 @@ from logagent.model.records import ActionKind, Outcome, Verdict
 
 @strict
 class ActionDoc(TypedDict):
-    """`verdict`, `fact`: of strays that are removed or marked, what they are and what that rests on. `files`: of
+    """`claims`: what it rests on, as far as it concerns the directory and its broker; the same as of which time, the
+    head says. `verdict`, `fact`: of strays that are removed or marked, what they are, and why in words. `files`: of
     `remove-leftovers`, what is removed; the directory stays. The last four keys are present only in plans of `logagent
     rescue`."""
 
@@ -31,6 +33,7 @@ class ActionDoc(TypedDict):
     allocated: Size
     sightings: int
     due_at: Time | None
+    claims: list[ClaimDoc]
     outcome: Outcome | None
     error: str | None
     files: NotRequired[list[str]]
@@ -44,7 +47,7 @@ class ActionDoc(TypedDict):
 
 @strict
 class RefusalDoc(TypedDict):
-    """`command`: the line for a shell that is in `hint`, if there is one."""
+    """`claim`: what it lacks, if that is one; `command`: the line for a shell that is in `hint`, if there is one."""
 
     log_dir: str
     name: str
@@ -52,6 +55,7 @@ class RefusalDoc(TypedDict):
     fact: str
     hint: str
     bytes: Size
+    claim: Claim | None
     command: NotRequired[str]
 
 
@@ -64,6 +68,7 @@ class WaitingDoc(TypedDict):
     until: Time | None
     sightings: int
     bytes: Size
+    claim: Claim | None
 
 
 @strict
@@ -213,6 +218,7 @@ class PlanDoc(TypedDict):
     plan_id: str
     mode: Literal["dry-run", "execute"]
     assignments: AssignmentsUsed
+    witnesses: list[WitnessDoc]
     actions: list[ActionDoc]
     refusals: list[RefusalDoc]
     waiting: list[WaitingDoc]
@@ -246,7 +252,16 @@ class QueueDoc(TypedDict):
 
 
 @strict
+class DatedClaimDoc(TypedDict):
+    claim: str
+    witness: str
+    as_of: Time
+
+
+@strict
 class HistoryEntry(TypedDict):
+    """`claims`: what it rested on; empty for what releases before this one wrote."""
+
     id: int
     at: Time
     action: ActionKind
@@ -262,6 +277,7 @@ class HistoryEntry(TypedDict):
     outcome: Outcome | None
     finished_at: Time | None
     error: str | None
+    claims: list[DatedClaimDoc]
 
 
 @strict

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from logagent.model.claims import Held
+
 
 class Kind(StrEnum):
     """The kind of a directory in a log dir, from its name."""
@@ -155,7 +157,8 @@ class PartitionDir:
 @dataclass(frozen=True, slots=True)
 class Holder:
     """`lock_open_by`: the PIDs that have `.lock` (even an unlinked one) open without holding the lock. `shared_lock`:
-    who has a shared lock on it, in words; that is not a broker, but no broker can start meanwhile."""
+    who has a shared lock on it, in words; that is not a broker, but no broker can start meanwhile. `serving`: who says
+    that it serves this log dir, and since when (ms); a claim of this process alone (`model.claims`)."""
 
     state: HolderState
     pid: int | None = None
@@ -163,6 +166,7 @@ class Holder:
     detail: str | None = None
     lock_open_by: tuple[int, ...] = ()
     shared_lock: str | None = None
+    serving: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)

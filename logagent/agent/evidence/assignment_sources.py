@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,9 @@ from logagent.files.safe_open import opened_directory
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.lineage import NOTHING_REMEMBERED, LogPoint, Remembered, why_not_our_lineage
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
+from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
 from logagent.model.records import Health, PartitionDir
@@ -162,6 +164,8 @@ class Assignments:
     not answer. `topic_configs`: by `server.properties` and, unless it is stale or its mode is unknown, the metadata log
     on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
+    `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
+    proves nothing; `newest_committed`: what to remember of it.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
@@ -175,6 +179,28 @@ class Assignments:
     answering: Answering | None = None
     own_log: AssignmentImage | None = None
     own_broker_silent: bool = False
+    lineage: Remembered = NOTHING_REMEMBERED
+    lineage_problem: str | None = None
+    newest_committed: LogPoint | None = None
+    mode_known: bool = False
+
+    @property
+    def standing(self) -> Proof:
+        """Why the source that decides may be rested on: it is of this broker's mode and of our cluster's history."""
+        image, answering = self.first, self.answering
+        if image is None:
+            return ()
+        mode: Witness | None = Witness(image.source)
+        lineage: Witness | None = Witness.CLUSTER
+        if image.source is Source.KRAFT_LOG:
+            mode = Witness.PROCESS_ROLES if self.mode_known else None
+            lineage = Witness.REGISTRATION if self.lineage.point is None else Witness.STATE_DIR
+            lineage = lineage if self.lineage_problem is None else None
+        elif image.source is Source.ADMIN:
+            own = Witness.OWN_DISK if answering is not None and answering.own else Witness.CLUSTER
+            lineage = own if answering is not None else None
+        said = ((Claim.OUR_LINEAGE, lineage), (Claim.IN_THIS_MODE, mode))
+        return tuple(Held(claim, witness, image.at_ms) for claim, witness in said if witness is not None)
 
     @property
     def first(self) -> AssignmentImage | None:
@@ -190,9 +216,11 @@ class Assignments:
         return next((image.by_id[topic_id].name for image in images if topic_id in image.by_id), None)
 
     def own_end(self, cluster_id: str | None) -> int | None:
-        """How far this host's own metadata log reaches, if it is of that cluster."""
-        own = self.own_log
-        return own.offset if own is not None and own.cluster_id == cluster_id else None
+        """How far this host's own metadata log reaches, or was known to reach, if it is of that cluster."""
+        own, known = self.own_log, self.lineage.point
+        if own is None or own.cluster_id != cluster_id or own.offset is None:
+            return None
+        return own.offset if known is None else max(own.offset, known.offset)
 
     def sort_in(self, image: AssignmentImage, problem: str | None) -> None:
         """Add an image to the usable ones, or with its `problem` to the others."""
@@ -248,24 +276,27 @@ def load_assignments(
     node_id: int | None,
     now_ms: int,
     may_read_log: bool = True,
+    lineage: Remembered = NOTHING_REMEMBERED,
+    directory_ids: Collection[str] = (),
     connect: Callable[[Settings], AdminReader] | None = None,
 ) -> Assignments:
     """Read the sources of `assignments.sources`. What cannot be used is described in `problems`.
 
     A file, or another broker in place of our own, may be of a clone of this cluster or of its past: the metadata log on
     this host's own disk shows that, so it is read then although it may be no source (unless not `may_read_log`: its
-    disk hangs). `connect`: to the configured cluster (default: `open_reader`). Raises only ConfigError (an invalid
-    `kafka.client` file).
+    disk hangs). `lineage`: what is remembered of that log; `directory_ids`: of the log dirs. `connect`: to the
+    configured cluster (default: `open_reader`). Raises only ConfigError (an invalid `kafka.client` file).
     """
     static = _static_configs(target)
     found = Assignments(
         topic_configs=replace(static, policy=None, retention_bytes=None),
         broker_defaults=[static],
+        lineage=lineage,
     )
     host = Host(node_id, cluster_id, settings.assignments.max_age)
     for source in settings.assignments.sources:
         try:
-            image = _read(source, target, settings, host, found, now_ms, connect or open_reader)
+            image = _read(source, target, settings, host, found, now_ms, connect or open_reader, directory_ids)
         except ConfigError:
             raise
         except (LogAgentError, OSError) as e:
@@ -276,20 +307,23 @@ def load_assignments(
             found.close()
             raise
         if image is not None:
-            doubt = mode_unknown(target) if image.source is Source.KRAFT_LOG else None
+            doubt = mode_unknown(target) or found.lineage_problem if image.source is Source.KRAFT_LOG else None
             found.sort_in(image, _unusable(image, host, now_ms) or doubt)
     if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
-        _read_own_log_aside(found, target, host, now_ms)
+        _read_own_log_aside(found, target, host, now_ms, directory_ids)
     _compare_file_with_own_log(found, host, now_ms)
     return found
 
 
-def _read_own_log_aside(found: Assignments, target: Target, host: Host, now_ms: int) -> None:
+def _read_own_log_aside(
+    found: Assignments, target: Target, host: Host, now_ms: int, directory_ids: Collection[str]
+) -> None:
     """As evidence of what the sources are about. It is none itself, so what it lacks is no problem of theirs."""
-    aside = Assignments(topic_configs=found.topic_configs)
+    aside = Assignments(topic_configs=found.topic_configs, lineage=found.lineage)
     with suppress(LogAgentError, OSError):
-        _kraft_log(target, host, aside, now_ms)
+        _kraft_log(target, host, aside, now_ms, directory_ids)
         found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
+        found.lineage_problem, found.newest_committed = aside.lineage_problem, aside.newest_committed
         found.broker_defaults += aside.broker_defaults[1:]
 
 
@@ -313,9 +347,10 @@ def _read(
     found: Assignments,
     now_ms: int,
     connect: Callable[[Settings], AdminReader],
+    directory_ids: Collection[str],
 ) -> AssignmentImage | None:
     if source == "kraft-log":
-        _kraft_log(target, host, found, now_ms)
+        _kraft_log(target, host, found, now_ms, directory_ids)
         return found.own_log
     if source == "file":
         from logagent.broker.exported.file import read_assignments
@@ -344,18 +379,25 @@ def open_reader(settings: Settings) -> AdminReader:
     return AdminReader(settings.kafka.bootstrap_servers, client)
 
 
-def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> None:
+def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int, directory_ids: Collection[str]) -> None:
     metadata = read_own_log(target, host, now_ms)
     if metadata is None:
         found.problems.append(f"kraft-log: {why_no_source(target)}")
         return
-    found.own_log = metadata.assignments
+    found.own_log = image = metadata.assignments
+    found.mode_known = mode_unknown(target) is None
+    image.gone_ids = (image.gone_ids or frozenset()) | found.lineage.topic_ids
+    if image.cluster_id == host.cluster_id:
+        registration = image.brokers.get(host.node_id) if host.node_id is not None else None
+        why = why_not_our_lineage(metadata.history, found.lineage, registration, directory_ids)
+        found.lineage_problem, found.newest_committed = why, metadata.newest_committed
+    rests_on_it = found.mode_known and found.lineage_problem is None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
         configs = _topic_configs(_static_configs(target), metadata, host.node_id)
-        if _unusable(metadata.assignments, host, now_ms) is None and mode_unknown(target) is None:
+        if _unusable(image, host, now_ms) is None and rests_on_it:
             found.topic_configs = configs
-        if metadata.assignments.cluster_id == host.cluster_id and mode_unknown(target) is None:
+        if image.cluster_id == host.cluster_id and rests_on_it:
             found.broker_defaults.append(configs)
 
 

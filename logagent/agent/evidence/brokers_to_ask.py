@@ -25,8 +25,9 @@ from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import Partition
 from logagent.model.assignments.image import BrokerRegistration, Endpoint
 from logagent.model.assignments.verdict import Host
+from logagent.model.claims import Witness
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import mark_serving, registered_by
+from logagent.model.health.serving import NotServing, mark_serving, registered_by
 from logagent.model.records import HolderState, PartitionDir
 from logagent.settings import Settings
 
@@ -198,7 +199,8 @@ class BrokersToAsk:
             found = list(self._others_addresses(problems))
         except ConfigError as e:
             return str(e)
-        cluster_id, own_end = self.host.cluster_id, own_log.offset
+        cluster_id = self.host.cluster_id
+        own_end = self.assignments.own_end(cluster_id)
         self._others = self._first_of_ours(
             found, lambda reader, _: _not_our_cluster(reader, cluster_id, node_id, own_end), problems
         )
@@ -312,16 +314,16 @@ class ServingQuestions:
             return log_dirs
         known = self.journal.serving()
         told, noted = mark_serving(
-            log_dirs, known, self._why_not_serving, self.settle_ms, self.now_ms, self.registration
+            log_dirs, known, self._who_says_serving, self.settle_ms, self.now_ms, self.registration
         )
         if self.acting and noted != known:
             self.journal.note_serving(noted)
         return told
 
-    def _why_not_serving(self, where: LogDirFacts) -> str | None:
+    def _who_says_serving(self, where: LogDirFacts) -> Witness | NotServing:
         if registered_by(where.holder, self.registration, self.journal.incarnations(), where.directory_id):
-            return None
+            return Witness.REGISTRATION
         if self.brokers.serves(where.path):
-            return None
+            return Witness.DESCRIBE_LOG_DIRS
         why = self.brokers.broker_problem
-        return "it does not say yet that it serves this log dir" + (f": {why}" if why is not None else "")
+        return NotServing("it does not say yet that it serves this log dir" + (f": {why}" if why is not None else ""))

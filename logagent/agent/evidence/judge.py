@@ -32,6 +32,7 @@ from logagent.model.assignments.commitment import quorum_known_until_ms, why_not
 from logagent.model.assignments.identity import BrokerPlace, Partition
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
 from logagent.model.kafka_version import LastRun, VersionLook
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
@@ -226,6 +227,9 @@ def rule(
         for other in answers[1:]:
             ruling = combine(ruling, other)
         ruling = contradict(d, ruling, host, proof=assignments.usable, doubted=assignments.doubted, now_ms=now_ms)
+        if ruling.verdict is Verdict.ORPHAN:
+            agreed = Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, now_ms)
+            ruling = replace(ruling, proof=(*ruling.proof, *assignments.standing, agreed))
     if ruling is not None and ruling.verdict is not Verdict.UNKNOWN and not assignments.usable:
         # What is wrong with such a source need not be anything that `decide` looks at: a file that is of a clone.
         why = "; ".join(assignments.problems) or "no source of assignments is usable"

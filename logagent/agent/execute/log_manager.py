@@ -214,7 +214,7 @@ class LogManager:
                     facts, seen_at = lane.look(), self.clock.monotonic()
                 if lane.control.stop():
                     lane.stopped([p])
-                elif lane.passes(p, facts, self.guards):
+                elif lane.passes(p, self._aged(facts, seen_at), self.guards):
                     with self.calls.at(p.dir.log_dir):
                         result = remover.run(proposals, number, facts)
                     lane.record_result(p, result)
@@ -247,6 +247,9 @@ class LogManager:
                 result = ActionResult(Outcome.FAILED, str(e))
             journal.finish([(action, result.outcome, result.error)])
             lane.record_result(p, result)
+    def _aged(self, facts: Facts, seen_at: float) -> Facts:
+        """The facts with their age: what was looked at counts for a while only, however it came to be used later."""
+        return replace(facts, age_ms=int((self.clock.monotonic() - seen_at) * 1000))
 
     def _journal_of(self, lane: Lane) -> PlanJournal:
         return PlanJournal(self.journal, self.clock.now_ms, lane.plan_id, self.actor)
@@ -343,7 +346,7 @@ class Remover:
         while self.begun and self.begun[0][1] is not p:
             self.withdrawn.append(self.begun.popleft()[0])
         if not self.begun:
-            self._begin(next_batch(proposals, number, self.most))
+            self._begin(next_batch(proposals, number, self.most), facts)
             self.most = min(2 * self.most, BATCH_DIRS)
         action, _ = self.begun.popleft()
         try:
@@ -367,10 +370,10 @@ class Remover:
                 self._record()
             self._forget()
 
-    def _begin(self, batch: Sequence[Proposal]) -> None:
+    def _begin(self, batch: Sequence[Proposal], facts: Facts) -> None:
         with self.journal.journal.together():
             self._record()
-            actions = self.journal.begin(batch)
+            actions = self.journal.begin(batch, facts=facts)
         self._forget()
         self.begun.extend(zip(actions, batch, strict=True))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from logagent import __version__
 from logagent.agent.session.session import Session
+from logagent.documents.base import WitnessDoc
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.model.assignments.sightings import Sighting
+from logagent.model.claims import Proof, Witness, of_ruling
 from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
 from logagent.model.records import DirKey, Kind, PartitionDir
@@ -19,10 +21,10 @@ _IS_MARKED = (Kind.STRAY, Kind.DELETE)
 
 
 def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
-    """`logagent.scan/1` without its `dirs`, of which there are many."""
+    """`logagent.scan/2` without its `dirs`, of which there are many."""
     version = facts.kafka_version
     return {
-        "schema": "logagent.scan/1",
+        "schema": "logagent.scan/2",
         "at": rfc3339(facts.now_ms),
         "host": host,
         "agent_version": __version__,
@@ -30,13 +32,24 @@ def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
         "node_id": session.log_dirs.cluster.node_id,
         "kafka_version": ".".join(map(str, version)) if version else None,
         "assignments": session.assignments.document(facts.now_ms),
+        "witnesses": witness_rows(ruling.proof for ruling in facts.rulings.values()),
         "log_dirs": [log_dir_row(f, session.inventories.get(path)) for path, f in facts.log_dirs.items()],
     }
+
+
+def witness_rows(proofs: Iterable[Proof]) -> list[WitnessDoc]:
+    """Who the proofs rest on, and as of when: once per witness, with the oldest of its times."""
+    since: dict[Witness, int] = {}
+    for proof in set(proofs):
+        for held in proof:
+            since[held.witness] = min(held.as_of_ms, since.get(held.witness, held.as_of_ms))
+    return [{"witness": witness, "as_of": rfc3339(ms)} for witness, ms in sorted(since.items())]
 
 
 def log_dir_row(facts: LogDirFacts, inventory: LogDirInventory | None) -> dict[str, Any]:
     return {
         "path": facts.path,
+        "device": facts.identity.device if facts.identity is not None else None,
         "directory_id": facts.directory_id,
         "health": facts.health.value,
         "reason": facts.health_reason,
@@ -86,6 +99,7 @@ def dir_row(
 ) -> dict[str, Any]:
     where = facts.log_dirs.get(d.log_dir)
     marked = d.kind in _IS_MARKED
+    says = of_ruling(ruling.proof) if ruling is not None else None
     return {
         "log_dir": d.log_dir,
         "name": d.name,
@@ -109,6 +123,8 @@ def dir_row(
         "in_use": _in_use(where, d.name),
         "verdict": ruling.verdict.value if ruling is not None else None,
         "reason": ruling.reason if ruling is not None else None,
+        "claim": says.claim.value if says is not None else None,
+        "witness": says.witness.value if says is not None else None,
         "error": d.error,
     }
 

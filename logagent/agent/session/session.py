@@ -28,11 +28,14 @@ from logagent.host.removal.work_control import ByteBudget, WorkControl
 from logagent.host.state.journal import CheckpointEntry, Journal
 from logagent.host.state.version_seen import (
     read_brokers_seen,
+    read_lineage,
     read_version_seen,
     write_brokers_seen,
+    write_lineage,
     write_version_seen,
 )
 from logagent.model.assignments.identity import BrokerPlace, directory_ids
+from logagent.model.assignments.lineage import remember
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
@@ -46,7 +49,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue
-from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
@@ -227,8 +230,15 @@ class Session:
             corrected=self.clock_watch.corrected,
             doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
             flags=flags,
+            never_shown=self._never_shown(),
         )
         return what_is_due(known, facts, new_uuid, waits_over=waits_over)
+
+    def _never_shown(self) -> frozenset[str]:
+        """Topic ids of strays that the metadata log of this host never had, where that log decides."""
+        image = self.assignments.first
+        strays = (d.topic_id for d in self.of_kind(Kind.STRAY) if d.topic_id is not None)
+        return frozenset(i for i in strays if image.never_showed(i)) if image is not None else frozenset()
 
     # Assignments and verdicts
 
@@ -250,6 +260,8 @@ class Session:
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
             may_read_log=not hangs,
+            lineage=read_lineage(self.state_dir, cluster.cluster_id, cluster.node_id),
+            directory_ids=cluster.directory_ids,
         )
         began = self.clock.monotonic()
         try:
@@ -321,6 +333,7 @@ class Session:
         host = self._host()
         identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
         self._remember_brokers()
+        self._remember_lineage()
         log_dirs = self._mark_serving(looked, now)
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
@@ -346,7 +359,8 @@ class Session:
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
             strays=self.rule_on_strays(self._going(dirs or (), rulings), now, to_act=True),
-            doubles=self._rule_on_doubles(dirs or self.dirs, to_act=dirs is not None),
+            doubles=self._rule_on_doubles(dirs or self.dirs, now, to_act=dirs is not None),
+            max_age_ms=host.max_age_ms,
         )
 
     def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[DirKey, Ruling]) -> list[PartitionDir]:
@@ -401,6 +415,21 @@ class Session:
         if answering.places != self._brokers_seen():
             write_brokers_seen(os.path.dirname(self.journal.path), cluster_id, answering.places)
 
+    def _remember_lineage(self) -> None:
+        """How far the metadata log reaches, and which topic ids of this host it had, for later readings."""
+        found, own, cluster = self.assignments, self.assignments.own_log, self.log_dirs.cluster
+        if not self.acting or not self.whole or self.state_dir is None or own is None:
+            return
+        if cluster.cluster_id is None or cluster.node_id is None or own.cluster_id != cluster.cluster_id:
+            return
+        if found.lineage_problem is not None or not found.mode_known:
+            return
+        here = {d.topic_id for d in self.dirs if d.topic_id is not None}
+        known = remember(found.lineage, found.newest_committed, own.by_id, here)
+        if known != found.lineage:
+            write_lineage(self.state_dir, cluster.cluster_id, cluster.node_id, known)
+            found.lineage = known
+
     def rule_on_strays(
         self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
     ) -> dict[DirKey, StrayRuling]:
@@ -440,9 +469,13 @@ class Session:
             self.brokers,
         )
 
-    def _rule_on_doubles(self, dirs: Sequence[PartitionDir], *, to_act: bool = False) -> dict[DirKey, StrayRuling]:
+    def _rule_on_doubles(
+        self, dirs: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
+    ) -> dict[DirKey, StrayRuling]:
         asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]
-        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act) if asked else {}
+        if not asked:
+            return {}
+        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
 
     def ours(self) -> dict[str, OpenLogDir]:
         """The readable log dirs that have this broker's ids, and that it uses as far as we know: nothing may rest on a
@@ -487,7 +520,8 @@ class Session:
             self.brokers = brokers
         own_log, host = self.assignments.own_log, self._host()
         registration = None
-        if own_log is not None and host.node_id is not None and own_log.cluster_id == host.cluster_id:
+        ours = own_log is not None and own_log.cluster_id == host.cluster_id and not self.assignments.lineage_problem
+        if ours and own_log is not None and host.node_id is not None:
             registration = own_log.brokers.get(host.node_id)
         settle_ms, journal = self.settings.guard.settle, self.journal
         questions = ServingQuestions(journal, self.brokers, registration, settle_ms, self.acting, now_ms)
@@ -516,8 +550,8 @@ class Session:
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
         going = [p.dir for p in proposals if needs_ruling(p, facts)]
-        self.marked |= {p.key for p in proposals if p.action is ActionKind.MARK and p.dir.kind is not Kind.STRAY}
-        doubles = self._rule_on_doubles([p.dir for p in proposals if p.double])
+        self.marked |= {p.key for p in proposals if p.dir.kind is not Kind.STRAY and needs_ruling(p, facts)}
+        doubles = self._rule_on_doubles([p.dir for p in proposals if p.double], facts.now_ms)
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
         return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
 

@@ -24,7 +24,7 @@ from logagent.broker.admin.client import (
     ListPartitionReassignmentsRequest,
     MetadataRequest,
 )
-from logagent.broker.admin.epoch_ends import ask_epoch_ends
+from logagent.broker.admin.epoch_ends import Leader, ask_epoch_ends
 from logagent.broker.admin.responses import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
@@ -38,7 +38,7 @@ from logagent.broker.admin.responses import (
     topic_of,
 )
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.assignments.commitment import QuorumLook
+from logagent.model.assignments.commitment import QuorumLook, why_may_be_deposed
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import (
@@ -204,27 +204,50 @@ class AdminReader:
         topic_ids: Mapping[str, str],
         but_not: int | None = None,
     ) -> dict[K, EpochEnd]:
-        """For each key, where its leader epoch ends in the log of the partition's leader, and where that log begins.
+        """For each key, where its leader epoch ends in the log of the partition's leader, where that log begins, and up
+        to where it is committed.
 
-        `topic_ids`: the topic ids by name; a topic that now has another id is not asked about. `but_not`: a node that
-        is not asked, whatever it leads. Partitions without a leader or without an answer are missing; does not raise
-        ServiceUnreachable or UnreadableError. An epoch below that of the leader's first record has no end (see
-        `covered.end_of_epoch`); if that one is unknown, none has.
+        `topic_ids`: the topic ids by name; a topic that now has another id is not asked about. `but_not`: this host's
+        own node, which is not asked: what it leads is `led_here`. Partitions without a leader or without an answer are
+        missing; does not raise ServiceUnreachable or UnreadableError. An epoch below that of the leader's first record
+        has no end (see `covered.end_of_epoch`); if that one is unknown, none has.
+
+        An answer counts only if the same broker led in the same leader epoch before and after the question, and its
+        quorum knows that it has not been cut off since (`why_may_be_deposed`).
         """
         left, found = dict(asked), dict[K, EpochEnd]()
         # Two copies of one partition can end in different epochs: each pass asks for one epoch per partition.
         while left:
             wanted = dict(left.values())
             try:
-                leaders = {p: node for p, node in self._leaders(wanted, topic_ids).items() if node != but_not}
-                ends = ask_epoch_ends(self._client, leaders, wanted)
+                leaders = self._leaders(wanted, topic_ids)
+                deposed = self._may_be_deposed({leader.node_id for leader in leaders.values()})
+                others = {p: leader for p, leader in leaders.items() if leader.node_id != but_not}
+                ends = ask_epoch_ends(self._client, others, wanted)
+                after = self._leaders(wanted, topic_ids)
             except (ServiceUnreachable, UnreadableError):
                 break
+            for p, leader in leaders.items():
+                problem = deposed.get(leader.node_id)
+                if after.get(p) != leader:
+                    problem = "its leader changed while it was asked"
+                if problem is not None:
+                    ends[p] = EpochEnd(leader.where, None, None, problem=problem)
+                elif leader.node_id == but_not:
+                    ends[p] = EpochEnd("this node", None, None, led_here=True)
             for key in [k for k, (p, epoch) in left.items() if wanted[p] == epoch]:
                 partition, _ = left.pop(key)
                 if partition in ends:
                     found[key] = ends[partition]
         return found
+
+    def _may_be_deposed(self, nodes: Iterable[int]) -> dict[int, str]:
+        """Of these nodes, those that may no longer lead what the cluster's metadata says they lead, and why."""
+        asked = [node for node in nodes if self.has_quorum(node)]
+        if not asked:
+            return {}
+        quorum = self.quorum()
+        return {node: why for node in asked if (why := why_may_be_deposed(quorum, node)) is not None}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
         """By topic, its settings that say what is kept of it; missing where no broker answers for it. Does not raise
@@ -234,13 +257,14 @@ class AdminReader:
         except (ServiceUnreachable, UnreadableError):
             return {}
 
-    def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, Leader]:
+        """Of those partitions whose topic has that id, the leaders."""
         topics = [
             MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0))
             for name in sorted({p.topic for p in wanted})
         ]
         return {
-            TopicPartition(topic.name, p.partition_index): p.leader_id
+            TopicPartition(topic.name, p.partition_index): Leader(p.leader_id, _epoch(p))
             for topic in self._metadata(topics=topics).topics
             if topic.error_code == NONE and topic_id_of(topic) == topic_ids.get(topic.name)
             for p in topic.partitions
@@ -317,6 +341,12 @@ class AdminReader:
             if (topic_id := topic_id_of(topic)) is not None:
                 answers[topic_id] = id_answer(topic.error_code)
         return answers
+
+
+def _epoch(partition: Any) -> int:
+    """The leader epoch in a Metadata answer; -1 before version 7 (Kafka 2.1)."""
+    epoch = getattr(partition, "leader_epoch", None)
+    return -1 if epoch is None else int(epoch)
 
 
 def _sure(answers: dict[str, IdAnswer], alive: list[str]) -> dict[str, IdAnswer]:

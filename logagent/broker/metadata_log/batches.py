@@ -78,6 +78,10 @@ class RecordBatch:
     def control(self) -> bool:
         return bool(self._attributes & _CONTROL)
 
+    @property
+    def crc(self) -> int:
+        return int(self._crc)
+
     def validate_crc(self) -> bool:
         # Imported here because it looks up its own version among all packages, which takes longer than most commands.
         from crc32c import crc32c

@@ -41,6 +41,7 @@ from logagent.model.assignments.commitment import (
     settled_ms,
 )
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
+from logagent.model.assignments.lineage import NO_HISTORY, LogHistory, LogPoint
 
 
 class ControlType(IntEnum):
@@ -144,6 +145,7 @@ class LogState:
     times: BatchTimes = field(default_factory=BatchTimes)
     snapshot: str | None = None
     snapshot_end: int = 0
+    snapshot_epoch: int = 0
     snapshot_ms: int | None = None
     end: int = 0
     at_ms: int | None = None
@@ -160,7 +162,7 @@ class LogState:
                 self.voters.see(control_type(key), value)
             else:
                 self.replay.add(offset, value or b"")
-        self.times.append(batch.next_offset, batch.time_ms, batch.epoch)
+        self.times.append(batch.next_offset, batch.time_ms, batch.epoch, batch.raw.crc)
         self.end, self.at_ms = batch.next_offset, batch.time_ms
 
 
@@ -172,7 +174,8 @@ def open_file(dir_fd: int, name: str) -> Iterator[BatchFile]:
 
 def read_snapshot(dir_fd: int, name: str) -> LogState:
     """Replay one snapshot; `BatchDefect` or `UnreadableError` unless it is complete from header to footer."""
-    state = LogState(snapshot=name, snapshot_end=int(name[:20]), end=int(name[:20]))
+    end, epoch = int(name[:20]), int(name[21:31])
+    state = LogState(snapshot=name, snapshot_end=end, snapshot_epoch=epoch, end=end)
     footer = False
     with open_file(dir_fd, name) as file:
         for batch in file.batches(0, 0):
@@ -252,8 +255,8 @@ class MetadataImage:
     `topic_configs`, `broker_configs`: of some settings (`replay.Replay`), by name, the value by topic or node id.
 
     `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored; at least 1 if the end is
-    missing, or may be. `snapshot`: the file that
-    reading began with, None if it began with the log.
+    missing, or may be. `snapshot`: the file that reading began with, None if it began with the log. `history`: its
+    batches, by which it is compared with an earlier reading (`assignments.lineage`).
     """
 
     assignments: AssignmentImage
@@ -264,6 +267,11 @@ class MetadataImage:
     voters: int | None
     committed_offset: int
     torn_bytes: int = 0
+    history: LogHistory = NO_HISTORY
+
+    @property
+    def newest_committed(self) -> LogPoint | None:
+        return self.history.newest(self.committed_offset)
 
     def delete_delay_ms(self, node_id: int) -> int | None:
         """The dynamic setting of this node, else that of all nodes; None if neither is set."""
@@ -314,6 +322,7 @@ def read_metadata_log(
         voters=voters,
         committed_offset=committed,
         torn_bytes=state.torn_bytes,
+        history=LogHistory(state.times, state.end, state.snapshot_end, state.snapshot_epoch),
     )
 
 
@@ -425,6 +434,7 @@ def _image(
             brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
             uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
             origin=label,
+            gone_ids=frozenset(what for what in state.replay.removals if isinstance(what, str)),
         ),
     )
 

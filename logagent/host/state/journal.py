@@ -27,6 +27,7 @@ from logagent.host.state.journal_schema import (
     Intent,
     as_journal_error,
     bring_up_to_date,
+    claims_text,
     connect,
     entry_of,
     identity_of,
@@ -337,14 +338,14 @@ class Journal:
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
                     " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
-                    " reason, files, removal_started) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " reason, files, removal_started, claims) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
                         in_64_bits(i.bytes), i.plan_id, i.actor, int(i.approved),
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
                         None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason, i.files,
-                        None if i.removal_started is None else int(i.removal_started),
+                        None if i.removal_started is None else int(i.removal_started), claims_text(i.claims),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid

@@ -35,7 +35,8 @@ class Intent:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
     whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
     before it lost its name (`model.assignments.reasons`); None if it was not one. `files`, `removal_started`: how many
-    files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it.
+    files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it. `claims`:
+    what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote them.
     """
 
     action: ActionKind
@@ -57,6 +58,7 @@ class Intent:
     reason: str | None = None
     files: int | None = None
     removal_started: bool | None = None
+    claims: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def ends_in(self) -> str:
@@ -104,9 +106,20 @@ def entry_of(row: sqlite3.Row) -> Entry:
         reason=row["reason"],
         files=row["files"],
         removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
+        claims=claims_of(row["claims"]),
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))
+
+
+def claims_text(claims: tuple[tuple[str, str, int], ...]) -> str | None:
+    """One line per claim: `claim witness as_of_ms`."""
+    return "\n".join(f"{claim} {witness} {at}" for claim, witness, at in claims) or None
+
+
+def claims_of(text: str | None) -> tuple[tuple[str, str, int], ...]:
+    lines = (line.split(" ") for line in (text or "").splitlines())
+    return tuple((claim, witness, int(at)) for claim, witness, at in lines)
 
 
 def signed(number: int) -> int:
@@ -137,7 +150,7 @@ def text_or_none(value: str | bytes | None) -> str | None:
 
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 # An in-memory file system, which every Linux has: for copies that need no disk.
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
@@ -254,7 +267,10 @@ CREATE TABLE incarnations (
   seen_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH = """
+ALTER TABLE actions ADD COLUMN claims TEXT;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:

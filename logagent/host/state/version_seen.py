@@ -1,5 +1,6 @@
-"""What the state dir remembers of the broker, in files of their own: its version when it was last seen running, and
-the addresses of its cluster's brokers when that was last confirmed to be this host's cluster.
+"""What the state dir remembers of the broker, in files of their own: its version when it was last seen running, the
+addresses of its cluster's brokers when that was last confirmed to be this host's cluster, and how far its metadata log
+reached (`model.assignments.lineage`).
 
 A stopped broker shows no version, and `kafka.version` may be left over from an upgrade that was rolled back. No file
 means that nothing was seen. A file of another cluster or node (a state dir of another host, a broker set up from
@@ -17,6 +18,7 @@ from logagent.errors import UnreadableError
 from logagent.files.safe_open import FileLimit, bounded, parse_json, read_regular
 from logagent.files.whole_file import whole_file
 from logagent.model.assignments.identity import BrokerPlace
+from logagent.model.assignments.lineage import NOTHING_REMEMBERED, LogPoint, Remembered
 from logagent.model.kafka_version import LastRun, Version
 
 BROKERS_FILE_NAME = "brokers-seen.json"
@@ -39,6 +41,41 @@ def write_brokers_seen(state_dir: str, cluster_id: str, places: frozenset[Broker
     """Replace the whole file. If it cannot be written, less can be proved later; nothing else follows."""
     with suppress(OSError), whole_file(os.path.join(state_dir, BROKERS_FILE_NAME), mode=0o640) as file:
         file.write(json.dumps({"cluster_id": cluster_id, "brokers": sorted(places)}).encode())
+
+
+LINEAGE_FILE_NAME = "metadata-seen.json"
+_LINEAGE_LIMIT = FileLimit(LINEAGE_FILE_NAME, 64 << 20)
+
+
+def read_lineage(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> Remembered:
+    """What is remembered of this host's metadata log; nothing if the file is of another cluster or node."""
+    if state_dir is None:
+        return NOTHING_REMEMBERED
+    path = os.path.join(state_dir, LINEAGE_FILE_NAME)
+    try:
+        found = parse_json(read_regular(path, _LINEAGE_LIMIT), integers=bounded)
+        if (found["cluster_id"], found["node_id"]) != (cluster_id, node_id):
+            return Remembered(file=path)
+        crc = None if found["crc"] is None else int(found["crc"])
+        point = LogPoint(int(found["offset"]), int(found["epoch"]), crc)
+        return Remembered(point, frozenset(map(str, found["topic_ids"])), file=path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Remembered(file=path)
+    except OSError as e:
+        return Remembered(unread=f"{path}, which says what it was like, cannot be read: {e.strerror or e}", file=path)
+    except (UnreadableError, ValueError, TypeError, KeyError, OverflowError):
+        return Remembered(unread=f"{path}, which says what it was like, is damaged", file=path)
+
+
+def write_lineage(state_dir: str, cluster_id: str, node_id: int, known: Remembered) -> None:
+    """Replace the whole file. If it cannot be written, an older record is compared with later; nothing else follows."""
+    if known.point is None:
+        return
+    point = known.point
+    said = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
+    said |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids)}
+    with suppress(OSError), whole_file(os.path.join(state_dir, LINEAGE_FILE_NAME), mode=0o640) as file:
+        file.write(json.dumps(said).encode())
 
 
 FILE_NAME = "version-seen.json"

@@ -38,13 +38,14 @@ class ClusterFacts:
     """The ids that all log dirs agree on, and by log dir why nothing may be done there. `copied`: log dirs with the
     same directory.id as another one, so that one is a copy, and nobody can tell which. `by_node`: log dirs whose only
     problem is that they have no cluster.id, where no log dir has one and all name the same node: what a broker before
-    2.4 leaves."""
+    2.4 leaves. `directory_ids`: those of all log dirs."""
 
     cluster_id: str | None
     node_id: int | None
     problems: Mapping[str, str] = field(default_factory=dict)
     copied: Collection[str] = ()
     by_node: AbstractSet[str] = frozenset()
+    directory_ids: AbstractSet[str] = frozenset()
 
     def problems_for(self, version: KafkaVersion, *, zookeeper: bool) -> Mapping[str, str]:
         """`problems`, without those that brokers of `version` leave: before 2.4 the node id alone identifies the host.
@@ -97,6 +98,7 @@ def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> Clus
         problems,
         _copied(readable),
         frozenset(readable) if by_node else frozenset(),
+        frozenset(m.directory_id for m in readable.values() if m.directory_id is not None),
     )
 
 

@@ -106,7 +106,8 @@ class AssignmentImage:
     does not exist (the metadata log); the Admin API leaves out what the requesting principal may not describe.
     `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
     known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
-    here.
+    here. `gone_ids`: topic ids that are known to have lived in this cluster and were removed; None if nothing is
+    remembered of that.
     """
 
     source: Source
@@ -124,6 +125,13 @@ class AssignmentImage:
     origin: str = ""
     exported_from: Source | None = None
     open_transaction: bool = False
+    gone_ids: frozenset[str] | None = None
+
+    def never_showed(self, topic_id: str | None) -> bool:
+        """Whether the metadata log never had this topic id, as far as it reaches back and as is remembered: it may be
+        of another cluster, or of a past of this one that was taken back (a quorum restored from a backup)."""
+        remembers = self.source is Source.KRAFT_LOG and self.gone_ids is not None
+        return remembers and topic_id not in self.by_id and topic_id not in (self.gone_ids or ())
 
     @property
     def incomplete_because(self) -> str | None:

@@ -50,10 +50,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Source, Topic
+from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import INTERNAL_TOPICS
 from logagent.model.naming.topic_ids import ZERO_ID
@@ -109,8 +110,45 @@ def decide(
     removals that are uncommitted on disk; None = the broker was not asked. `internal`: decide on internal topics like
     on any other (guard "policy" refuses them). Pure and total: it never raises or guesses.
 
-    The first line of the table above that applies decides.
+    The first line of the table above that applies decides. The ruling has the image as its witness.
     """
+    ruling = _decide(directory, image, host, now_ms, directory_id, absent_by_id, internal=internal)
+    if ruling is None or image is None:
+        return ruling
+    return replace(ruling, proof=_proof(ruling, directory.topic_id, image, absent_by_id))
+
+
+def _proof(
+    ruling: Ruling, topic_id: str | None, image: AssignmentImage, absent_by_id: AbstractSet[str] | None
+) -> Proof:
+    """What `ruling` claims, as of when: a removal, as of when the image is complete; what can change, as of its
+    time."""
+    witness = Witness(image.source)
+    if ruling.verdict is Verdict.ORPHAN and ruling.reason is not None:
+        claim = Claim(ruling.reason)
+        if claim not in (Claim.TOPIC_ABSENT, Claim.TOPIC_RECREATED):
+            return (Held(claim, witness, image.at_ms),)
+        if absent_by_id is not None and topic_id in absent_by_id:
+            witness = Witness.ADMIN
+        elif image.never_showed(topic_id):
+            witness = Witness.NEVER_SHOWN
+        return (Held(claim, witness, image.known_until_ms),)
+    if ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY:
+        lives = Held(Claim.LIVES_HERE, witness, image.at_ms)
+        return (lives, Held(Claim.OTHERS_IN_SYNC, witness, image.at_ms)) if ruling.last_copy is False else (lives,)
+    return ()
+
+
+def _decide(
+    directory: PartitionDir,
+    image: AssignmentImage | None,
+    host: Host,
+    now_ms: int,
+    directory_id: str | None,
+    absent_by_id: AbstractSet[str] | None,
+    *,
+    internal: bool,
+) -> Ruling | None:
     if directory.kind not in (Kind.CURRENT, Kind.FUTURE):
         return None
     unusable = _image_problem(image, host, now_ms)
@@ -298,7 +336,8 @@ def _of_gone_topic(
         return Ruling(
             Verdict.ORPHAN, Reason.TOPIC_RECREATED, f"the topic of this name now has the id {namesake.topic_id}"
         )
-    return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}")
+    never = ", and none here ever had it" if image.never_showed(topic_id) else ""
+    return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}{never}")
 
 
 def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, settled: bool) -> Ruling:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.dir_names import renamed_at_ms
+from logagent.model.planning.acts import proof_of
 from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
 from logagent.model.planning.proposals import by_word_alone
 from logagent.model.records import ActionKind, DirKey, Identity, Kind, PartitionDir
@@ -248,7 +249,9 @@ def _plan(
     needs_approval: Refusal | None,
 ) -> Plan:
     id_ = plan_id(actions)
-    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), needs_approval, facts.strays)
+    proofs = {p.key: proof for p in actions if (proof := proof_of(p, facts))}
+    stop = needs_approval
+    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), stop, facts.strays, proofs)
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:

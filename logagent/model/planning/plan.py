@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, get_args
 
+from logagent.model.claims import Claim, Proof
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 
@@ -96,7 +97,7 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """`guard` found `fact`; `hint` is what the operator can do, with `command` as a line for a shell if there is one.
-    `name` is empty if the whole plan is refused."""
+    `name` is empty if the whole plan is refused. `claim`: what it lacks to be done, if that is one (`model.claims`)."""
 
     log_dir: str
     name: str
@@ -105,10 +106,19 @@ class Refusal:
     hint: str
     bytes: int = 0
     command: str | None = None
+    claim: Claim | None = None
 
     @classmethod
-    def of(cls, d: PartitionDir, guard: PlanGuard, fact: str, hint: str, command: str | None = None) -> Self:
-        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command)
+    def of(
+        cls,
+        d: PartitionDir,
+        guard: PlanGuard,
+        fact: str,
+        hint: str,
+        command: str | None = None,
+        claim: Claim | None = None,
+    ) -> Self:
+        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command, claim)
 
     @classmethod
     def of_plan(cls, fact: str, hint: str, proposals: Iterable[Proposal]) -> Self:
@@ -123,7 +133,7 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes`: of
-    the directory."""
+    the directory. `claim`: what it lacks to be done now, if that is one."""
 
     log_dir: str
     name: str
@@ -132,6 +142,7 @@ class Waiting:
     until_ms: int | None
     sightings: int = 0
     bytes: int = 0
+    claim: Claim | None = None
 
     @property
     def key(self) -> DirKey:
@@ -161,7 +172,8 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on."""
+    """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on; `proofs`: what
+    each action rests on."""
 
     plan_id: str
     made_at_ms: int
@@ -170,6 +182,7 @@ class Plan:
     waiting: tuple[Waiting, ...] = ()
     needs_approval: Refusal | None = None
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict, compare=False)
+    proofs: Mapping[DirKey, Proof] = field(default_factory=dict, compare=False)
 
     @property
     def bytes(self) -> int:

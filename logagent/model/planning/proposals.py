@@ -49,12 +49,13 @@ def orphan_because(p: Proposal, facts: Facts) -> str | None:
 
 
 def needs_ruling(p: Proposal, facts: Facts) -> bool:
-    """Whether `p` ends in a removal that needs a ruling (`Facts.strays`): of strays, and of orphans of living topics
-    that are marked. Once a directory is marked, nobody asks any more: a starting broker purges it."""
+    """Whether `p` ends in a removal that needs a ruling (`Facts.strays`): of strays, and of directories of living
+    topics that are marked, or set aside and removed at once. Once one is marked, nobody asks any more: a starting
+    broker purges it."""
     if p.dir.kind is Kind.STRAY:
         return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not p.removal_started
-    ruling = facts.ruling(p.dir)
-    return p.action is ActionKind.MARK and ruling.verdict is Verdict.ORPHAN and needs_cover(ruling)
+    removes = p.action is ActionKind.MARK or (p.then_removed and not p.double)
+    return removes and needs_cover(facts.ruling(p.dir))
 
 
 def by_word_alone(p: Proposal, facts: Facts) -> bool:

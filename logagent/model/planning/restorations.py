@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, past_retention, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.kafka_version import Doubt
 from logagent.model.naming import dir_names
@@ -52,7 +53,7 @@ def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intent
         return Refusal.of(d, "policy", f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored")
     not_whole = why_not_whole(d, intents, files_with_bit=mark.files_with_bit if mark is not None else None)
     if not_whole is not None:
-        return Refusal.of(d, "journal", not_whole.fact, not_whole.hint)
+        return Refusal.of(d, "journal", not_whole.fact, not_whole.hint, claim=Claim.WHOLE)
     if d.segments == 0:
         return Refusal.of(d, "policy", "it has no segments left", "there is nothing to restore")
     if name is None:
@@ -226,7 +227,7 @@ class Owner:
         answer = self.leaders.get(back.dir.key)
         if not others or (answer is None and back.undone and self.node_id in partition.isr):
             return None
-        if answer is not None and covers(answer, log):
+        if answer is not None and (covers(answer, log) or past_retention(answer, log)):
             return None
         elsewhere = ", ".join(map(str, others))
         in_sync = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"

@@ -16,7 +16,7 @@ from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Guard, Proposal
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
-from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal
+from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal, serving
 
 WIDE = BlastRadius(1000, 1.0)
 ORPHAN = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
@@ -37,6 +37,10 @@ def quarantine(found: PartitionDir | None = None, new_dir: str | None = None) ->
     d = found or directory("orders-0")
     new_name = stray_name(d.topic or "t", d.partition or 0, HEX)
     return proposal(ActionKind.QUARANTINE, d, new_name=new_name, new_dir=new_dir)
+
+
+def displace() -> Proposal:
+    return replace(quarantine(), flags=Flags(allow_assigned=True))
 
 
 def remove(name: str = MARKED) -> Proposal:
@@ -72,7 +76,7 @@ class Case:
 
 ASSIGNED = Ruling(Verdict.ASSIGNED, last_copy=False)
 IN_USE = log_dir(open_by={"orders-0": (17,)})
-IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=Holder(HolderState.HELD, 4711))
+IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=serving())
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
 STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
@@ -116,10 +120,10 @@ CASES = [
     Case(guards.assigned, "assigned", mark(), ruled(ASSIGNED)),
     Case(guards.assigned, "no-assignments", quarantine(), facts()),
     Case(guards.assigned, "unknown", mark(), ruled(Ruling(Verdict.UNKNOWN, "reassigning"))),
-    Case(guards.assigned, "last live copy", mark(flags=Flags(allow_assigned=True)),
-         ruled(replace(ASSIGNED, last_copy=True))),
-    Case(guards.assigned, "no current assignments", mark(flags=Flags(allow_assigned=True)),
-         ruled(replace(ASSIGNED, last_copy=None))),
+    Case(guards.assigned, "nobody checked whether another copy has all of it", mark(flags=Flags(allow_assigned=True)),
+         replace(ruled(ASSIGNED), strays={})),
+    Case(guards.assigned, "last live copy", displace(), ruled(replace(ASSIGNED, last_copy=True))),
+    Case(guards.assigned, "no current assignments", displace(), ruled(replace(ASSIGNED, last_copy=None))),
     Case(guards.assigned, "no copy covers it", remove(STRAY), STAYS),
     Case(guards.assigned, "no copy covers it", mark(directory(STRAY)), STAYS),
     Case(guards.assigned, "nobody checked", remove(STRAY), facts(strays={})),
@@ -228,7 +232,7 @@ def test_two_guards_keep_the_metadata_log() -> None:
 
 
 def test_a_stray_of_the_serving_holder_may_be_removed_under_it() -> None:
-    where = log_dir(open_by={STRAY: (4711,)}, holder=Holder(HolderState.HELD, 4711))
+    where = log_dir(open_by={STRAY: (4711,)}, holder=serving())
     assert assemble([remove(STRAY)], [], facts(where), GUARDS, WIDE).actions == (remove(STRAY),)
 
 

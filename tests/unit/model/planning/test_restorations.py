@@ -369,7 +369,7 @@ def test_what_its_broker_would_delete_needs_consent(owner: Owner, refused: bool,
     assert restored([directory(STRAY)], owner=owner, marks=marks)[1] == []
 
 
-END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0)
+END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0, high_watermark=10**6)
 
 
 @pytest.mark.parametrize(
