@@ -160,9 +160,7 @@ def plan_document(
 ) -> PlanDoc:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
-    actions = [
-        _action_row(p, plan.proofs.get(p.key, ()), execution, plan.strays.get(p.key)) for p in plan.actions
-    ]
+    actions = [_action_row(p, plan.proofs.get(p.key, ()), execution, plan.strays.get(p.key)) for p in plan.actions]
     actions += [
         _drop_row(row, entry)
         for row in list(actions)

@@ -119,6 +119,8 @@ def show_plan(call: Call, done: Done) -> None:
 
 def _why(action: ActionDoc) -> str:
     return f"{action['reason']}: {action['fact']}" if "fact" in action else action["reason"]
+
+
 def _who_says(action: ActionDoc) -> str:
     """Who says whose the directory is, and that another copy covers it."""
     witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in WHOSE)

@@ -247,6 +247,7 @@ class LogManager:
                 result = ActionResult(Outcome.FAILED, str(e))
             journal.finish([(action, result.outcome, result.error)])
             lane.record_result(p, result)
+
     def _aged(self, facts: Facts, seen_at: float) -> Facts:
         """The facts with their age: what was looked at counts for a while only, however it came to be used later."""
         return replace(facts, age_ms=int((self.clock.monotonic() - seen_at) * 1000))

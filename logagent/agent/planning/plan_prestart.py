@@ -145,6 +145,7 @@ def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
         due_at_ms=removal.due_at_ms,
         approved=removal.approved,
         removal_started=removal.removal_started,
+        flags=removal.flags,
     )
 
 

@@ -20,7 +20,7 @@ from logagent.model.claims import (
 )
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Proposal
-from logagent.model.planning.proposals import by_word_alone
+from logagent.model.planning.proposals import is_given_up
 from logagent.model.records import ActionKind, Holder, HolderState, Kind, Verdict
 
 
@@ -78,11 +78,10 @@ def by_rulings(p: Proposal, facts: Facts) -> Ask:
         # Whose a current directory is, its verdict says, which knows its log dir and spares internal topics.
         proof = [held for held in proof if held.claim is Claim.COVERED]
         proof += () if p.double else facts.ruling(p.dir).proof
-    given_up = by_word_alone(p, facts) if p.dir.kind is Kind.STRAY else p.flags.even_last_copy
     said = (
         (p.removal_started, Claim.REMOVAL_STARTED, Witness.MARK_AND_COUNT),
         (p.flags.allow_assigned, Claim.ALLOWED, Witness.OPERATOR),
-        (given_up, Claim.GIVEN_UP, Witness.OPERATOR),
+        (is_given_up(p, facts), Claim.GIVEN_UP, Witness.OPERATOR),
     )
     proof += [Held(claim, witness, facts.now_ms) for yes, claim, witness in said if yes]
     return from_proof(proof, facts.moment(p.dir))

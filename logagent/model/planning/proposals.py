@@ -58,14 +58,21 @@ def needs_ruling(p: Proposal, facts: Facts) -> bool:
     return removes and needs_cover(facts.ruling(p.dir))
 
 
-def by_word_alone(p: Proposal, facts: Facts) -> bool:
-    """Whether a stray that nothing shows may go is named with `--even-last-copy` (and, if it is assigned here, with
-    `--allow-assigned`). Such a plan needs an approval, whatever its size."""
+def is_given_up(p: Proposal, facts: Facts) -> bool:
+    """Whether the operator gives up the records of a directory, wherever else they are: of a stray that is assigned
+    here only together with `--allow-assigned`."""
+    if p.dir.kind is not Kind.STRAY:
+        return p.flags.even_last_copy
     ruling = facts.strays.get(p.dir.key)
-    if p.dir.kind is not Kind.STRAY or not p.flags.even_last_copy or p.removal_started or ruling is None:
+    if not p.flags.even_last_copy or p.removal_started or ruling is None:
         return False
-    assigned_here = ruling.ruling is None or is_assigned_here(ruling.ruling)
-    return not ruling.may_go and (p.flags.allow_assigned or not assigned_here)
+    return p.flags.allow_assigned or not (ruling.ruling is None or is_assigned_here(ruling.ruling))
+
+
+def by_word_alone(p: Proposal, facts: Facts) -> bool:
+    """Whether a stray goes that nothing shows may go. Such a plan needs an approval, whatever its size."""
+    ruling = facts.strays.get(p.dir.key)
+    return p.dir.kind is Kind.STRAY and is_given_up(p, facts) and ruling is not None and not ruling.may_go
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:

@@ -35,6 +35,7 @@ WIDE = BlastRadius(1000, 1.0)
 STRAY, MARKED = f"orders-0.{HEX}-stray", f"orders-0.{HEX}-delete"
 UNDER = {Act.MARK_STRAY: STRAY, Act.REMOVE_STRAY: STRAY, Act.REMOVE_MARKED: MARKED, Act.RESTORE: STRAY}
 UNDER |= {Act.TAKE_BACK: MARKED}
+UNKNOWN = Ruling(Verdict.UNKNOWN, "no-topic-id", last_copy=None)
 ORPHANS = (Act.SET_ASIDE_ORPHAN, Act.SET_ASIDE_TO_REMOVE, Act.MARK_ORPHAN)
 
 # When a witness said so, such that it is just enough.
@@ -73,12 +74,13 @@ class World:
 
     def facts(self) -> Facts:
         proof = tuple(held for held in self.said if held.claim is not Claim.SERVING)
+        stray = self.dir.kind is Kind.STRAY
         covered = tuple(held for held in proof if held.claim is Claim.COVERED)
         verdict = Verdict.ORPHAN if self.act in ORPHANS else Verdict.ASSIGNED
         places = {LOG_DIR: self.log_dir, QUARANTINE: replace(log_dir(QUARANTINE), quarantine=True)}
         return facts(
             rulings={self.dir.key: Ruling(verdict, "topic-absent", last_copy=None, proof=proof)},
-            strays={self.dir.key: StrayRuling(True, "said", proof=proof if self.dir.kind is Kind.STRAY else covered)},
+            strays={self.dir.key: StrayRuling(True, "said", ruling=UNKNOWN, proof=proof if stray else covered)},
             doubles={self.dir.key: StrayRuling(True, "said", proof=covered)},
             log_dirs=places,
             cluster_problems={LOG_DIR: "it is of another cluster"} if self.foreign else {},
@@ -102,6 +104,8 @@ class World:
         d, stray = self.dir, stray_name("orders", 0, HEX)
         aside = proposal(ActionKind.QUARANTINE, d, new_name=stray, new_dir=self.new_dir, flags=self.flags)
         match self.act:
+            case Act.REMOVE_LEFTOVERS:
+                return proposal(ActionKind.REMOVE_LEFTOVERS, d, leftovers=("00000000000000000000.log.deleted",))
             case Act.SET_ASIDE_ORPHAN | Act.MARK_STRAY | Act.REMOVE_STRAY | Act.REMOVE_MARKED:
                 return self.falls_due(seen)
             case Act.RESTORE:

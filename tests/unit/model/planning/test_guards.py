@@ -253,6 +253,7 @@ APPLIES = {
     ActionKind.QUARANTINE: {Kind.CURRENT, Kind.FUTURE, Kind.DELETE},
     ActionKind.RESTORE: {Kind.STRAY, Kind.DELETE},
     ActionKind.REMOVE: {Kind.STRAY, Kind.DELETE},
+    ActionKind.REMOVE_LEFTOVERS: {Kind.CURRENT, Kind.FUTURE},
 }
 
 
