@@ -21,6 +21,7 @@ from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.reserve import look_before_acting, missing_reserve
+from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 
@@ -106,7 +107,16 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False, qui
         raise unusable
     for problem in read.problems:
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
+        # `say_where_they_end` says it in full.
+        quiet = quiet or read.ends_at_stop is not None
         (call.detail if read.usable or chosen or quiet else call.say)(f"assignments: {problem}")
+
+
+def say_where_they_end(session: Session, call: Call) -> None:
+    """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what helps."""
+    if (note := session.assignments.ends_at_stop) is not None:
+        call.say(note)
+        call.say(f"  hint: {WHAT_HELPS}")
 
 
 def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:

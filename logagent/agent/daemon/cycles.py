@@ -168,7 +168,9 @@ def _assignments(session: Session) -> AssignmentsSummary:
         source=image.source.value if image is not None else None,
         at_ms=image.at_ms if image is not None else None,
         usable=bool(session.assignments.usable),
-        problem="; ".join(problems) if problems and not session.assignments.usable else None,
+        problem="; ".join(problems)
+        if problems and not session.assignments.usable
+        else session.assignments.ends_at_stop,
     )
 
 

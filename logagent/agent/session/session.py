@@ -248,6 +248,7 @@ class Session:
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
+            stopped=self.log_dirs.unlocked(),
             may_read_log=not hangs,
         )
         began = self.clock.monotonic()

@@ -22,7 +22,7 @@ from logagent.agent.planning.plan_prestart import (
 )
 from logagent.agent.session.session import Session
 from logagent.agent.target import UnnamedBroker
-from logagent.cli.host_session import note_health, read_assignments, session_of
+from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import finding_row
 from logagent.cli.render import dump, human_bytes
@@ -266,6 +266,7 @@ class _Run:
                 self._read_assignments(session)
                 session.take_inventory()
                 facts = session.facts()
+                say_where_they_end(session, self.call)
                 prestart = plan_prestart(session, facts)
                 self._check(session)
             self._step.note("renaming; what was done is in the journal (logagent history)")

@@ -52,12 +52,12 @@ class BatchTimes:
     next_offsets: array[int] = field(default_factory=lambda: array("q"))
     times: array[int] = field(default_factory=lambda: array("q"))
     epochs: list[int] = field(default_factory=list)
-    _epoch: int | None = None
+    last_epoch: int | None = None
 
     def append(self, next_offset: int, time_ms: int, epoch: int) -> None:
-        if epoch != self._epoch:
+        if epoch != self.last_epoch:
             self.epochs.append(len(self.times))
-            self._epoch = epoch
+            self.last_epoch = epoch
         self.next_offsets.append(next_offset)
         self.times.append(time_ms)
 
@@ -164,6 +164,7 @@ class QuorumLook:
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...] = ()
     high_watermark: int = -1
+    leader_epoch: int = -1
 
 
 def why_not_our_log(end: int | None, own_end: int | None, whose: str) -> str | None:

@@ -105,7 +105,7 @@ class AssignmentImage:
     does not exist (the metadata log); the Admin API leaves out what the requesting principal may not describe.
     `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
     known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
-    here.
+    here. `leader_epoch`: that of the log's newest batch.
     """
 
     source: Source
@@ -123,6 +123,7 @@ class AssignmentImage:
     origin: str = ""
     exported_from: Source | None = None
     open_transaction: bool = False
+    leader_epoch: int | None = None
 
     @property
     def incomplete_because(self) -> str | None:

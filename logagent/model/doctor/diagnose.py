@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.check.start_facts import concerns_us
 from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
@@ -192,6 +193,9 @@ def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
 def assignments(f: DoctorFacts) -> Iterator[Finding]:
     a = f.assignments
     if a is None:
+        return
+    if a.ends_at_stop is not None and not a.empty:
+        yield warning("assignments-stopped", a.source, a.ends_at_stop, WHAT_HELPS)
         return
     if a.usable:
         age = "" if a.age_seconds is None else f", {a.age_seconds:.0f} s old"
