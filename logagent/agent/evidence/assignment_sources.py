@@ -306,7 +306,7 @@ def load_assignments(
     if found.of(Source.FILE) or found.own_broker_silent:
         _read_own_log_aside(ask, found)
     if stopped:
-        found.ours = stopped_broker(found.own_log, host, target)
+        found.ours = _stopped_broker(ask, found)
     _compare_file_with_own_log(found, host, now_ms)
     return found
 
@@ -370,12 +370,16 @@ def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:
     return found.reader.image(ask.now_ms)
 
 
+def _stopped_broker(ask: _Ask, found: Assignments) -> StoppedBroker | None:
+    return stopped_broker(found.own_log, ask.host, ask.target) if mode_unknown(ask.target) is None else None
+
+
 def _one_of_the_others(ask: _Ask, found: Assignments) -> AdminReader | None:
     """While our own broker is stopped, one that the metadata log on this host names."""
     if ask.stopped:
         _read_own_log_aside(ask, found)
-    ours = stopped_broker(found.own_log, ask.host, ask.target) if ask.stopped else None
-    if ours is None or found.own_log is None or mode_unknown(ask.target) is not None:
+    ours = _stopped_broker(ask, found) if ask.stopped else None
+    if ours is None or found.own_log is None:
         found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
     client = client_config(ask.settings.kafka)

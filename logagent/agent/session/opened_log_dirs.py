@@ -269,10 +269,8 @@ def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
     holds = holder.state in (HolderState.HELD, HolderState.STARTING)
     if holds and holder.pid is not None and not open_files.could_read(holder.pid):
         return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
-    doubtful = open_files.doubtful.get(path, frozenset())
-    if doubtful:
-        return f"the open files of process {min(doubtful)}, which may be a broker, cannot be read"
-    return None
+    doubt = open_files.doubt(path)
+    return doubt[1] if doubt is not None else None
 
 
 def _health(log_dir: OpenLogDir, meta: MetaLook) -> tuple[Health, str | None]:
