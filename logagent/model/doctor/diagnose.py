@@ -12,7 +12,7 @@ from logagent.model.doctor.service import daemon, metrics, service, siblings, st
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
 from logagent.model.kafka_version import version_text
-from logagent.model.records import HolderState
+from logagent.model.records import Holder, HolderState
 
 _HELD = (HolderState.HELD, HolderState.STARTING)
 
@@ -176,8 +176,8 @@ def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
         yield warning(
             "holder-nameless",
             nameless.path,
-            "held by a process not visible here (in another container, or on another host over the network)",
-            "run logagent where the broker runs: its open files cannot be seen from here",
+            Holder(nameless.holder).in_words,
+            "run logagent where the broker runs, if that is who holds it: its open files cannot be seen from here",
         )
     elif running is not None and f.log_dirs:
         yield fatal(

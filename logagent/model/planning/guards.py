@@ -195,6 +195,8 @@ def window(p: Proposal, facts: Facts) -> Refusal | None:
         state = "is live" if holder.state is HolderState.HELD else "may still be starting"
         detail = f" ({holder.detail})" if holder.detail else ""
         fact = f"the broker (process {holder.pid}) {state} and holds the log dir{detail}"
+        if holder.pid is None and holder.state is not HolderState.HELD:
+            fact = holder.in_words
         if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
             return _refuse(p, "window", fact, "nothing to do: the broker removes what is marked for deletion itself")
         hint = "stop the broker first, or let `logagent prestart` act between its stop and its start"
