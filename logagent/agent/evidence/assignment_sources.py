@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from logagent.agent.evidence.other_brokers import (
+    CONNECT_SECONDS,
     Connect,
     OtherBrokers,
     client_config,
@@ -268,6 +269,7 @@ def load_assignments(
     now_ms: int,
     stopped: bool = False,
     may_read_log: bool = True,
+    network_seconds: float | None = None,
     connect: Callable[[Settings], AdminReader] | None = None,
     connect_other: Connect = connect_to,
 ) -> Assignments:
@@ -276,11 +278,13 @@ def load_assignments(
     A file, or another broker in place of our own, may be of a clone of this cluster or of its past: the metadata log on
     this host's own disk shows that, so it is read then although it may be no source (unless not `may_read_log`: its
     disk hangs). `stopped`: nobody holds the lock of a log dir; then our own broker is not asked, and without
-    `kafka.bootstrap_servers` those that our metadata log names are. `connect`: to the configured cluster (default:
-    `open_reader`); `connect_other`: to one of those. Raises only ConfigError (an invalid `kafka.client` file).
+    `kafka.bootstrap_servers` those that our metadata log names are. `network_seconds`: how long all answers of the
+    cluster may take, later ones included. `connect`: to the configured cluster (default: `open_reader`);
+    `connect_other`: to one of those. Raises only ConfigError (an invalid `kafka.client` file).
     """
     ask = _Ask(target, settings, Host(node_id, cluster_id, settings.assignments.max_age), now_ms, stopped, may_read_log)
-    ask = replace(ask, connect=connect or open_reader, connect_other=connect_other)
+    until = None if network_seconds is None else time.monotonic() + network_seconds
+    ask = replace(ask, until=until, connect=connect or open_reader, connect_other=connect_other)
     static = _static_configs(target)
     found = Assignments(
         topic_configs=replace(static, policy=None, retention_bytes=None),
@@ -321,8 +325,14 @@ class _Ask:
     now_ms: int
     stopped: bool
     may_read_log: bool
+    until: float | None = None
     connect: Callable[[Settings], AdminReader] = field(default=lambda settings: open_reader(settings))
     connect_other: Connect = connect_to
+
+    def in_time(self, reader: AdminReader) -> AdminReader:
+        if self.until is not None:
+            reader.stop_at(self.until)
+        return reader
 
 
 def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
@@ -360,7 +370,7 @@ def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:
     if ask.settings.kafka.bootstrap_servers is None:
         found.reader = _one_of_the_others(ask, found)
         return found.reader.image(ask.now_ms) if found.reader is not None else None
-    found.reader = ask.connect(ask.settings)
+    found.reader = ask.in_time(ask.connect(ask.settings))
     if ask.host.node_id is not None:
         # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
         if not ask.stopped:
@@ -383,7 +393,10 @@ def _one_of_the_others(ask: _Ask, found: Assignments) -> AdminReader | None:
         found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
     client = client_config(ask.settings.kafka)
-    others = OtherBrokers(found.own_log, ours, ask.target, client, ask.now_ms, ask.connect_other)
+    others = OtherBrokers(found.own_log, ours, ask.target, client, ask.now_ms)
+    others.connect = lambda servers, config: ask.in_time(ask.connect_other(servers, config))
+    if ask.until is not None:
+        others.connect_seconds = max(0.0, min(CONNECT_SECONDS, ask.until - time.monotonic()))
     found.tried_others, one = True, others.find()
     if isinstance(one, str):
         found.nobody = one

@@ -123,12 +123,13 @@ class OtherBrokers:
     client: Mapping[str, Any] | None
     now_ms: int
     connect: Connect = connect_to
+    connect_seconds: float = CONNECT_SECONDS
     problems: list[str] = field(default_factory=list)
 
     def find(self) -> AdminReader | str:
         """A reader of one of them that is proven ours, or why there is none."""
         tried = [*self._candidates()]
-        silent = unreachable([endpoint for _, endpoint, _ in tried])
+        silent = unreachable([endpoint for _, endpoint, _ in tried], self.connect_seconds)
         addresses: list[Address] = []
         for node_id, endpoint, config in tried:
             if (why := silent[endpoint]) is None:
@@ -171,7 +172,7 @@ def _ways(endpoint: Endpoint, client: Mapping[str, Any] | None) -> Iterator[Mapp
         yield None
 
 
-def unreachable(endpoints: Iterable[Endpoint], seconds: float = CONNECT_SECONDS) -> dict[Endpoint, str | None]:
+def unreachable(endpoints: Iterable[Endpoint], seconds: float) -> dict[Endpoint, str | None]:
     """By address: why nobody answers there, None if somebody does. All at once, and for `seconds` at most: a name
     server that is silent has a time limit of its own, and the client would try again until its time is over."""
     answers: dict[Endpoint, str | None] = dict.fromkeys(endpoints, f"no answer within {seconds:g} s")

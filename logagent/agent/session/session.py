@@ -106,11 +106,12 @@ VALID_READINGS = 10
 
 @dataclass(slots=True)
 class Session:
-    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be
-    asked, as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be
-    removed because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads
-    the copies here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`:
-    the inventory covers all directories, so what it does not show does not exist.
+    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `network_seconds`: how long
+    one reading of the cluster may take in all, None = as long as its requests do; `brokers`: who can be asked, as of
+    the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
+    because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
+    here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
+    covers all directories, so what it does not show does not exist.
     """
 
     target: Target
@@ -132,6 +133,7 @@ class Session:
     _read_from: tuple[str, ...] | None = None
     _read_until: float | None = None
     ask_leaders: bool = True
+    network_seconds: float | None = None
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
     doubles: dict[DirKey, PartitionDir] = field(default_factory=dict)
@@ -250,6 +252,7 @@ class Session:
             now_ms=self.clock.now_ms(),
             stopped=self.log_dirs.unlocked(),
             may_read_log=not hangs,
+            network_seconds=self.network_seconds,
         )
         began = self.clock.monotonic()
         try:

@@ -293,6 +293,8 @@ class _Run:
     def _read_assignments(self, session: Session) -> None:
         """An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker starts
         all the same: `ExecStartPre=-`)."""
+        # The disk comes first: what is on it is looked at although nobody answers.
+        session.network_seconds = self._left() / 2
         try:
             read_assignments(session, self.call)
         except LogAgentError as e:
