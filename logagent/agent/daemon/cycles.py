@@ -64,6 +64,7 @@ class CycleNotes:
             "queues": _queues(queue, session.log_dirs.by_path),
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
+            "clock_doubt": doubt.why if (doubt := session.clock_watch.doubt()) is not None else None,
         }
         if self.job != "queue":
             self.seen |= {

@@ -37,6 +37,7 @@ from logagent.model.assignments.sightings import Sighting, count_sightings, orph
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
@@ -226,7 +227,7 @@ class Session:
             retention_ms=cleanup.stray_retention,
             ages=Ages(cleanup.sightings, cleanup.min_age),
             corrected=self.clock_watch.corrected,
-            doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
+            doubt=f"{doubt.why} ({TRUST_CLOCK})" if doubt is not None else None,
             flags=flags,
         )
         return what_is_due(known, facts, new_uuid, waits_over=waits_over)

@@ -194,6 +194,7 @@ class DaemonLook:
     log_dirs: tuple[str, ...] | None = None
     mode: str | None = None
     detail: str | None = None
+    clock_doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
