@@ -13,14 +13,15 @@ from typing import Any, Self
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, look_at_host, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
-from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
+from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.reserve import look_before_acting, missing_reserve
+from logagent.host.state.state_dir import become_who_acts, look_at_directory
 from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.facts import Facts
 from logagent.model.records import Health
@@ -55,6 +56,12 @@ def session_of(
                 failures.mark_offline(path, "its disk does not answer")
         target = target.with_all_log_dirs()
     state_dir = call.state_dir
+    foreseen = None
+    # Root creates it for the user who acts.
+    to_be_made = os.geteuid() == 0 and not os.path.lexists(state_dir)
+    if to_plan and not act:
+        answering = [path for path in target.log_dirs if failures.reason(path) is None]
+        foreseen = become_who_acts(state_dir, {path: look_at_directory(path) for path in answering})
     with open_session(
         target,
         call.settings(),
@@ -64,14 +71,16 @@ def session_of(
         actor=f"cli:{_user()}",
         shared=Shared(failures, wait_seconds=wait_seconds),
     ) as session:
+        if to_plan and not act:
+            foreseen = foreseen or look_at_host(session.journal, session.log_dirs)
         yield session
     if act or to_plan:
-        _say_what_acting_lacks(call, state_dir, act=act)
+        problem = None if act else foreseen or look_before_acting(state_dir, root_makes_it=to_be_made)
+        _say_what_acting_lacks(call, state_dir, problem)
 
 
-def _say_what_acting_lacks(call: Call, state_dir: str, *, act: bool) -> None:
+def _say_what_acting_lacks(call: Call, state_dir: str, problem: JournalError | None) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
-    problem = None if act else look_before_acting(state_dir)
     if problem is not None:
         call.say(f"acting would fail: {problem}")
         call.say(f"  hint: {problem.hint}")
