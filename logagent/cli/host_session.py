@@ -13,14 +13,16 @@ from typing import Any, Self
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, look_at_host, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
-from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
+from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.reserve import look_before_acting, missing_reserve
+from logagent.host.state.state_dir import become_who_acts, look_at_directory
+from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 
@@ -54,6 +56,12 @@ def session_of(
                 failures.mark_offline(path, "its disk does not answer")
         target = target.with_all_log_dirs()
     state_dir = call.state_dir
+    foreseen = None
+    # Root creates it for the user who acts.
+    to_be_made = os.geteuid() == 0 and not os.path.lexists(state_dir)
+    if to_plan and not act:
+        answering = [path for path in target.log_dirs if failures.reason(path) is None]
+        foreseen = become_who_acts(state_dir, {path: look_at_directory(path) for path in answering})
     with open_session(
         target,
         call.settings(),
@@ -63,14 +71,16 @@ def session_of(
         actor=f"cli:{_user()}",
         shared=Shared(failures, wait_seconds=wait_seconds),
     ) as session:
+        if to_plan and not act:
+            foreseen = foreseen or look_at_host(session.journal, session.log_dirs)
         yield session
     if act or to_plan:
-        _say_what_acting_lacks(call, state_dir, act=act)
+        problem = None if act else foreseen or look_before_acting(state_dir, root_makes_it=to_be_made)
+        _say_what_acting_lacks(call, state_dir, problem)
 
 
-def _say_what_acting_lacks(call: Call, state_dir: str, *, act: bool) -> None:
+def _say_what_acting_lacks(call: Call, state_dir: str, problem: JournalError | None) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
-    problem = None if act else look_before_acting(state_dir)
     if problem is not None:
         call.say(f"acting would fail: {problem}")
         call.say(f"  hint: {problem.hint}")
@@ -106,7 +116,16 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False, qui
         raise unusable
     for problem in read.problems:
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
+        # `say_where_they_end` says it in full.
+        quiet = quiet or read.ends_at_stop is not None
         (call.detail if read.usable or chosen or quiet else call.say)(f"assignments: {problem}")
+
+
+def say_where_they_end(session: Session, call: Call) -> None:
+    """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what helps."""
+    if (note := session.assignments.ends_at_stop) is not None:
+        call.say(note)
+        call.say(f"  hint: {WHAT_HELPS}")
 
 
 def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent.agent.session.session import Session
-from logagent.cli.host_session import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
+from logagent.cli.host_session import (
+    Progress,
+    Stopper,
+    note_health,
+    read_assignments,
+    say_where_they_end,
+    session_of,
+    take_inventory,
+)
 from logagent.cli.options import Call
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
@@ -44,6 +52,7 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
+        say_where_they_end(session, call)
         done = carry_out(call, session, make_plan(session, facts), execute=execute)
         note_health(call, facts)
     set_status(call, done.plan, done.execution)

@@ -15,7 +15,8 @@ from logagent.model.records import Health, HolderState, Kind, Verdict
 
 @strict
 class AssignmentsUsed(TypedDict):
-    """The assignments that the verdicts are based on. `source` is `none` if there were none."""
+    """The assignments that the verdicts are based on. `source` is `none` if there were none. `ends_at_stop`: they end
+    when this host's broker stopped, and why no living broker could be asked about what happened since."""
 
     source: Source | Literal["none"]
     cluster_id: str | None
@@ -24,6 +25,7 @@ class AssignmentsUsed(TypedDict):
     age_seconds: float | None
     topics: int
     partitions: int
+    ends_at_stop: NotRequired[str]
 
 
 @strict

@@ -112,7 +112,8 @@ class StatusFailed(TypedDict):
 @strict
 class StatusDoc(TypedDict):
     """The state of the running daemon; null for anything it has not looked at yet. `open_exchanges`: paths of what an
-    interrupted `restore --replace` displaced, as of the last cycle."""
+    interrupted `restore --replace` displaced, as of the last cycle; `clock_doubt`: why nothing is done that depends on
+    an age."""
 
     schema: Literal["logagent.status/1"]
     at: Time
@@ -128,6 +129,7 @@ class StatusDoc(TypedDict):
     brokers: list[StatusBroker]
     queue: StatusQueue | None
     assignments: StatusAssignments | None
+    clock_doubt: NotRequired[str | None]
     open_exchanges: list[str]
     cycles: list[StatusCycle]
     failed: NotRequired[list[StatusFailed]]

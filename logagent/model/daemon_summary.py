@@ -39,7 +39,8 @@ class CycleSummary:
     or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action, outcome) ->
     number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and hint of its
     first refusal. queues: by log dir. next_due_ms: when the head
-    of the queue falls due. open_exchanges: paths of what an interrupted `restore --replace` displaced. error: why the
+    of the queue falls due. open_exchanges: paths of what an interrupted `restore --replace` displaced. clock_doubt:
+    why nothing is done that depends on an age. error: why the
     cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that error
     (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
     """
@@ -64,6 +65,7 @@ class CycleSummary:
     needs_approval: str | None = None
     open_exchanges: tuple[str, ...] = ()
     assignments: AssignmentsSummary = AssignmentsSummary()
+    clock_doubt: str | None = None
     error: str | None = None
     error_slug: str | None = None
 

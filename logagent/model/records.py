@@ -168,6 +168,17 @@ class Holder:
     shared_lock: str | None = None
     serving: Held | None = None
 
+    @property
+    def in_words(self) -> str:
+        """Who has the lock, and what that means for a start. A lock without a process number is not taken for our own
+        broker's: that a broker holds it has to be shown by something else."""
+        if self.pid is None:
+            return (
+                "held by a process that is not visible here (another container, or an NFS lock of a dead client):"
+                " a start now fails"
+            )
+        return f"process {self.pid} holds the lock: a broker started now exits at once"
+
 
 @dataclass(frozen=True, slots=True)
 class TopicPartition:

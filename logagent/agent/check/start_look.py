@@ -170,13 +170,14 @@ class Looker:
 
 
 def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
-    """The only holder that is a Kafka broker, or whose PID is unknown (another PID namespace); None if there are
-    several or none."""
+    """The only holder that is shown to be a Kafka broker, by its process or by its own answer (another PID namespace);
+    None if there are several or none."""
     holders = {f.holder.pid: f.holder for f in log_dirs if f.holder.state in HELD}
     if len(holders) != 1:
         return None
     (holder,) = holders.values()
-    return holder if holder.pid is None or is_kafka(holder.pid) else None
+    shown = holder.state is HolderState.HELD if holder.pid is None else is_kafka(holder.pid)
+    return holder if shown else None
 
 
 class MetadataDir:

@@ -64,6 +64,7 @@ class CycleNotes:
             "queues": _queues(queue, session.log_dirs.by_path),
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
+            "clock_doubt": doubt.why if (doubt := session.clock_watch.doubt()) is not None else None,
         }
         if self.job != "queue":
             self.seen |= {
@@ -168,7 +169,9 @@ def _assignments(session: Session) -> AssignmentsSummary:
         source=image.source.value if image is not None else None,
         at_ms=image.at_ms if image is not None else None,
         usable=bool(session.assignments.usable),
-        problem="; ".join(problems) if problems and not session.assignments.usable else None,
+        problem="; ".join(problems)
+        if problems and not session.assignments.usable
+        else session.assignments.ends_at_stop,
     )
 
 

@@ -27,6 +27,7 @@ from logagent.agent.daemon.scheduling import (
     Scheduler,
     Timetable,
     changed_keys,
+    why_not_switch,
 )
 from logagent.agent.events import Events
 from logagent.errors import ConfigError, Exit, LogAgentError
@@ -268,6 +269,8 @@ class Daemon:
         """Read the configuration and apply it, or keep the current one and say why."""
         try:
             config = self._load()
+            if (why := why_not_switch(self.config, config)) is not None:
+                raise ConfigError(why, problems=(why,))
             changes = changed_keys(self.config, config)
             self._jobs.configure(config)
         except LogAgentError as e:

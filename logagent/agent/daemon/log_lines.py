@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from logagent.agent.events import Events, Level
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.records import Health, Outcome
 
@@ -118,6 +119,11 @@ class LogLines:
             self.events.say("cycle-recovered", job=s.job)
         if s.job == "cleanup":
             self._assignments(s)
+            if self.events.changed("clock", _shape(s.clock_doubt)):
+                if s.clock_doubt is not None:
+                    self.events.say("clock-doubted", "warning", reason=s.clock_doubt, hint=TRUST_CLOCK)
+                else:
+                    self.events.say("clock-trusted")
         figures = (s.mode, s.planned, tuple(sorted(s.refusals.items())), s.waiting, s.needs_approval)
         if (self.events.changed(("cycle", s.job), figures) and (s.job == "cleanup" or s.planned)) or s.results:
             self.events.say(

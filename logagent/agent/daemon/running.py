@@ -206,6 +206,7 @@ def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str
         "brokers": [_broker(b) for b in work.get("brokers", ())],
         "queue": _queue(latest),
         "assignments": _assignments(cleanup),
+        "clock_doubt": latest.clock_doubt if latest is not None else None,
         "open_exchanges": list(cleanup.open_exchanges) if cleanup is not None else [],
         "cycles": [_cycle(s) for _, s in sorted(dict(daemon.last).items())],
         "failed": [

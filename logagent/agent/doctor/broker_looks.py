@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
-from logagent.agent.evidence.judge import look_at_versions
+from logagent.agent.evidence.judge import identify_stopped, look_at_versions
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
 from logagent.broker.process.version import launch_of_java, version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
 from logagent.host.linux.child import Identity, ask_as, readable_process
-from logagent.host.state.version_seen import read_version_seen
+from logagent.host.state.version_seen import read_brokers_seen, read_version_seen
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
 from logagent.model.kafka_version import KafkaVersion, which_version
@@ -144,10 +144,13 @@ def find_version(
 
 
 def look_at_assignments(
-    target: Target, settings: Settings, cluster: ClusterFacts, *, stopped: bool, now_ms: int
+    target: Target, settings: Settings, cluster: ClusterFacts, state_dir: str, *, stopped: bool, now_ms: int
 ) -> tuple[AssignmentsLook, Assignments]:
     """Read the sources as a command would. Raises ConfigError for a wrong `kafka.client` file."""
-    read = load_assignments(target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms)
+    read = load_assignments(
+        target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms, stopped=stopped
+    )
+    identify_stopped(read, read_brokers_seen(state_dir, cluster.cluster_id), now_ms)
     document = read.document(now_ms)
     address, secure = client_address(target.server)
     look = AssignmentsLook(
@@ -163,6 +166,7 @@ def look_at_assignments(
         stopped=stopped,
         kraft=bool(target.server.process_roles),
         empty=document["source"] != "none" and document["topics"] == 0,
+        ends_at_stop=read.ends_at_stop,
     )
     return look, read
 

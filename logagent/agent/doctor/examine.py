@@ -118,7 +118,8 @@ def _with_broker(
         others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
         settings = replace(settings, assignments=replace(settings.assignments, sources=others))
     try:
-        assignments, read = look_at_assignments(target, settings, cluster, stopped=stopped, now_ms=clock.now_ms())
+        state_dir, now_ms = question.state_dir, clock.now_ms()
+        assignments, read = look_at_assignments(target, settings, cluster, state_dir, stopped=stopped, now_ms=now_ms)
         read.close()
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)

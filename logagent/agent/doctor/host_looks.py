@@ -240,6 +240,7 @@ def look_at_daemon(state_dir: str) -> DaemonLook:
         version=status.get("agent_version"),
         log_dirs=dirs,
         mode=status.get("mode"),
+        clock_doubt=status.get("clock_doubt"),
     )
 
 

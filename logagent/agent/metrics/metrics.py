@@ -100,6 +100,9 @@ METRICS: dict[str, Metric] = {
     "logagent_assignments_usable": Metric(
         "gauge", (), "Whether the assignments are usable for verdicts (fresh, of this cluster, not empty)."
     ),
+    "logagent_clock_doubted": Metric(
+        "gauge", (), "Whether nothing is done that depends on an age, because the clock cannot be trusted."
+    ),
     "logagent_assignments_timestamp_seconds": Metric("gauge", ("source",), "Time of the assignments."),
     # Health rounds
     "logagent_health_round_seconds": Metric("gauge", (), "Duration of the last round of probes."),
@@ -242,6 +245,7 @@ class Metrics(Collector):
         refused = {(guard,): s.refusals.get(guard, 0) for guard in (*GUARD_NAMES, *s.refusals)}
         self._replace("logagent_plan_refusals", refused)
         self._set("logagent_assignments_usable", s.assignments.usable)
+        self._set("logagent_clock_doubted", s.clock_doubt is not None)
         at = _seconds(s.assignments.at_ms)
         self._replace("logagent_assignments_timestamp_seconds", {(s.assignments.source or "none",): at})
 

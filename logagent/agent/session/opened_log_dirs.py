@@ -14,7 +14,7 @@ from typing import Self
 from logagent.agent.clock import Clock
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
-from logagent.broker.process.lock import LOCK_FILE
+from logagent.broker.process.lock import LOCK_FILE, LockLook, look
 from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.brokers.proc_scan import Watched
@@ -150,6 +150,12 @@ class LogDirs:
         self.cluster = agree(metas, self.target.server.node_id)
         return metas
 
+    def unlocked(self) -> bool:
+        """Whether nobody has the lock of a log dir: by the locks alone, without a look at any process."""
+        looked = self.calls.looks({path: partial(look, log_dir.fd) for path, log_dir in self.online().items()})
+        found = [seen for seen in looked.values() if isinstance(seen, LockLook)]
+        return bool(found) and len(found) == len(looked) and all(seen.readable and not seen.held for seen in found)
+
     def log_dir_facts(self) -> dict[str, LogDirFacts]:
         """Health, holder, ids and open files of every log dir, looked at now."""
         metas = self.read_cluster()
@@ -263,10 +269,8 @@ def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
     holds = holder.state in (HolderState.HELD, HolderState.STARTING)
     if holds and holder.pid is not None and not open_files.could_read(holder.pid):
         return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
-    doubtful = open_files.doubtful.get(path, frozenset())
-    if doubtful:
-        return f"the open files of process {min(doubtful)}, which may be a broker, cannot be read"
-    return None
+    doubt = open_files.doubt(path)
+    return doubt[1] if doubt is not None else None
 
 
 def _health(log_dir: OpenLogDir, meta: MetaLook) -> tuple[Health, str | None]:

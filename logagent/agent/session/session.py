@@ -41,6 +41,7 @@ from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
@@ -110,11 +111,12 @@ VALID_READINGS = 10
 
 @dataclass(slots=True)
 class Session:
-    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be
-    asked, as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be
-    removed because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads
-    the copies here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`:
-    the inventory covers all directories, so what it does not show does not exist.
+    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `network_seconds`: how long
+    one reading of the cluster may take in all, None = as long as its requests do; `brokers`: who can be asked, as of
+    the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
+    because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
+    here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
+    covers all directories, so what it does not show does not exist.
     """
 
     target: Target
@@ -136,6 +138,7 @@ class Session:
     _read_from: tuple[str, ...] | None = None
     _read_until: float | None = None
     ask_leaders: bool = True
+    network_seconds: float | None = None
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
     doubles: dict[DirKey, PartitionDir] = field(default_factory=dict)
@@ -228,7 +231,7 @@ class Session:
             retention_ms=cleanup.stray_retention,
             ages=Ages(cleanup.sightings, cleanup.min_age),
             corrected=self.clock_watch.corrected,
-            doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
+            doubt=f"{doubt.why} ({TRUST_CLOCK})" if doubt is not None else None,
             flags=flags,
             never_shown=self._never_shown(),
         )
@@ -259,9 +262,11 @@ class Session:
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
+            stopped=self.log_dirs.unlocked(),
             may_read_log=not hangs,
             lineage=read_lineage(self.state_dir, cluster.cluster_id, cluster.node_id),
             directory_ids=cluster.directory_ids,
+            network_seconds=self.network_seconds,
         )
         began = self.clock.monotonic()
         try:

@@ -199,6 +199,7 @@ with warnings.catch_warnings():
 
 NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2
+_LEAST_SECONDS = 0.02
 
 # A broker's answers to a wrong password. They are often lost (the broker closes the connection right after, and
 # kafka-python then sees only that), so with SASL a few closed connections to each server mean the same.
@@ -234,7 +235,8 @@ def retried(ask: Callable[[], T], seconds: float, pause: float) -> T:
 
 
 class AdminClient:
-    """Sends requests to a cluster; connects on the first one. `timeout` (seconds) limits each request.
+    """Sends requests to a cluster; connects on the first one. `timeout` (seconds) limits each request, `until` (on the
+    monotonic clock) all of them.
 
     Use one for one round and close it: it does not refresh what it knows about the cluster's brokers. Not thread-safe.
     Raises `ServiceUnreachable` for all connection problems, and `UnreadableError` if the broker's version does not
@@ -243,7 +245,8 @@ class AdminClient:
 
     def __init__(self, bootstrap_servers: str, config: Mapping[str, Any], timeout: float = 10.0) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.timeout = timeout
+        self.until: float | None = None
+        self._timeout = timeout
         self._config = dict(config)
         self._net: Any = None
         self._manager: Any = None
@@ -269,6 +272,12 @@ class AdminClient:
         with contextlib.suppress(Exception):
             net.close()
         self._client_log.close()
+
+    @property
+    def timeout(self) -> float:
+        if self.until is None:
+            return self._timeout
+        return min(self._timeout, max(_LEAST_SECONDS, self.until - time.monotonic()))
 
     def connect(self) -> None:
         """Connect to the cluster through any of the bootstrap servers, within the time limit."""

@@ -98,6 +98,10 @@ class AdminReader:
     def close(self) -> None:
         self._client.close()
 
+    def stop_at(self, until: float) -> None:
+        """Wait for nobody any more after that time on the monotonic clock."""
+        self._client.until = until
+
     def cluster_id(self) -> str:
         """The cluster's id, as in every `meta.properties` of its brokers."""
         return self._cluster_id(self._metadata(topics=[]))

@@ -116,6 +116,7 @@ def quorum_of(response: Any) -> QuorumLook:
         tuple(map(replica, partition.current_voters)),
         tuple(map(replica, partition.observers)),
         partition.high_watermark,
+        partition.leader_epoch,
     )
 
 

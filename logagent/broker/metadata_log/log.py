@@ -429,6 +429,7 @@ def _image(
             ),
             complete=True,
             open_transaction=state.replay.open_transaction,
+            leader_epoch=state.times.last_epoch,
             offset=state.end,
             metadata_version=state.replay.metadata_version,
             brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),

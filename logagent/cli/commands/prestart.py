@@ -22,7 +22,7 @@ from logagent.agent.planning.plan_prestart import (
 )
 from logagent.agent.session.session import Session
 from logagent.agent.target import UnnamedBroker
-from logagent.cli.host_session import note_health, read_assignments, session_of
+from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import finding_row
 from logagent.cli.render import dump, human_bytes
@@ -266,6 +266,7 @@ class _Run:
                 self._read_assignments(session)
                 session.take_inventory()
                 facts = session.facts()
+                say_where_they_end(session, self.call)
                 prestart = plan_prestart(session, facts)
                 self._check(session)
             self._step.note("renaming; what was done is in the journal (logagent history)")
@@ -292,6 +293,8 @@ class _Run:
     def _read_assignments(self, session: Session) -> None:
         """An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker starts
         all the same: `ExecStartPre=-`)."""
+        # The disk comes first: what is on it is looked at although nobody answers.
+        session.network_seconds = self._left() / 2
         try:
             read_assignments(session, self.call)
         except LogAgentError as e:

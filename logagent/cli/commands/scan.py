@@ -11,7 +11,7 @@ import click
 
 from logagent.agent.session.scan_rows import dir_rows, scan_head
 from logagent.agent.session.session import Session
-from logagent.cli.host_session import note_health, read_assignments, session_of, take_inventory
+from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of, take_inventory
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump_line, dump_rows, human_bytes, table
 from logagent.model.assignments.strays import needs_cover
@@ -35,6 +35,7 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts(to_plan=False)
+        say_where_they_end(session, call)
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"full topic names may be missing: {session.journal_problem}")

@@ -12,6 +12,7 @@ from logagent.agent.status.status import ask_status
 from logagent.cli.options import RUN_AS_BROKER, Call, common
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit, NotPermitted, ServiceUnreachable
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 
 
 @click.command()
@@ -103,6 +104,8 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
         said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
         lines.append(f"assignments: {said}")
+    if s.get("clock_doubt"):
+        lines.append(f"nothing is done that depends on an age: {s['clock_doubt']} ({TRUST_CLOCK})")
     for path in s["open_exchanges"]:
         lines.append(
             f"restore --replace was cut short: {path} is the directory it displaced (logagent check says more)"

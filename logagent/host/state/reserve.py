@@ -250,15 +250,18 @@ def _wrong(table: str, name: str, kind: str, required: bool) -> Iterator[str]:
         yield f"{name} NOT IN ({known})"
 
 
-def look_before_acting(path: str) -> JournalError | None:
-    """Why a command that acts could not use the state dir `path` now, as far as looking shows it. Changes nothing."""
+def look_before_acting(path: str, *, root_makes_it: bool = False) -> JournalError | None:
+    """Why a command that acts could not use the state dir `path` now, as far as looking shows it. Changes nothing.
+
+    `root_makes_it`: it is not there, and root would create it, whoever may write there."""
     directory = nearest_directory(path)
     try:
         if directory != path and os.path.lexists(path):
             return unusable(path, errno.ENOTDIR)
         check_writable(directory)
     except OSError as e:
-        return unusable(path, e.errno)
+        if not (root_makes_it and e.errno in (errno.EACCES, errno.EPERM)):
+            return unusable(path, e.errno)
     return unusable(path, errno.ENOSPC) if lacks_room_for_journal(directory, path) else None
 
 

@@ -48,6 +48,21 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
         os.close(fd)
 
 
+def look_as_root(path: str) -> None:
+    """What `make_as_root` would refuse, without making anything. Raises JournalError, or OSError."""
+    fd, here = os.open("/", _DIRECTORY), ""
+    try:
+        for step in path.strip("/").split("/"):
+            _only_root_writes(fd, here or "/", path)
+            here = f"{here}/{step}"
+            try:
+                fd = _step_into(fd, step, here)
+            except FileNotFoundError:
+                return
+    finally:
+        os.close(fd)
+
+
 def _step_into(fd: int, name: str, path: str) -> int:
     """A descriptor of the directory `name` in `fd`; `fd` is closed."""
     try:
@@ -136,16 +151,49 @@ def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) 
             log_dir, like = next(iter(seen.items()), (None, None))
             owner = make_as_root(os.path.abspath(path), (like.st_uid, like.st_gid) if like is not None else None)
             if owner.st_uid == 0 and like is not None and like.st_uid != 0:
-                raise JournalError(
-                    f"the state dir {path} is root's, but the log dir {log_dir} belongs to user {like.st_uid}",
-                    hint=f"chown -R {like.st_uid}:{like.st_gid} {shlex.quote(path)}, or name another with --state-dir",
-                )
+                raise _of_root(path, log_dir, like)
             become(owner)
         elif not os.path.isdir(path):
             os.makedirs(path, mode=0o750)
         check_writable(path)
     except OSError as e:
         raise unusable(path, e.errno) from e
+
+
+def become_who_acts(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> JournalError | None:
+    """For a dry run: as root, switch for good to the user that a command which acts would be: both see the same then.
+    Creates nothing. Returns why `prepare_state_dir` would refuse the state dir, if that can be said beforehand."""
+    seen = {log_dir: found for log_dir, found in log_dirs.items() if found is not None}
+    like = next(iter(seen.values()), None)
+    try:
+        _keep_out(path, seen)
+        there = os.lstat(path) if os.path.lexists(path) else None
+    except JournalError as e:
+        return e
+    except OSError as e:
+        return unusable(path, e.errno)
+    if os.geteuid() != 0:
+        return None
+    if there is not None and there.st_uid == 0 and like is not None and like.st_uid != 0:
+        return _of_root(path, next(iter(seen)), like)
+    problem = None
+    try:
+        look_as_root(os.path.abspath(path))
+    except JournalError as e:
+        problem = e
+    except OSError as e:
+        problem = unusable(path, e.errno)
+    owner = there if there is not None and stat.S_ISDIR(there.st_mode) else like
+    if owner is not None:
+        become(owner)
+    return problem
+
+
+def _of_root(path: str, log_dir: str | None, like: os.stat_result) -> JournalError:
+    return JournalError(
+        f"the state dir {path} is root's, but the log dir {log_dir} belongs to user {like.st_uid}",
+        hint=f"chown -R {like.st_uid}:{like.st_gid} {shlex.quote(path)}, or name another with --state-dir",
+    )
 
 
 def nearest_directory(path: str) -> str:

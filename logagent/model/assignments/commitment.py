@@ -64,6 +64,10 @@ class BatchTimes:
         self.times.append(time_ms)
         self.crcs.append(crc)
 
+    @property
+    def last_epoch(self) -> int | None:
+        return self.numbers[-1] if self.numbers else None
+
     def epoch_of(self, index: int) -> int:
         """The leader epoch of the batch at `index`."""
         return self.numbers[bisect_right(self.epochs, index) - 1]
@@ -171,6 +175,7 @@ class QuorumLook:
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...] = ()
     high_watermark: int = -1
+    leader_epoch: int = -1
 
 
 def why_not_our_log(end: int | None, own_end: int | None, whose: str) -> str | None:

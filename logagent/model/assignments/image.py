@@ -107,7 +107,7 @@ class AssignmentImage:
     `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
     known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
     here. `gone_ids`: topic ids that are known to have lived in this cluster and were removed; None if nothing is
-    remembered of that.
+    remembered of that. `leader_epoch`: that of the log's newest batch.
     """
 
     source: Source
@@ -126,6 +126,7 @@ class AssignmentImage:
     exported_from: Source | None = None
     open_transaction: bool = False
     gone_ids: frozenset[str] | None = None
+    leader_epoch: int | None = None
 
     def never_showed(self, topic_id: str | None) -> bool:
         """Whether the metadata log never had this topic id, as far as it reaches back and as is remembered: it may be

@@ -136,11 +136,10 @@ def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
         )
     elif holder.state in (HolderState.HELD, HolderState.STARTING):
         if facts.about_to_start or not s.holder_is_broker:
-            who = f"process {holder.pid}" if holder.pid is not None else "a process that cannot be identified from here"
             yield fatal(
                 "lock-held",
                 f"{s.path}/.lock",
-                f"{who} holds the lock: a broker started now exits at once",
+                holder.in_words,
                 "stop that process, or wait for it to exit",
             )
     elif holder.state is HolderState.HIDDEN:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.check.start_facts import concerns_us
 from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
 from logagent.model.kafka_version import version_text
-from logagent.model.records import HolderState
+from logagent.model.records import Holder, HolderState
 
 _HELD = (HolderState.HELD, HolderState.STARTING)
 
@@ -175,8 +176,8 @@ def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
         yield warning(
             "holder-nameless",
             nameless.path,
-            "held by a process not visible here (in another container, or on another host over the network)",
-            "run logagent where the broker runs: its open files cannot be seen from here",
+            Holder(nameless.holder).in_words,
+            "run logagent where the broker runs, if that is who holds it: its open files cannot be seen from here",
         )
     elif running is not None and f.log_dirs:
         yield fatal(
@@ -192,6 +193,9 @@ def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
 def assignments(f: DoctorFacts) -> Iterator[Finding]:
     a = f.assignments
     if a is None:
+        return
+    if a.ends_at_stop is not None and not a.empty:
+        yield warning("assignments-stopped", a.source, a.ends_at_stop, WHAT_HELPS)
         return
     if a.usable:
         age = "" if a.age_seconds is None else f", {a.age_seconds:.0f} s old"

@@ -194,6 +194,7 @@ class DaemonLook:
     log_dirs: tuple[str, ...] | None = None
     mode: str | None = None
     detail: str | None = None
+    clock_doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +233,8 @@ class StateLook:
 class AssignmentsLook:
     """The source of verdicts. bootstrap: an address of one of the broker's listeners; secure: that listener is not
     PLAINTEXT. stopped: nobody holds a log dir. kraft: the broker has its own metadata log and updates it while it runs.
-    empty: the source was read and lists no topics."""
+    empty: the source was read and lists no topics. ends_at_stop: it ends when the broker stopped, and why no living one
+    could be asked."""
 
     usable: bool
     source: Source | Literal["none"] = "none"
@@ -246,6 +248,7 @@ class AssignmentsLook:
     stopped: bool = False
     kraft: bool = False
     empty: bool = False
+    ends_at_stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from shlex import quote
 from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceLook
 from logagent.model.doctor.storage import toml_change, unit_change, unit_word
 from logagent.model.finding import Change, Finding, fatal, info, warning, works
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.setup.drop_in import CONFIG_VARIABLE
 
 
@@ -34,6 +35,9 @@ def daemon(f: DoctorFacts) -> Iterator[Finding]:
             )
         else:
             yield works("daemon", d.socket, f"process {d.pid} is running and answers")
+        if d.clock_doubt is not None:
+            says = f"it does nothing that depends on an age: {d.clock_doubt}"
+            yield warning("clock-doubted", d.socket, says, TRUST_CLOCK)
     elif d.state == "refused":
         hint = "run doctor as root or as the daemon's user"
         yield info("daemon-closed", d.socket, f"not permitted to ask the daemon: {d.detail}", hint)

@@ -107,6 +107,13 @@ def online(p: Proposal, facts: Facts) -> Refusal | None:
     return _unless_seen(p, facts, Claim.ONLINE, Witness.PROBE, "online")
 
 
+def _to_see(fact: str) -> str:
+    """What to do about a process of which it is not known whether it uses a log dir."""
+    if "cannot be read" in fact:
+        return "run as the broker's own user (or as root, which switches to it)"
+    return "it is known once that process has ended or has closed the file"
+
+
 def in_use(p: Proposal, facts: Facts) -> Refusal | None:
     """No process has anything below the directory open or mapped, and we were able to see that.
 
@@ -114,8 +121,7 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
     """
     where = _where(p.dir.log_dir, facts)
     if where.open_files_unreadable is not None:
-        hint = "run as the broker's own user (or as root, which switches to it)"
-        return _refuse(p, "in-use", where.open_files_unreadable, hint)
+        return _refuse(p, "in-use", where.open_files_unreadable, _to_see(where.open_files_unreadable))
     pids = where.open_by.get(p.dir.name, ())
     if not pids or _stray_of_serving_holder(p, where, pids):
         return _unless_seen(p, facts, Claim.NOT_OPEN, Witness.PROCESSES, "in-use")
@@ -241,7 +247,7 @@ def lock(p: Proposal, facts: Facts) -> Refusal | None:
             return _refuse(p, "lock", fact, hint)
         if holder.state is HolderState.UNREADABLE:
             fact = f"cannot tell who holds .lock{detail}"
-            return _refuse(p, "lock", fact, "run as the broker's own user")
+            return _refuse(p, "lock", fact, _to_see(fact))
     return _unless_seen(p, facts, Claim.HOLDER_KNOWN, Witness.LOCK, "lock")
 
 
@@ -258,6 +264,8 @@ def window(p: Proposal, facts: Facts) -> Refusal | None:
         state = "is live" if holder.state is HolderState.HELD else "may still be starting"
         detail = f" ({holder.detail})" if holder.detail else ""
         fact = f"the broker (process {holder.pid}) {state} and holds the log dir{detail}"
+        if holder.pid is None and holder.state is not HolderState.HELD:
+            fact = holder.in_words
         if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
             hint = "nothing to do: the broker removes what is marked for deletion itself"
             return _refuse(p, "window", fact, hint, found.claim)

@@ -351,6 +351,17 @@ def test_a_holder_that_is_no_kafka_is_in_the_way(host: Host, process: Callable[.
     assert codes(host.check()[1]) == [("fatal", "lock-held")] * 2
 
 
+def test_a_lock_without_a_process_number_is_not_taken_for_the_brokers(host: Host) -> None:
+    """As of another container, or of an NFS client that is dead: no broker starts."""
+    with ExitStack() as held:
+        for log_dir in (host.d1, host.d2):
+            file = held.enter_context((log_dir / ".lock").open("w"))
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        status, document = host.check()
+    assert (status, codes(document)) == (6, [("fatal", "lock-held")] * 2)
+    assert "not visible here" in document["findings"][0]["says"] and "a start now fails" in str(document["findings"])
+
+
 def test_a_log_dir_that_the_running_broker_gave_up(host: Host, process: Callable[..., Any]) -> None:
     child = process("kafka.Kafka", LOCK_EACH, host.d1)
     # Right after its start it may not have come to the second one yet.

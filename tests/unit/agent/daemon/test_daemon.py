@@ -383,6 +383,18 @@ def test_a_reload_moves_the_intervals_and_says_what_changed() -> None:
     assert life.work.configured == [new] and life.daemon.config is new
 
 
+@pytest.mark.parametrize("log_dirs", [("/tmp/kafka-logs",), (D1,), (D1, D2, "/data/new")])
+def test_a_reload_forgets_no_log_dir(log_dirs: tuple[str, ...]) -> None:
+    """A server.properties that is being written is empty, or cut, and valid all the same."""
+    life = Life(load=lambda: replace(config(), target=replace(config().target, log_dirs=log_dirs)))
+    life.daemon.reload_now()
+    if D2 in log_dirs:
+        assert life.daemon.config.target.log_dirs == log_dirs
+    else:
+        assert life.daemon.config.target.log_dirs == (D1, D2)
+        assert "restart logagent" in life.said("reload-failed")[0]["problems"]
+
+
 def test_an_invalid_configuration_leaves_the_old_one_running_and_says_every_problem() -> None:
     def load() -> RunConfig:
         raise ConfigError("the configuration is wrong", problems=("a.toml: cleanup.mode: x", "a.toml: y: z"))

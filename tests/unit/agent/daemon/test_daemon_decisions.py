@@ -16,6 +16,7 @@ from logagent.agent.daemon.log_lines import MOST_APART, MOST_LINES, LogLines
 from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.events import Events
 from logagent.errors import ConfigError
+from logagent.model.daemon_summary import CycleSummary
 from logagent.model.planning.plan import Plan, Proposal
 from logagent.model.planning.queue import KEEP_MS, SettledAction, forgettable
 from logagent.model.records import ActionKind
@@ -155,3 +156,14 @@ def test_what_would_be_done_is_said_once_however_much_it_is(many: int) -> None:
     assert not events.changed(("health", "/d1"), "online")
     log.planned("cleanup", replace(plan, actions=proposals[:-1]), False)
     assert len(out.getvalue().splitlines()) - len(lines) == (MOST_LINES + 1 if many > MOST_APART + 1 else 0)
+
+
+def test_who_does_nothing_because_of_the_clock_says_so_once() -> None:
+    out = io.StringIO()
+    lines = LogLines(Events(out, lambda: 0, "json"))
+    for minutes in (61, 62, None):
+        doubt = None if minutes is None else f"the wall clock is {minutes} minutes behind the last cycle"
+        lines.cycle(CycleSummary(job="cleanup", mode="enforce", started_ms=0, seconds=0, clock_doubt=doubt))
+    said = [line for line in out.getvalue().splitlines() if '"clock-' in line]
+    assert len(said) == 2 and "61 minutes behind" in said[0] and "--trust-clock" in said[0]
+    assert "clock-trusted" in said[1]
