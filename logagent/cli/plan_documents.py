@@ -178,7 +178,7 @@ def plan_document(
         "waiting": [_waiting_row(w) for w in plan.waiting],
         "totals": {
             "actions": len(plan.actions),
-            "bytes": plan.bytes,
+            "bytes": plan.allocated,
             "refusals": len(refusals),
             "waiting": len(plan.waiting),
             "freed_bytes": execution.freed_bytes if execution is not None else 0,
@@ -234,6 +234,7 @@ def _waiting_row(w: Waiting) -> WaitingDoc:
         "until": rfc3339_or_none(w.until_ms),
         "sightings": w.sightings,
         "bytes": w.bytes,
+        "allocated": w.allocated,
     }
 
 
@@ -245,6 +246,7 @@ def _refusal_row(r: Refusal) -> RefusalDoc:
         "fact": r.fact,
         "hint": r.hint,
         "bytes": r.bytes,
+        "allocated": r.allocated,
     }
     if r.command is not None:
         row["command"] = r.command
@@ -266,6 +268,7 @@ def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> Q
                 "full_topic": e.full_topic,
                 "partition": e.dir.partition,
                 "bytes": e.dir.bytes,
+                "allocated": e.dir.allocated,
                 "marked_at": rfc3339(e.marked_at_ms),
                 "due_at": rfc3339(e.due_at_ms),
                 "overdue_seconds": (now_ms - e.due_at_ms) / 1000,
@@ -291,6 +294,7 @@ def history_row(entry: Entry) -> HistoryEntry:
         "partition": i.partition,
         "topic_id": i.topic_id,
         "bytes": i.bytes,
+        "allocated": i.allocated,
         "plan_id": i.plan_id,
         "actor": i.actor,
         "outcome": entry.outcome,

@@ -34,8 +34,9 @@ class HolderDoc(TypedDict):
 
 @strict
 class Ledger(TypedDict):
-    """What the bytes of a log dir's file system are used for. `unexplained` = used − all the others (may be
-    negative)."""
+    """What the bytes of a log dir's file system are used for. `size`, `used`, `free` and `unexplained` are of the file
+    system, which log dirs with the same `device` share: add them up once. `unexplained` = used − what all of those log
+    dirs have (may be negative)."""
 
     size: Size
     used: Size
@@ -51,7 +52,10 @@ class Ledger(TypedDict):
 
 @strict
 class LogDirDoc(TypedDict):
+    """`device`: the number of its file system (it may be another one after a reboot), null where it is offline."""
+
     path: str
+    device: int | None
     directory_id: str | None
     health: Health
     reason: str | None

@@ -1,4 +1,8 @@
-"""What will be done and what was done: plans, queue, history."""
+"""What will be done and what was done: plans, queue, history.
+
+In a row `bytes` is the sum of the file sizes and `allocated` what they take up on the file system; totals, and what is
+or would be freed, are always allocated.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,7 @@ class RefusalDoc(TypedDict):
     fact: str
     hint: str
     bytes: Size
+    allocated: Size
     command: NotRequired[str]
 
 
@@ -59,11 +64,13 @@ class WaitingDoc(TypedDict):
     until: Time | None
     sightings: int
     bytes: Size
+    allocated: Size
 
 
 @strict
 class PlanTotals(TypedDict):
-    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted."""
+    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted.
+    `bytes`, like `freed_bytes`, is what they have allocated on their file systems."""
 
     actions: int
     bytes: Size
@@ -104,6 +111,7 @@ class RemovedByHandDoc(TypedDict):
     program: str | None
     descriptor: str
     bytes: Size
+    allocated: Size
     is_holder: bool
 
 
@@ -223,6 +231,7 @@ class QueueEntryDoc(TypedDict):
     full_topic: str | None
     partition: int | None
     bytes: Size
+    allocated: Size
     marked_at: Time
     due_at: Time
     overdue_seconds: float
@@ -242,6 +251,8 @@ class QueueDoc(TypedDict):
 
 @strict
 class HistoryEntry(TypedDict):
+    """`allocated`: null where an older logagent wrote it."""
+
     id: int
     at: Time
     action: ActionKind
@@ -252,6 +263,7 @@ class HistoryEntry(TypedDict):
     partition: int | None
     topic_id: str | None
     bytes: Size
+    allocated: Size | None
     plan_id: str
     actor: str
     outcome: Outcome | None

@@ -389,7 +389,7 @@ def next_batch(proposals: Sequence[Proposal], first: int, most: int = BATCH_DIRS
     files = size = 0
     for number, p in enumerate(batch):
         files += p.dir.files
-        size += max(p.dir.bytes, p.dir.allocated)
+        size += p.dir.allocated
         if number and (files > BATCH_FILES or size > BATCH_BYTES):
             return batch[:number]
     return batch

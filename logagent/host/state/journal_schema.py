@@ -34,8 +34,9 @@ class Intent:
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
     whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
-    before it lost its name (`model.assignments.reasons`); None if it was not one. `files`, `removal_started`: how many
-    files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it.
+    before it lost its name (`model.assignments.reasons`); None if it was not one. `bytes`: its file sizes, which tell
+    whether it is still whole; `allocated`: what it took up. `files`, `removal_started`: how many files it had, and
+    whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it.
     """
 
     action: ActionKind
@@ -57,6 +58,7 @@ class Intent:
     reason: str | None = None
     files: int | None = None
     removal_started: bool | None = None
+    allocated: int | None = None
 
     @property
     def ends_in(self) -> str:
@@ -104,6 +106,7 @@ def entry_of(row: sqlite3.Row) -> Entry:
         reason=row["reason"],
         files=row["files"],
         removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
+        allocated=row["allocated"],
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))
@@ -137,7 +140,7 @@ def text_or_none(value: str | bytes | None) -> str | None:
 
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 # An in-memory file system, which every Linux has: for copies that need no disk.
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
@@ -254,7 +257,10 @@ CREATE TABLE incarnations (
   seen_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH = """
+ALTER TABLE actions ADD COLUMN allocated INTEGER;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:

@@ -229,7 +229,7 @@ def _held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
 
 
 def _waits(d: PartitionDir, action: ActionKind, why: str, until_ms: int | None, sightings: int = 0) -> Waiting:
-    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes)
+    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes, d.allocated)
 
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:
