@@ -7,20 +7,24 @@ big files are truncated in steps, so that no single call works on more than 64 M
 before its index files, so that a broker that takes over finds no half segment to rebuild; the small files that identify
 the directory are removed last. Before the first of them the directory is marked (`started_mark`), so that half of it is
 never restored. Everything is idempotent: after a kill at any point the same call starts again.
+
+A batch of directories can be marked first (`mark_dir`), so that one sync writes all marks; what of it is not reached is
+unmarked again (`unmark_dirs`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from logagent.broker.process.lock import Watch
 from logagent.errors import NotAsPlanned
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
-from logagent.host.log_dir.started_mark import mark_started
+from logagent.host.log_dir.started_mark import clear_mark, mark_started, set_mark
 from logagent.host.removal.unlink import FileRemover, one_at_a_time, removal_order, remove_segments
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Identity, PartitionDir
@@ -88,6 +92,38 @@ def remove_dir(
     with log_dir.acting("removal", name):
         _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, check)
     return Removed(sum(w.files for w in workers), sum(w.bytes for w in workers), sum(w.freed for w in workers))
+
+
+def mark_dir(
+    log_dir: OpenLogDir, name: str, expect: Identity, watch: Watch, check: Callable[[int], None] | None = None
+) -> bool:
+    """Mark the directory `name` ahead of its removal (`remove_dir`, which makes the mark durable), as that would.
+    Returns False if it has the mark already. Raises as `remove_dir` does."""
+    with _opened(log_dir, name, expect, "mark") as fd:
+        if check is not None:
+            check(fd)
+        return set_mark(fd, watch.before)
+
+
+def unmark_dirs(log_dir: OpenLogDir, dirs: Sequence[tuple[str, Identity]], watch: Watch) -> None:
+    """Take back what `mark_dir` set on directories that were not reached, durably. Raises as `remove_dir` does."""
+    for name, expect in dirs:
+        with _opened(log_dir, name, expect, "unmark") as fd:
+            clear_mark(fd, watch.before)
+    # In a second turn: the first sync writes what was changed in all of them.
+    for name, expect in dirs:
+        with _opened(log_dir, name, expect, "unmark") as fd:
+            os.fsync(fd)
+
+
+@contextmanager
+def _opened(log_dir: OpenLogDir, name: str, expect: Identity, what: str) -> Iterator[int]:
+    with log_dir.acting(what, name):
+        fd = log_dir.open_child(name, expect)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
 
 class _Walk:
