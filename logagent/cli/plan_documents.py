@@ -182,7 +182,7 @@ def plan_document(
         "waiting": [_waiting_row(w) for w in plan.waiting],
         "totals": {
             "actions": len(plan.actions),
-            "bytes": plan.bytes,
+            "bytes": plan.allocated,
             "refusals": len(refusals),
             "waiting": len(plan.waiting),
             "freed_bytes": execution.freed_bytes if execution is not None else 0,
@@ -245,6 +245,7 @@ def _waiting_row(w: Waiting) -> WaitingDoc:
         "until": rfc3339_or_none(w.until_ms),
         "sightings": w.sightings,
         "bytes": w.bytes,
+        "allocated": w.allocated,
         "claim": w.claim,
     }
 
@@ -257,6 +258,7 @@ def _refusal_row(r: Refusal) -> RefusalDoc:
         "fact": r.fact,
         "hint": r.hint,
         "bytes": r.bytes,
+        "allocated": r.allocated,
         "claim": r.claim,
     }
     if r.command is not None:
@@ -279,6 +281,7 @@ def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> Q
                 "full_topic": e.full_topic,
                 "partition": e.dir.partition,
                 "bytes": e.dir.bytes,
+                "allocated": e.dir.allocated,
                 "marked_at": rfc3339(e.marked_at_ms),
                 "due_at": rfc3339(e.due_at_ms),
                 "overdue_seconds": (now_ms - e.due_at_ms) / 1000,
@@ -304,6 +307,7 @@ def history_row(entry: Entry) -> HistoryEntry:
         "partition": i.partition,
         "topic_id": i.topic_id,
         "bytes": i.bytes,
+        "allocated": i.allocated,
         "plan_id": i.plan_id,
         "actor": i.actor,
         "outcome": entry.outcome,

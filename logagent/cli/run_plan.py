@@ -80,7 +80,7 @@ def carry_out(
     drops = session.checkpoint_drops(plan)
     execution = None
     if execute:
-        removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
+        removing = sum(p.dir.allocated for p in plan.actions if p.action is ActionKind.REMOVE)
         with Stopper(call) as stopper, Progress(call, "Removing", total=removing) as progress:
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
             manager = manager if look is None else replace(manager, look=look)
@@ -107,10 +107,10 @@ def show_plan(call: Call, done: Done) -> None:
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
         columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("says", "left?")]
-        columns.append(("size", "right"))
+        columns += [("allocated", "right"), ("size", "right?")]
         rows = [
-            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a),
-             _who_says(a), human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a), _who_says(a),
+             human_bytes(a["allocated"]), human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
@@ -139,13 +139,14 @@ def _who_says(action: ActionDoc) -> str:
 def show_waiting(call: Call, plan: Plan) -> None:
     if plan.waiting:
         rows = [
-            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.bytes), w.reason,
+            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.allocated), human_bytes(w.bytes), w.reason,
              "" if w.until_ms is None else f"{human_time(w.until_ms)} (in {human_ms(w.until_ms - plan.made_at_ms)})"]
             for w in plan.waiting
         ]  # fmt: skip
         columns = [
             ("action", "left"),
             ("directory", "path"),
+            ("allocated", "right?"),
             ("size", "right?"),
             ("waits for", "text"),
             ("until", "text"),

@@ -37,8 +37,9 @@ class HolderDoc(TypedDict):
 
 @strict
 class Ledger(TypedDict):
-    """What the bytes of a log dir's file system are used for. `unexplained` = used − all the others (may be
-    negative)."""
+    """What the bytes of a log dir's file system are used for. `size`, `used`, `free` and `unexplained` are of the file
+    system, which log dirs with the same `device` share: add them up once. `unexplained` = used − what all of those log
+    dirs have (may be negative)."""
 
     size: Size
     used: Size
@@ -54,7 +55,8 @@ class Ledger(TypedDict):
 
 @strict
 class LogDirDoc(TypedDict):
-    """`device`: log dirs with the same one share a file system, and its `size`, `used` and `free`."""
+    """`device`: the number of its file system (it may be another one after a reboot), null where it is offline. Log
+    dirs with the same one share its `size`, `used` and `free`."""
 
     path: str
     device: NotRequired[int | None]

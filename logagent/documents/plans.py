@@ -1,4 +1,8 @@
-"""What will be done and what was done: plans, queue, history."""
+"""What will be done and what was done: plans, queue, history.
+
+In a row `bytes` is the sum of the file sizes and `allocated` what they take up on the file system; totals, and what is
+or would be freed, are always allocated.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +59,7 @@ class RefusalDoc(TypedDict):
     fact: str
     hint: str
     bytes: Size
+    allocated: Size
     claim: Claim | None
     command: NotRequired[str]
 
@@ -68,12 +73,14 @@ class WaitingDoc(TypedDict):
     until: Time | None
     sightings: int
     bytes: Size
+    allocated: Size
     claim: Claim | None
 
 
 @strict
 class PlanTotals(TypedDict):
-    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted."""
+    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted.
+    `bytes`, like `freed_bytes`, is what they have allocated on their file systems."""
 
     actions: int
     bytes: Size
@@ -114,6 +121,7 @@ class RemovedByHandDoc(TypedDict):
     program: str | None
     descriptor: str
     bytes: Size
+    allocated: Size
     is_holder: bool
 
 
@@ -234,6 +242,7 @@ class QueueEntryDoc(TypedDict):
     full_topic: str | None
     partition: int | None
     bytes: Size
+    allocated: Size
     marked_at: Time
     due_at: Time
     overdue_seconds: float
@@ -260,7 +269,7 @@ class DatedClaimDoc(TypedDict):
 
 @strict
 class HistoryEntry(TypedDict):
-    """`claims`: what it rested on; empty for what releases before this one wrote."""
+    """`claims`: what it rested on; empty, and `allocated` null, for what older releases wrote."""
 
     id: int
     at: Time
@@ -272,6 +281,7 @@ class HistoryEntry(TypedDict):
     partition: int | None
     topic_id: str | None
     bytes: Size
+    allocated: Size | None
     plan_id: str
     actor: str
     outcome: Outcome | None

@@ -23,7 +23,7 @@ class AssignmentsSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSummary:
-    """What is marked for deletion in one log dir."""
+    """What is marked for deletion in one log dir. `bytes`: allocated."""
 
     entries: int = 0
     bytes: int = 0
@@ -35,14 +35,13 @@ class CycleSummary:
     """What one cycle saw, planned and did.
 
     job: "cleanup", or "queue" for the delete queue alone. ledgers: by log dir, the figures of `logagent.scan/1`.
-    directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, bytes). reclaimable: (log dir, "now"
-    or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action, outcome) ->
-    number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and hint of its
-    first refusal. queues: by log dir. next_due_ms: when the head
-    of the queue falls due. open_exchanges: paths of what an interrupted `restore --replace` displaced. clock_doubt:
-    why nothing is done that depends on an age. error: why the
-    cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that error
-    (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
+    directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, allocated bytes). reclaimable:
+    (log dir, "now" or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action,
+    outcome) -> number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and
+    hint of its first refusal. queues: by log dir. next_due_ms: when the head of the queue falls due. open_exchanges:
+    paths of what an interrupted `restore --replace` displaced. clock_doubt: why nothing is done that depends on an age.
+    error: why the cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that
+    error (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
     """
 
     job: str

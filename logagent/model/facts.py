@@ -97,13 +97,14 @@ class Rulings(Mapping[DirKey, Ruling]):
 class RecentAction:
     """A directory that we renamed, removed or (`restored`) restored in the last 24 hours.
 
-    `topic_id` and `partition` distinguish it from a later directory with the same inode.
+    `topic_id` and `partition` distinguish it from a later directory with the same inode. `allocated`: what it
+    took up on its file system.
     """
 
     identity: Identity
     topic_id: str | None
     partition: int | None
-    bytes: int
+    allocated: int
     approved: bool
     restored: bool = False
 
@@ -129,7 +130,8 @@ class NotSeen(NamedTuple):
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
 
-    `partition_dirs` and `partition_bytes` are what the host had within 24 hours, including what we removed since.
+    `partition_dirs` and `partition_bytes` (allocated) are what the host had within 24 hours, including what we removed
+    since.
     `left_out`: log dirs of the broker that were not looked at. `directory_ids`: those of the log dirs that the cluster
     has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
     on strays that are about to be removed, and on orphans of living topics that are about to be marked; `doubles`: the

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.bench.contenders import Cost, command
 from tests.bench.jobs import Ratio, Setup, in_turn
-from tests.bench.trees import log_dir
+from tests.bench.trees import kafka_dirs, log_dir
 
 # Nothing waits, and no plan is too large.
 SETTINGS = {
@@ -64,6 +64,38 @@ def cleanup(setup: Setup) -> list[Ratio]:
                 ratio.add(Cost(cost.cpu - bare.cpu, cost.wall - bare.wall), rm)
             listing.add(costs["du"], rm)
     return [whole, start, listing]
+
+
+def partitions(setup: Setup) -> list[Ratio]:
+    """`cleanup --execute` of partitions as Kafka leaves them, against `rm -rf`: full ones, and near-empty ones."""
+    dirs = setup.sized(400, 4000)
+    made = [("of 100 MB logs", 100 << 20, 4.5), ("near-empty", 4096, 6.0)]
+    ratios = []
+    for words, records, goal in made:
+        ratio = Ratio(f"cleanup --execute of {dirs:,} partitions {words} (3 segments x 4 files)", "rm -rf", goal)
+        name = words.replace(" ", "-")
+
+        def fresh(which: str, records: int = records, name: str = name) -> Path:
+            path = setup.where / f"{which}-{name}"
+            shutil.rmtree(path, ignore_errors=True)
+            kafka_dirs(path, dirs, records=records)
+            (path / "meta.properties").write_text(META)
+            return path
+
+        def cleaned(fresh: Callable[[str], Path] = fresh) -> Cost:
+            path = fresh("ours")
+            cost = ours("cleanup", "--execute", "--log-dir", path, "--state-dir", setup.where / "state")
+            assert not list(path.glob("*-delete"))
+            return cost
+
+        def removed(fresh: Callable[[str], Path] = fresh) -> Cost:
+            return command("rm", "-rf", fresh("rm"))
+
+        with environment(SETTINGS):
+            for costs in in_turn(setup.rounds, {"ours": cleaned, "rm": removed}):
+                ratio.add(costs["ours"], costs["rm"])
+        ratios.append(ratio)
+    return ratios
 
 
 def starts(setup: Setup) -> list[Ratio]:
@@ -122,4 +154,8 @@ def environment(settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[None]:
         os.environ.update(before)
 
 
-COMMAND_JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {"cleanup": cleanup, "starts": starts}
+COMMAND_JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {
+    "cleanup": cleanup,
+    "partitions": partitions,
+    "starts": starts,
+}

@@ -18,7 +18,7 @@ from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.planning.plan_cleanup import look_ahead, plan_cleanup, plan_queue
 from logagent.agent.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
-from logagent.agent.session.scan_rows import ledger
+from logagent.agent.session.scan_rows import ledgers_of
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.files.log_look import SegmentReadings
@@ -120,7 +120,7 @@ def _queues(queue: list[QueueEntry], log_dirs: Mapping[str, object]) -> dict[str
     return {
         path: QueueSummary(
             entries=len(entries),
-            bytes=sum(e.dir.bytes for e in entries),
+            bytes=sum(e.dir.allocated for e in entries),
             oldest_marked_ms=min((e.marked_at_ms for e in entries), default=None),
         )
         for path, entries in by_dir.items()
@@ -128,11 +128,8 @@ def _queues(queue: list[QueueEntry], log_dirs: Mapping[str, object]) -> dict[str
 
 
 def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
-    return {
-        path: ledger(inventory, facts.log_dirs[path].open_removed_bytes)
-        for path, inventory in session.inventories.items()
-        if path in session.log_dirs.online() and path in facts.log_dirs
-    }
+    found = ledgers_of(facts.log_dirs, session.inventories)
+    return {path: figures for path, figures in found.items() if path in session.log_dirs.online()}
 
 
 def _reclaimable(session: Session, plan: Plan | None, execution: Execution | None) -> dict[tuple[str, str], int]:
@@ -158,7 +155,7 @@ def _orphans(session: Session, facts: Facts) -> dict[tuple[str, str], tuple[int,
         ruling = facts.rulings.get(d.key)
         if ruling is not None and ruling.verdict is Verdict.ORPHAN:
             count, size = found.get((d.log_dir, ruling.reason or ""), (0, 0))
-            found[d.log_dir, ruling.reason or ""] = (count + 1, size + d.bytes)
+            found[d.log_dir, ruling.reason or ""] = (count + 1, size + d.allocated)
     return found
 
 

@@ -194,4 +194,5 @@ def _about(p: Proposal, plan_id: str) -> dict[str, str | int | None]:
         "topic": p.full_topic or p.dir.topic,
         "reason": p.reason,
         "bytes": p.dir.bytes,
+        "allocated": p.dir.allocated,
     }

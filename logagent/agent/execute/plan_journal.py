@@ -68,6 +68,7 @@ class PlanJournal:
             through=p.through,
             files=p.dir.files,
             removal_started=p.dir.removal_started,
+            allocated=p.dir.allocated,
         )
 
 

@@ -63,11 +63,12 @@ METRICS: dict[str, Metric] = {
     "logagent_log_dir_bytes": Metric(
         "gauge",
         ("log_dir", "kind"),
-        "Allocated bytes by what they belong to. unexplained = used minus all others; it may be negative.",
+        "Allocated bytes by what they belong to. unexplained (of the file system) = used minus what all log dirs on it"
+        " have; it may be negative.",
     ),
     "logagent_log_dir_directories": Metric("gauge", ("log_dir", "kind"), "Directories in the log dir by kind."),
     "logagent_orphan_directories": Metric("gauge", ("log_dir", "reason"), "Directories with the verdict orphan."),
-    "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Bytes of the files in these directories."),
+    "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Allocated bytes of these directories."),
     "logagent_log_dir_reclaimable_bytes": Metric(
         "gauge",
         ("log_dir", "when"),
@@ -75,7 +76,7 @@ METRICS: dict[str, Metric] = {
     ),
     # The delete queue
     "logagent_queue_directories": Metric("gauge", _DIR, "Directories marked for deletion and still on disk."),
-    "logagent_queue_bytes": Metric("gauge", _DIR, "Bytes of the files in these directories."),
+    "logagent_queue_bytes": Metric("gauge", _DIR, "Allocated bytes of these directories."),
     "logagent_queue_oldest_marked_timestamp_seconds": Metric("gauge", _DIR, "When the oldest of these was marked."),
     "logagent_queue_next_due_timestamp_seconds": Metric("gauge", (), "When the head of the delete queue is due."),
     # Cycles

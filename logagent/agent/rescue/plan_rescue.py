@@ -230,8 +230,7 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
         return hint if asked is None else f"{hint}; its leader could not be asked: {asked}"
 
     return [o for o in offers if o not in kept_back], [
-        Refusal(*o.key, "assigned", (found := rulings[o.key]).detail, hint(found.hint), o.proposal.dir.bytes)
-        for o in kept_back
+        Refusal.of(o.proposal.dir, "assigned", (found := rulings[o.key]).detail, hint(found.hint)) for o in kept_back
     ]
 
 

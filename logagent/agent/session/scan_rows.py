@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
         "kafka_version": ".".join(map(str, version)) if version else None,
         "assignments": session.assignments.document(facts.now_ms),
         "witnesses": witness_rows(ruling.proof for ruling in facts.rulings.values()),
-        "log_dirs": [log_dir_row(f, session.inventories.get(path)) for path, f in facts.log_dirs.items()],
+        "log_dirs": log_dir_rows(facts.log_dirs, session.inventories),
     }
 
 
@@ -46,7 +47,14 @@ def witness_rows(proofs: Iterable[Proof]) -> list[WitnessDoc]:
     return [{"witness": witness, "as_of": rfc3339(ms)} for witness, ms in sorted(since.items())]
 
 
-def log_dir_row(facts: LogDirFacts, inventory: LogDirInventory | None) -> dict[str, Any]:
+def log_dir_rows(
+    log_dirs: Mapping[str, LogDirFacts], inventories: Mapping[str, LogDirInventory]
+) -> list[dict[str, Any]]:
+    ledgers = ledgers_of(log_dirs, inventories)
+    return [_log_dir_row(facts, ledgers.get(path)) for path, facts in log_dirs.items()]
+
+
+def _log_dir_row(facts: LogDirFacts, ledger: dict[str, int] | None) -> dict[str, Any]:
     return {
         "path": facts.path,
         "device": facts.identity.device if facts.identity is not None else None,
@@ -58,27 +66,50 @@ def log_dir_row(facts: LogDirFacts, inventory: LogDirInventory | None) -> dict[s
             "pid": facts.holder.pid,
             "start_time": rfc3339_or_none(facts.holder.start_time_ms),
         },
-        "ledger": ledger(inventory, facts.open_removed_bytes) if inventory is not None else None,
+        "ledger": ledger,
     }
 
 
-def ledger(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
-    """Where the allocated bytes are. `unexplained` is everything else on the file system: its own metadata, other
-    directories, and what changed while we looked (so it may be negative)."""
+def ledgers_of(
+    log_dirs: Mapping[str, LogDirFacts], inventories: Mapping[str, LogDirInventory]
+) -> dict[str, dict[str, int]]:
+    """Where the allocated bytes are, by log dir. `size`, `used`, `free` and `unexplained` are of its file system, which
+    several log dirs may share (`device` tells): those count once.
+
+    `unexplained` is everything that is in none of these log dirs: the file system's own metadata, other directories,
+    and what changed while we looked (so it may be negative).
+    """
+    own = {
+        path: _own(inventory, log_dirs[path].open_removed_bytes)
+        for path, inventory in inventories.items()
+        if path in log_dirs
+    }
+    known: Counter[object] = Counter()
+    for path, figures in own.items():
+        known[_file_system(log_dirs[path])] += sum(figures.values())
+    return {
+        path: {
+            "size": inventories[path].size,
+            "used": inventories[path].used,
+            "free": inventories[path].free,
+            **figures,
+            "unexplained": inventories[path].used - known[_file_system(log_dirs[path])],
+        }
+        for path, figures in own.items()
+    }
+
+
+def _own(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
     kinds = dict.fromkeys((Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE), 0)
     for d in inventory.dirs:
         if d.kind in kinds:
             kinds[d.kind] += d.allocated
-    known = sum(kinds.values()) + inventory.other_allocated + open_removed
-    return {
-        "size": inventory.size,
-        "used": inventory.used,
-        "free": inventory.free,
-        **{kind.value: total for kind, total in kinds.items()},
-        "other": inventory.other_allocated,
-        "open_removed": open_removed,
-        "unexplained": inventory.used - known,
-    }
+    named = {kind.value: total for kind, total in kinds.items()}
+    return {**named, "other": inventory.other_allocated, "open_removed": open_removed}
+
+
+def _file_system(facts: LogDirFacts) -> object:
+    return facts.identity.device if facts.identity is not None else facts.path
 
 
 def dir_rows(

@@ -51,11 +51,13 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
     elif not entries:
         call.say(f"the journal in {directory} has no entries{' of these log dirs' if call.log_dirs else ''}")
     else:
-        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path"), ("size", "right?")]
+        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path")]
+        columns += [("allocated", "right?"), ("size", "right?")]
         columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")]
         rows = [
             [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
-             human_bytes(e.intent.bytes), e.outcome.value if e.outcome else "unfinished", e.intent.actor,
+             "" if e.intent.allocated is None else human_bytes(e.intent.allocated), human_bytes(e.intent.bytes),
+             e.outcome.value if e.outcome else "unfinished", e.intent.actor,
              e.intent.plan_id]
             for e in entries
         ]  # fmt: skip

@@ -72,6 +72,7 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
                 "program": r.program,
                 "descriptor": r.file.descriptor,
                 "bytes": r.file.bytes,
+                "allocated": r.file.allocated,
                 "is_holder": r.is_holder,
             }
             for r in rescue.removed_by_hand
@@ -176,7 +177,7 @@ def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
     table(title, columns, rows, color=call.color)
     processes = sorted({r.file.pid for r in rescue.removed_by_hand})
     what = f"process {processes[0]} ends" if len(processes) == 1 else "these processes end"
-    size = human_bytes(sum({r.file.identity: r.file.bytes for r in rescue.removed_by_hand}.values()))
+    size = human_bytes(sum({r.file.identity: r.file.allocated for r in rescue.removed_by_hand}.values()))
     call.say(f"{size} of removed files may be the only copy of their records, and are gone when {what}")
     call.say("hint: stop the producers of these partitions, then cp each to another disk; until then restart nothing")
 
@@ -263,7 +264,7 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
     more = f", {human_bytes(rescue.more)} more if needed" if rescue.more else ""
     missing = rescue.missing(document["totals"]["freed_bytes"] if executed else rescue.gives_back)
     short = f"; {human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing" if missing else ""
-    waiting = sum(w.bytes for w in rescue.plan.waiting)
+    waiting = sum(w.allocated for w in rescue.plan.waiting)
     later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
     call.say(f"{said}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))
 
@@ -337,7 +338,7 @@ def _read_what_is_here(session: Session, call: Call) -> None:
 def _carried_out(
     call: Call, session: Session, found: Rescue, approved: bool, include_internal: bool
 ) -> tuple[Rescue, Execution]:
-    total = sum(o.proposal.dir.bytes for o in found.offers.values())
+    total = sum(o.proposal.dir.allocated for o in found.offers.values())
     with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
         manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
         return carry_out_rescue(session, found, manager, approved=approved, include_internal=include_internal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -96,13 +96,20 @@ def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
         ]
         for d in head["log_dirs"]
     ]
+    shared = _shared_file_systems(head["log_dirs"])
+    for line, d in zip(ledgers, head["log_dirs"], strict=True):
+        if any(d["path"] in paths[1:] for paths in shared):
+            line[-2:] = ["", ""]
     table("Log dirs (allocated)", [*columns, *((k, "right") for k in kinds)], ledgers, color=call.color)
+    for paths in shared:
+        call.say(f"{', '.join(paths)} share one file system: what is free or unexplained there is shown once")
     call.say(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no directories")
     lines = [
         [
             f"{row['log_dir']}/{row['name']}",
             row["kind"],
             human_bytes(row["allocated"]),
+            human_bytes(row["bytes"]),
             str(row["segments"]),
             f"{row['newest_mtime'][:19].replace('T', ' ')}Z" if row["newest_mtime"] else "",
             "in use" if row["in_use"] else "",
@@ -110,8 +117,8 @@ def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
         ]
         for row in rows
     ]
-    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("segments", "right?")]
-    headings += [("newest write", "left?"), ("", "left"), ("verdict", "text")]
+    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("size", "right?")]
+    headings += [("segments", "right?"), ("newest write", "left?"), ("", "left"), ("verdict", "text")]
     table("Directories", headings, lines, color=call.color)
     if len(lines) < counts.total():
         call.say(f"showing the {len(lines)} largest of {counts.total()}; --all shows all")
@@ -126,6 +133,15 @@ def _verdict(row: Mapping[str, Any]) -> str:
         row["error"],
     )
     return ": ".join(filter(None, (" ".join(filter(None, said)), detail)))
+
+
+def _shared_file_systems(log_dirs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The paths of log dirs that are on the same device, where there are several."""
+    found: dict[int, list[str]] = {}
+    for d in log_dirs:
+        if d["device"] is not None and d["ledger"]:
+            found.setdefault(d["device"], []).append(d["path"])
+    return [paths for paths in found.values() if len(paths) > 1]
 
 
 def _holder(holder: Mapping[str, Any]) -> str:

@@ -22,15 +22,34 @@ def is_started(mode: int) -> bool:
 
 
 def mark_started(fd: int, before: Callable[[], None]) -> None:
-    """Mark the open directory `fd`, durably; `before` is called right before the change.
+    """Mark the open directory `fd`, durably; `before` is called right before the change. Raises OSError (`set_mark`).
+
+    Of several that were marked one after the other (`set_mark`) the first of these syncs writes all marks, and the
+    others find nothing left to write.
+    """
+    set_mark(fd, before)
+    # Also if it was there already: it may not be on the disk yet, or the run that set it was killed before its fsync.
+    os.fsync(fd)
+
+
+def set_mark(fd: int, before: Callable[[], None]) -> bool:
+    """Mark the open directory, without waiting for its disk. Returns False if it has the mark already.
 
     Raises OSError if it cannot be marked (EPERM: it belongs to another user) or the file system does not keep it.
     """
     found = os.fstat(fd)
-    if not is_started(found.st_mode):
+    if is_started(found.st_mode):
+        return False
+    before()
+    os.fchmod(fd, stat.S_IMODE(found.st_mode) | REMOVAL_BEGUN)
+    if not is_started(os.fstat(fd).st_mode):
+        raise OSError(errno.EOPNOTSUPP, "its file system cannot store the mark that a removal has started")
+    return True
+
+
+def clear_mark(fd: int, before: Callable[[], None]) -> None:
+    """Take the mark back from the open directory, of which nothing was removed since it got it; not durable yet."""
+    found = os.fstat(fd)
+    if is_started(found.st_mode):
         before()
-        os.fchmod(fd, stat.S_IMODE(found.st_mode) | REMOVAL_BEGUN)
-        if not is_started(os.fstat(fd).st_mode):
-            raise OSError(errno.EOPNOTSUPP, "its file system cannot store the mark that a removal has started")
-    # Also if it was there already: the run that set it may have been killed before its fsync.
-    os.fsync(fd)
+        os.fchmod(fd, stat.S_IMODE(found.st_mode) & ~REMOVAL_BEGUN)

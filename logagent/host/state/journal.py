@@ -338,7 +338,8 @@ class Journal:
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
                     " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
-                    " reason, files, removal_started, claims) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " reason, files, removal_started, claims, allocated)"
+                    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
@@ -346,6 +347,7 @@ class Journal:
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
                         None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason, i.files,
                         None if i.removal_started is None else int(i.removal_started), claims_text(i.claims),
+                        None if i.allocated is None else in_64_bits(i.allocated),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -419,7 +421,9 @@ class Journal:
         """What was renamed away or removed (or was about to be) at or after `at_ms`, and what was restored, in that
         order: what the blast radius counts."""
         sql = (
-            "SELECT device, inode, topic_id, partition, bytes, approved, action FROM actions WHERE at_ms>=?"
+            # What an older logagent wrote has file sizes only: an upper bound, but for a day.
+            "SELECT device, inode, topic_id, partition, coalesce(allocated, bytes), approved, action"
+            " FROM actions WHERE at_ms>=?"
             f" AND (action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
             " OR action='restore' AND outcome='done') ORDER BY id"
         )
@@ -430,7 +434,7 @@ class Journal:
                     identity=identity_of(r["device"], r["inode"]),
                     topic_id=r["topic_id"],
                     partition=r["partition"],
-                    bytes=r["bytes"],
+                    allocated=r[4],
                     approved=bool(r["approved"]),
                     restored=r["action"] == ActionKind.RESTORE,
                 )

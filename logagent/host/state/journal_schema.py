@@ -34,8 +34,9 @@ class Intent:
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
     whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
-    before it lost its name (`model.assignments.reasons`); None if it was not one. `files`, `removal_started`: how many
-    files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it. `claims`:
+    before it lost its name (`model.assignments.reasons`); None if it was not one. `bytes`: its file sizes, which tell
+    whether it is still whole; `allocated`: what it took up. `files`, `removal_started`: how many files it had, and
+    whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it. `claims`:
     what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote them.
     """
 
@@ -59,6 +60,7 @@ class Intent:
     files: int | None = None
     removal_started: bool | None = None
     claims: tuple[tuple[str, str, int], ...] = ()
+    allocated: int | None = None
 
     @property
     def ends_in(self) -> str:
@@ -107,6 +109,7 @@ def entry_of(row: sqlite3.Row) -> Entry:
         files=row["files"],
         removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
         claims=claims_of(row["claims"]),
+        allocated=row["allocated"],
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))
@@ -269,6 +272,7 @@ CREATE TABLE incarnations (
 """
 _SIXTH = """
 ALTER TABLE actions ADD COLUMN claims TEXT;
+ALTER TABLE actions ADD COLUMN allocated INTEGER;
 """
 _STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 

@@ -249,7 +249,7 @@ def _waits(
     *,
     claim: Claim | None = None,
 ) -> Waiting:
-    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes, claim)
+    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes, d.allocated, claim)
 
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:

@@ -106,6 +106,7 @@ class Refusal:
     hint: str
     bytes: int = 0
     command: str | None = None
+    allocated: int = 0
     claim: Claim | None = None
 
     @classmethod
@@ -118,12 +119,14 @@ class Refusal:
         command: str | None = None,
         claim: Claim | None = None,
     ) -> Self:
-        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command, claim)
+        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command, d.allocated, claim)
 
     @classmethod
     def of_plan(cls, fact: str, hint: str, proposals: Iterable[Proposal]) -> Self:
         """Of a whole plan that has to be approved first."""
-        return cls("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in proposals))
+        dirs = [p.dir for p in proposals]
+        size, allocated = sum(d.bytes for d in dirs), sum(d.allocated for d in dirs)
+        return cls("", "", "blast-radius", fact, hint, size, allocated=allocated)
 
     @property
     def key(self) -> DirKey:
@@ -132,8 +135,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes`: of
-    the directory. `claim`: what it lacks to be done now, if that is one."""
+    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes` and
+    `allocated` are those of the directory. `claim`: what it lacks to be done now, if that is one."""
 
     log_dir: str
     name: str
@@ -142,6 +145,7 @@ class Waiting:
     until_ms: int | None
     sightings: int = 0
     bytes: int = 0
+    allocated: int = 0
     claim: Claim | None = None
 
     @property
@@ -151,7 +155,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The result of one proposal. `freed_bytes` is what the file system gained."""
+    """The result of one proposal. `freed_bytes` is what the file system gained: blocks, not file sizes."""
 
     outcome: Outcome
     error: str | None = None
@@ -185,8 +189,8 @@ class Plan:
     proofs: Mapping[DirKey, Proof] = field(default_factory=dict, compare=False)
 
     @property
-    def bytes(self) -> int:
-        return sum(p.dir.bytes for p in self.actions)
+    def allocated(self) -> int:
+        return sum(p.dir.allocated for p in self.actions)
 
 
 Guard = Callable[[Proposal, Facts], Refusal | None]
