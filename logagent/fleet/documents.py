@@ -5,7 +5,7 @@ The answers in a fleet report: what an operator asks first, each schema defined 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import Field
 

@@ -87,9 +87,9 @@ def ingest(
     `still_ours` raises if another ingest has taken over the store.
     """
     say(f"{day}: checking files")
-    found = check(landing, listing, day, pinned)
     run = store.new_run()
     try:
+        found = check(run, landing, listing, day, pinned)
         _write(store, run, found, landing, say)
         still_ours()
         store.add_commit(run.as_commit(day, store.next_number(day)))

@@ -17,14 +17,17 @@ Problems are checked in this order, and the first one is the reason: place, mani
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from itertools import islice
 from typing import IO, Any
 
 from py4j.protocol import Py4JError
@@ -37,13 +40,16 @@ from logagent.store.contract import LEDGER
 from logagent.store.names import (
     ASSIGNMENTS,
     DATA,
+    DELTA,
     MANIFEST,
+    SNAPSHOT_KINDS,
     as_date,
     as_node,
     is_place,
     is_plain,
     stem_and_suffix,
 )
+from logagent.store.snapshots import Base, base_named, snapshot_lines
 from logagent.store.tree import LANDING, StoreTree
 
 LARGEST_PACKED = 256 << 20
@@ -59,15 +65,19 @@ MOST_KEPT = 16 << 20
 _LEDGER = dict.fromkeys(LEDGER)
 _HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_version", "source", "offset", "boot_id"))
 _KEPT: dict[str, dict[str, Any]] = {
-    "snapshot": _HEADER | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}},
+    "snapshot": _HEADER
+    | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}}
+    | {"base": {"snapshot_id": None, "sha256": None}},
+    "changes": {},
     "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
     "broker": {"node_id": None},
     "uncommitted": {"topic_id": None, "partition": None},
-    "log_dir": dict.fromkeys(("path", "health", "directory_id", "reason")) | {"ledger": _LEDGER},
+    "log_dir": dict.fromkeys(("path", "health", "directory_id", "reason", "device")) | {"ledger": _LEDGER},
 }
 """What is kept of a row that the driver parses, by kind: a few kilobytes packed may be gigabytes of objects."""
 _READ = 1 << 18
 _PIECE = 1 << 20
+_LINES_A_BLOCK = 256
 # A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java cannot encode in UTF-8.
 _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 
@@ -92,13 +102,6 @@ class Unpacked:
 def limit_of(packed: int) -> int:
     """The number of bytes that a file with `packed` compressed bytes may unpack to."""
     return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
-
-
-def sha256_of(file: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while piece := file.read(_READ):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
@@ -142,6 +145,19 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
         _count(seen, carry + b"\n", prefixes, counted)
     seen.sha256 = digest.hexdigest()
     return seen
+
+
+def made_whole(read: Callable[[str], bytes], stem: str) -> tuple[Unpacked, bytes]:
+    """A delta with the rows of its base: what is in it, and a file that Spark can read. Raises UnreadableError, and
+    what `read` does."""
+    seen, sink = Unpacked(), io.BytesIO()
+    with gzip.GzipFile(fileobj=sink, mode="wb", compresslevel=1, mtime=0) as file:
+        lines = snapshot_lines(read, stem)
+        while held := list(islice(lines, _LINES_A_BLOCK)):
+            block = b"\n".join(held) + b"\n"
+            _count(seen, block, (b'{"row":"dir"',), "dir")
+            file.write(block)
+    return seen, sink.getvalue()
 
 
 def _pieces(file: IO[bytes], digest: Any) -> Iterator[bytes]:
@@ -263,6 +279,7 @@ class Landing:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.uri = store.landing
         local = store.files.local(store.uri)
         self._tree = StoreTree(local) if local is not None else None
 
@@ -407,6 +424,7 @@ class Manifest:
     rows: int
     bytes: int
     sha256: str
+    base: Base | None
 
 
 def millis(value: object) -> int | None:
@@ -431,13 +449,15 @@ def parsed(content: bytes) -> Manifest | None:
         node, host = read.get("node_id"), read.get("host")
         texts = [read[name] for name in ("schema", "snapshot_id", "kind", "cluster_id", "sha256")]
         numbers = [read["rows"], read["bytes"]]
+        base = base_named(read)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     whole = (
         at is not None
         and all(isinstance(text, str) for text in texts)
         and texts[0].startswith("logagent.manifest/")
-        and texts[2] in ("snapshot", ASSIGNMENTS)
+        and texts[2] in (*SNAPSHOT_KINDS, ASSIGNMENTS)
+        and (texts[2] == DELTA) == (base is not None)
         and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers)
         and (node is None or (isinstance(node, int) and not isinstance(node, bool)))
         and (host is None or isinstance(host, str))
@@ -445,12 +465,12 @@ def parsed(content: bytes) -> Manifest | None:
     )
     if not whole or at is None:
         return None
-    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower())
+    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base)
 
 
 def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:
     """What is wrong with a file that has not been read yet."""
-    kind = ASSIGNMENTS if landed.place == ASSIGNMENTS else "snapshot"
+    kinds = (ASSIGNMENTS,) if landed.place == ASSIGNMENTS else SNAPSHOT_KINDS
     if landed.manifest is None:
         return "no-manifest", "not complete yet: the manifest is written last"
     if manifest is None:
@@ -462,12 +482,12 @@ def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:
         return "too-large", f"{size} bytes"
     if size != manifest.bytes:
         return "bytes-differ", f"{size} bytes, its manifest says {manifest.bytes}"
-    if kind != manifest.kind:
+    if manifest.kind not in kinds:
         return "wrong-kind", f"manifest of {manifest.kind}"
     if landed.cluster_id != manifest.cluster_id:
         return "wrong-cluster", f"manifest of cluster {manifest.cluster_id}"
-    if kind == "snapshot" and landed.node_id != manifest.node_id:
+    if manifest.kind != ASSIGNMENTS and landed.node_id != manifest.node_id:
         return "wrong-host", f"manifest of node {manifest.node_id}"
-    if kind == "snapshot" and landed.stem != manifest.snapshot_id:
+    if manifest.kind != ASSIGNMENTS and landed.stem != manifest.snapshot_id:
         return "wrong-snapshot", f"manifest of snapshot {manifest.snapshot_id}"
     return None

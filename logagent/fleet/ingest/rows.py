@@ -24,6 +24,7 @@ from logagent.fleet.tables.frames import (
 )
 from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.contract import LEDGER
+from logagent.store.snapshots import base_named
 
 LARGEST_SIZE = 1 << 53
 """The most bytes that a directory, a file system or all of a host can have; more is false, and sums would overflow."""
@@ -65,6 +66,10 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
             return "wrong-host", f"its header says node {head['node_id']}"
         if head["snapshot_id"] != manifest.snapshot_id:
             return "wrong-snapshot", f"its header says {head['snapshot_id']}"
+        # Read as a whole one, a delta would be a host that has lost most of its directories.
+        has_changes = any(row["row"] == "changes" for row in seen.others)
+        if base_named(head) != manifest.base or (has_changes and manifest.base is None):
+            return "wrong-base", f"its header names another base than its manifest: {head.get('base')}"
         paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
         if len(paths) > MOST_LOG_DIRS:
             return TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
@@ -92,6 +97,7 @@ def _is_good(row: Row) -> bool:
                 and isinstance(row["snapshot_id"], str)
                 and isinstance(row["cluster_id"], str)
                 and millis(row["at"]) is not None
+                and (base_named(row) is not None or row.get("base") is None)
             )
         if row["row"] == "assignments":
             known = str(row["schema"]).startswith("logagent.assignments/") and isinstance(row["cluster_id"], str)
@@ -102,7 +108,7 @@ def _is_good(row: Row) -> bool:
             return is_removal(row["topic_id"], row.get("partition"))
         if row["row"] == "log_dir":
             return isinstance(row["path"], str) and isinstance(row["health"], str) and _is_ledger(row.get("ledger"))
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return False
     return True  # a kind of a newer schema
 
@@ -160,6 +166,7 @@ def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:
                     "directory_id": _text(row.get("directory_id")),
                     "health": row["health"],
                     "reason": _text(row.get("reason")),
+                    "device": _device(row.get("device")),
                     **{name: ledger.get(name) for name in LEDGER},
                 }
             )
@@ -170,11 +177,16 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def _device(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63 else None
+
+
 _PATH, _NAME, _WORD, _NODES = 6 * 4096, 6 * 255, 1000, 1000
 _LONGEST = {
     "log_dir": _PATH,
     **dict.fromkeys(("name", "topic", "full_topic"), _NAME),
     **dict.fromkeys(("kind", "uuid", "topic_id", "verdict", "reason", "window", "covered", "obstacle"), _WORD),
+    **dict.fromkeys(("claim", "witness"), _WORD),
 }
 """The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
 at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""

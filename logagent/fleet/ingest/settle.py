@@ -14,8 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -23,9 +24,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.errors import UnreadableError
 from logagent.fleet.ingest import rows
 from logagent.fleet.ingest.landing import (
     LARGEST_MANIFEST,
+    LARGEST_PACKED,
     Landed,
     Landing,
     Listing,
@@ -33,23 +36,24 @@ from logagent.fleet.ingest.landing import (
     Problem,
     Skipped,
     Unpacked,
+    made_whole,
     parsed,
     problem_of,
-    sha256_of,
     unpack,
 )
 from logagent.fleet.tables.frames import STORE, local_frame, newest_first, reject, reject_implausible, shaped, together
 from logagent.fleet.tables.store import Run
-from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.names import ASSIGNMENTS, MANIFEST, publisher_of
+from logagent.store.snapshots import SNAPSHOT_SCHEMA
 
 Row = dict[str, Any]
+_WITH_NUMBERS = ("logagent.snapshot/2", SNAPSHOT_SCHEMA)
 BAD_ROWS_KEPT = 100
 """Bad rows listed per file; the file's own entry has their total."""
 _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
-    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version",
+    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
 milliseconds since 1970."""
@@ -57,14 +61,21 @@ milliseconds since 1970."""
 
 @dataclass
 class Checked:
-    """The files of a date. `entries`: one row each (`_FIELDS` and what is only needed here)."""
+    """The files of a date. `entries`: one row each (`_FIELDS` and what is only needed here; `source`: what Spark
+    reads)."""
 
+    run: Run
     day: date
     entries: list[Row]
     skipped: list[Skipped]
     records: list[Row] = field(default_factory=list)
     log_dirs: dict[str, list[Row]] = field(default_factory=dict)
     brokers: dict[str, list[int]] = field(default_factory=dict)
+
+    @cached_property
+    def stems(self) -> set[tuple[str, int | None, str]]:
+        """The files that are there, by host and name."""
+        return {(e["cluster_id"], e["node_id"], e["stem"]) for e in self.entries if e.get("bytes")}
 
     def chosen(self, kind: str) -> list[Row]:
         """Entries that count so far, in the order of their paths."""
@@ -75,13 +86,14 @@ class Checked:
         return [{name: entry.get(name) for name in _FIELDS} for entry in self.entries]
 
 
-def check(landing: Landing, listing: Listing, day: date, pinned: frozenset[int] | None) -> Checked:
-    """Reads every manifest, computes every file's digest, and unpacks the newest intact file of each host."""
+def check(run: Run, landing: Landing, listing: Listing, day: date, pinned: frozenset[int] | None) -> Checked:
+    """Reads every manifest, and unpacks the newest intact file of each host."""
     landed = listing.landed.get(day, [])
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
         entries = list(pool.map(lambda each: _entry(landing, each), landed))
         skipped = [s for s in listing.skipped if s.day in (None, day)]
-        checked = Checked(day, [*entries, *map(_of_skipped, (s for s in skipped if s.node_id is not None))], skipped)
+        unlisted = [_of_skipped(s) for s in skipped if s.node_id is not None]
+        checked = Checked(run, day, [*entries, *unlisted], skipped)
         reject_implausible(checked.entries, pinned)
         list(pool.map(lambda group: choose(landing, checked, group), groups(checked.entries)))
     return checked
@@ -97,13 +109,12 @@ def groups(entries: Iterable[Row]) -> list[list[Row]]:
 
 
 def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
-    """Takes the first of a group whose content is intact too; the rest are superseded (or rejected if the digest
-    differs)."""
+    """Takes the first of a group whose content is intact too; the rest are superseded, and not read."""
     taken = False
     for entry in group:
         landed, manifest = entry["landed"], entry["manifest"]
         if taken:
-            _supersede(landing, entry)
+            entry["status"] = "superseded"
             continue
         counted = "partition" if entry["kind"] == ASSIGNMENTS else "dir"
         try:
@@ -113,6 +124,8 @@ def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
             reject(entry, "unreadable", f"the file cannot be read: {_words(error)}")
             continue
         problem = rows.inside(landed, manifest, seen)
+        if problem is None and manifest.base is not None:
+            problem = _make_whole(landing, checked, entry, seen)
         checked.records += _records(entry, rows.bad_rows(seen))
         if problem is not None:
             reject(entry, *problem)
@@ -121,13 +134,36 @@ def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
         _take(checked, entry, seen)
 
 
+def _make_whole(landing: Landing, checked: Checked, entry: Row, seen: Unpacked) -> Problem | None:
+    """Writes a delta with the rows of its base for Spark, and counts them; what is wrong with either. A delta that
+    cannot be read is no host without directories."""
+    landed, name = entry["landed"], entry["base"]
+    if (landed.cluster_id, landed.node_id, name) not in checked.stems:
+        return "no-base", f"its base {name} is not in landing"
+
+    def read(stem: str) -> bytes:
+        with landing.opened(replace(landed, stem=stem)) as file:
+            return file.read(LARGEST_PACKED)
+
+    try:
+        whole, packed = made_whole(read, landed.stem)
+    except UnreadableError as error:
+        return "base-differs", str(error)
+    except (OSError, Py4JError) as error:
+        return "unreadable", f"its base {name} cannot be read: {_words(error)}"
+    entry["source"] = f"{checked.run.uri}/{ASIDE}/{landed.file}"
+    checked.run.store.files.write(entry["source"], packed, durable=False)
+    seen.rows, seen.counted, seen.odd = whole.rows, whole.counted, whole.odd
+    return None
+
+
 def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
     head = rows.header(seen)
     schema = head.pop("schema") or ""
     entry.update({name: value for name, value in head.items() if value is not None})
     entry.update(status="taken", rows=seen.rows, counted=seen.counted)
     # Times in other schema versions may be text: use the reader that accepts both.
-    entry["odd"] = seen.odd or (entry["kind"] == "snapshot" and schema != SNAPSHOT_SCHEMA)
+    entry["odd"] = seen.odd or (entry["kind"] == "snapshot" and schema not in _WITH_NUMBERS)
     if entry["kind"] == ASSIGNMENTS:
         entry["partitions"] = seen.counted
         entry["uncommitted"] = rows.uncommitted(seen)
@@ -136,18 +172,6 @@ def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
         log_dirs = rows.log_dirs(entry["landed"], seen)
         entry.update(dirs=seen.counted, log_dirs=len(log_dirs))
         checked.log_dirs[entry["file"]] = log_dirs
-
-
-def _supersede(landing: Landing, entry: Row) -> None:
-    entry["status"] = "superseded"
-    try:
-        with landing.opened(entry["landed"]) as file:
-            digest = sha256_of(file)
-    except (OSError, Py4JError) as error:
-        reject(entry, "unreadable", f"the file cannot be read: {_words(error)}")
-        return
-    if digest != entry["manifest"].sha256:
-        reject(entry, "sha256-differs", f"SHA-256 is {digest}, its manifest says {entry['manifest'].sha256}")
 
 
 def _entry(landing: Landing, landed: Landed) -> Row:
@@ -182,6 +206,8 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         "detail": problem[1] if problem else None,
         "received_manifest": landed.manifest is not None,
         "landed": landed,
+        "source": f"{landing.uri}/{landed.file}",
+        "base": manifest.base.snapshot_id if manifest and manifest.base else None,
         "manifest": manifest,
     }
 
@@ -301,9 +327,8 @@ def rows_of(entries: list[Row]) -> int:
 
 def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
     """Good rows of files, as the table has them."""
-    landing = run.store.landing
-    clean = [f"{landing}/{e['file']}" for e in entries if not e["odd"]]
-    odd = [f"{landing}/{e['file']}" for e in entries if e["odd"]]
+    clean = [e["source"] for e in entries if not e["odd"]]
+    odd = [e["source"] for e in entries if e["odd"]]
     if table == "dirs":
         frames = [rows.dirs(f) for f in rows.of_files(run.store.spark, clean, odd, "dir")]
     else:
@@ -392,7 +417,7 @@ def _reject_bad(
     returns; none if this is the last round."""
     kind = broken[0]["kind"]
     row_kind, good = ("dir", rows.is_good_dir()) if kind == "snapshot" else ("partition", rows.is_good_partition())
-    paths = [f"{run.store.landing}/{e['file']}" for e in broken]
+    paths = [e["source"] for e in broken]
     by_key: dict[Key, list[tuple[str, str]]] = {}
     for frame in rows.of_files(run.store.spark, [], paths, row_kind):
         bad = rows.rejected_rows(frame, good, row_kind).orderBy("cluster_id", "node_id", "record", "detail")

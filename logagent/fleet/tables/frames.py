@@ -194,10 +194,10 @@ _DIR = """
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
     newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
-    obstacle string, _corrupt_record string
+    obstacle string, claim string, witness string, inode bigint, end_offset bigint, _corrupt_record string
 """
 DIR_LINE = _DIR.format(time="bigint")
-"""Lines of `logagent.snapshot/2`: times are milliseconds since 1970."""
+"""Lines from `logagent.snapshot/2` on: times are milliseconds since 1970."""
 DIR_LINE_1 = _DIR.format(time="string")
 """Lines of any version: times are as in the line, RFC 3339 or milliseconds."""
 
@@ -211,7 +211,7 @@ DIRS = """
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
     newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
-    covered string, obstacle string
+    covered string, obstacle string, claim string, witness string, inode bigint, end_offset bigint
 """
 
 ASSIGNMENTS = """

@@ -184,7 +184,7 @@ class Store:
 
     def log_dirs(self, commit: Commit) -> list[Row]:
         """Rows of `log_dirs`. A log dir of which only directories were listed has no ledger and no health: null."""
-        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason"))
+        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason", "device"))
         return [none | row for row in self.small("log_dirs", commit)]
 
 

@@ -19,7 +19,7 @@ HEAD = {"schema": "logagent.snapshot/3"}
 LOG_DIRS = [{"path": "/d"}]
 Dirs = dict[str, dict[str, Any]]
 
-NAMES = st.sampled_from(['a-0', 'b,"bytes":1,-1', "c\udcff-2", *(f"t-{n}" for n in range(20))])
+NAMES = st.sampled_from(["a-0", 'b,"bytes":1,-1', "c\udcff-2", *(f"t-{n}" for n in range(20))])
 NUMBER = st.integers(0, 1 << 50)
 ROWS = st.fixed_dictionaries(
     {"bytes": NUMBER, "allocated": NUMBER, "sightings": st.integers(0, 3), "reason": st.sampled_from([None, "x"])},
@@ -37,6 +37,10 @@ def dirs_of(rows: Dirs) -> list[tuple[DirKey, bytes]]:
 
 def packed(lines: Any) -> bytes:
     return gzip.compress(b"".join(line + b"\n" for line in lines), 1, mtime=0)
+
+
+def compact(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode()
 
 
 def whole(rows: Dirs) -> bytes:
@@ -104,7 +108,7 @@ def test_a_base_that_is_a_delta_is_refused() -> None:
     lines = [json.loads(line) for line in gzip.decompress(files["delta"]).splitlines()]
     lines[0]["base"]["sha256"] = hashlib.sha256(files["delta"]).hexdigest()
     with pytest.raises(UnreadableError, match="is no base"):
-        read({"delta": packed(json.dumps(line, separators=(",", ":")).encode() for line in lines), "base": files["delta"]})
+        read({"delta": packed(map(compact, lines)), "base": files["delta"]})
 
 
 def _changed(lines: list[dict[str, Any]], what: str) -> None:
@@ -127,16 +131,16 @@ def _changed(lines: list[dict[str, Any]], what: str) -> None:
         changes["dirs"] = 5
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["unchanged", "more-than-there-are", "backwards", "too-short", "no-number", "other-numbers", "lost-at-the-end", "x"],
-)
+LIES = ("unchanged", "more-than-there-are", "backwards", "too-short", "no-number", "other-numbers", "lost-at-the-end")
+
+
+@pytest.mark.parametrize("what", [*LIES, "no-list"])
 def test_a_delta_that_does_not_give_what_its_head_says_is_unreadable(what: str) -> None:
     files = files_of(BEFORE, AFTER)
     assert files is not None
     lines = [json.loads(line) for line in gzip.decompress(files["delta"]).splitlines()]
     _changed(lines, what)
-    lied = packed(json.dumps(line, separators=(",", ":")).encode() for line in lines)
+    lied = packed(map(compact, lines))
     with pytest.raises(UnreadableError):
         read({**files, "delta": lied})
 
