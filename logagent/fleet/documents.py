@@ -242,6 +242,7 @@ class FleetIngest(TypedDict):
     schema: Literal["logagent.fleet-ingest/1"]
     dates: list[IngestedDate]
     trimmed: list[DateText]
+    report: NotRequired[str]
 
 
 @strict

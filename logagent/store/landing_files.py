@@ -105,7 +105,7 @@ def put(
     return data
 
 
-def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: datetime | None = None) -> Path:
+def land(store: Path, claim: Claim, lines: Iterable[str | bytes], *, received_at: datetime | None = None) -> Path:
     """Write a file of a made-up fleet where an agent would, without fsync; returns the data file's path.
 
     `received_at` sets the modification time (default: the time of writing). Raises OSError.

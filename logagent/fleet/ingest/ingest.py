@@ -345,11 +345,25 @@ def _ingested(store: Store, commit: Commit) -> set[_State]:
     }
 
 
-def _left_by_trim(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
-    """Those files of a trimmed date that are in the store: a trim was killed before it removed them (their manifests
-    go first), or could not."""
-    taken = {state[:3] for state in _ingested(store, commit)}
-    return [each for each in landed if _seen(each)[:3] in taken]
+def _removable(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
+    """The files of an ingested date that are no longer needed, deltas before their bases: those that were taken or
+    superseded. What was rejected stays for somebody to inspect, and with it the base that it names. (After a killed
+    trim some manifests are gone.)"""
+    rows = {_known(row): row for row in store.small("files", commit)}
+    refused = [row for row in rows.values() if row["status"] in ("rejected", "waiting")]
+    named = {(row["cluster_id"], row["node_id"], row.get("base")) for row in refused}
+    found = [
+        each
+        for each in landed
+        if (row := rows.get(_seen(each)[:3])) is not None
+        and row["status"] in ("taken", "superseded")
+        and (each.cluster_id, each.node_id, each.stem) not in named
+    ]
+    return sorted(found, key=lambda each: rows[_seen(each)[:3]].get("base") is None)
+
+
+def _known(row: Row) -> tuple[str, int | None, int | None]:
+    return row["file"], row["bytes"], row["received_at"]
 
 
 def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
@@ -357,8 +371,8 @@ def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
     commit = store.commit_of(day)
     if commit is None:
         return
-    left = {each.file for each in _left_by_trim(store, commit, landed)}
-    landed = [each for each in landed if each.file not in left]
+    known = {_known(row) for row in store.small("files", commit)}
+    landed = [each for each in landed if _seen(each)[:3] not in known]
     late: list[Row] = [
         {
             "cluster_id": each.cluster_id,
@@ -377,11 +391,12 @@ def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
 
 
 def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn: Say = lambda _: None) -> list[date]:
-    """Removes from landing the dates before `before` that are ingested and unchanged since; returns those dates.
+    """Removes from landing what is no longer needed of the dates before `before` that are ingested and unchanged since;
+    returns those dates. Such a date can no longer be ingested.
 
-    A date is removed as a whole, and only files that were listed. A date with files that were not taken stays: somebody
-    should look at them. What an earlier trim left is removed too. What cannot be removed is told to `warn` and left to
-    the next trim: it holds up no other file. Raises `LogAgentError` while another ingest of this store is running.
+    Only files that were listed and ingested are removed (`_removable`), also those that an earlier trim left. What
+    cannot be removed is told to `warn` and left to the next trim: it holds up no other file. Raises `LogAgentError`
+    while another ingest of this store is running.
     """
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
@@ -392,36 +407,39 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn:
         for day, folders in sorted(listing.folders.items()):
             commit = store.commit_of(day) if day < before else None
             landed = listing.landed.get(day, [])
-            if commit is not None and commit.trimmed:
-                lock.check()
-                _remove(landing, day, _left_by_trim(store, commit, landed) if landed else [], folders, warn)
-            elif commit is not None and landed and day not in stays and not _has_refused(store, commit):
+            if commit is None or not (commit.trimmed or day not in stays):
+                continue
+            removable = _removable(store, commit, landed) if landed else []
+            if not (removable or commit.trimmed):
+                continue
+            lock.check()
+            if not commit.trimmed:
                 say(f"{day}: removing from landing")
-                lock.check()
                 store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
-                _remove(landing, day, landed, folders, warn)
                 gone.append(day)
+            _remove(landing, day, removable, folders, warn)
         return gone
 
 
 def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], warn: Say) -> None:
-    """Removes these files, and these folders where they are empty. Any host may have made one that nobody else may
-    remove."""
+    """Removes these files in this order, and these folders where they are empty. Any host may have made one that nobody
+    else may remove: then everything there stays that comes after it, the bases of deltas above all."""
     kept: list[str] = []
+    stuck: set[tuple[str, str]] = set()
     for each in landed:
+        if (each.cluster_id, each.place) in stuck:
+            continue
         try:
             landing.remove(each)
         except (OSError, Py4JError) as error:
+            stuck.add((each.cluster_id, each.place))
             kept.append(f"{each.file}: {str(error).splitlines()[0]}")
     for folder in folders:
         with suppress(OSError):
             landing.remove_empty(folder)
     if kept:
-        warn(f"{day}: {len(kept)} of {len(landed)} files could not be removed from landing, the first one {kept[0]}")
-
-
-def _has_refused(store: Store, commit: Commit) -> bool:
-    return any(row["status"] in ("rejected", "waiting") for row in store.small("files", commit))
+        says = f"{day}: files of {len(kept)} hosts could not be removed from landing, the first one {kept[0]}"
+        warn(f"{says}; run this as a user who may, or with --keep-landing off")
 
 
 def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: None) -> list[str]:

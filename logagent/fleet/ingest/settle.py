@@ -61,7 +61,7 @@ milliseconds since 1970."""
 
 @dataclass
 class Checked:
-    """The files of a date. `entries`: one row each (`_FIELDS` and what is only needed here; `source`: what Spark
+    """The files of a date. `entries`: one row each (`_FIELDS` and what is only needed here; `read_from`: what Spark
     reads)."""
 
     run: Run
@@ -151,8 +151,8 @@ def _make_whole(landing: Landing, checked: Checked, entry: Row, seen: Unpacked) 
         return "base-differs", str(error)
     except (OSError, Py4JError) as error:
         return "unreadable", f"its base {name} cannot be read: {_words(error)}"
-    entry["source"] = f"{checked.run.uri}/{ASIDE}/{landed.file}"
-    checked.run.store.files.write(entry["source"], packed, durable=False)
+    entry["read_from"] = f"{checked.run.uri}/{ASIDE}/{landed.file}"
+    checked.run.store.files.write(entry["read_from"], packed, durable=False)
     seen.rows, seen.counted, seen.odd = whole.rows, whole.counted, whole.odd
     return None
 
@@ -206,7 +206,7 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         "detail": problem[1] if problem else None,
         "received_manifest": landed.manifest is not None,
         "landed": landed,
-        "source": f"{landing.uri}/{landed.file}",
+        "read_from": f"{landing.uri}/{landed.file}",
         "base": manifest.base.snapshot_id if manifest and manifest.base else None,
         "manifest": manifest,
     }
@@ -327,8 +327,8 @@ def rows_of(entries: list[Row]) -> int:
 
 def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
     """Good rows of files, as the table has them."""
-    clean = [e["source"] for e in entries if not e["odd"]]
-    odd = [e["source"] for e in entries if e["odd"]]
+    clean = [e["read_from"] for e in entries if not e["odd"]]
+    odd = [e["read_from"] for e in entries if e["odd"]]
     if table == "dirs":
         frames = [rows.dirs(f) for f in rows.of_files(run.store.spark, clean, odd, "dir")]
     else:
@@ -417,7 +417,7 @@ def _reject_bad(
     returns; none if this is the last round."""
     kind = broken[0]["kind"]
     row_kind, good = ("dir", rows.is_good_dir()) if kind == "snapshot" else ("partition", rows.is_good_partition())
-    paths = [e["source"] for e in broken]
+    paths = [e["read_from"] for e in broken]
     by_key: dict[Key, list[tuple[str, str]]] = {}
     for frame in rows.of_files(run.store.spark, [], paths, row_kind):
         bad = rows.rejected_rows(frame, good, row_kind).orderBy("cluster_id", "node_id", "record", "detail")
