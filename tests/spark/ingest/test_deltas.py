@@ -17,6 +17,7 @@ from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.landing_files import manifest_of
+from tests.fleets.corruptions import corrupt
 from tests.spark.conftest import DAY, Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row
 
@@ -97,7 +98,7 @@ def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
     _rewrite(files[4][1], lambda lines: [line for line in lines if line["row"] != "changes"])
     for node in (4, 5, 7):  # no older one to fall back on
         manifest_of(files[node][0]).unlink()
-    files[5][0].write_bytes(files[5][0].read_bytes()[:-20])
+    corrupt(files[5][0], "truncated")
     _rewrite(files[6][0], lambda lines: [*lines[:-1], lines[-1] | {"bytes": 6}])
     manifest = json.loads(manifest_of(files[7][1]).read_bytes())
     del manifest["base"]
