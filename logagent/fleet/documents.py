@@ -350,8 +350,9 @@ class SnapshotDir(TypedDict, total=False):
 
 class SnapshotChanges(TypedDict):
     """Of a delta: the directories of its base that are not as they were, in its order. Each is an array: how many after
-    the last one are as they were; then by how much each number of its line, from `bytes` on, has grown. One without
-    those is gone. Directories that are new follow as `dir` lines."""
+    the last one are as they were; then by how much each number of its line, from `bytes` on, has grown (`allocated`: by
+    how much more than `bytes`), without the zeros at the end. One without such numbers is gone. Directories that are
+    new follow as `dir` lines."""
 
     row: Literal["changes"]
     dirs: list[list[int]]

@@ -29,7 +29,8 @@ from logagent.store.shared import SharedStore
 from logagent.store.snapshots import Base, base_named
 from logagent.store.tree import LANDING
 
-GZIP_LEVEL = 1
+_QUICK, _SMALL = 1, 6
+"""Levels of gzip. Assignments are large and seldom sent; of snapshots a store has thousands."""
 # Lines are compressed in pieces of about this many bytes: one call per line would take twice as long.
 _PIECE = 1 << 16
 _MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
@@ -83,7 +84,7 @@ def put(
     sink = _Counting()
     with whole_file(data, durable=durable) as file:
         sink.file = file
-        rows = _pack(sink, lines)
+        rows = _pack(sink, lines, _QUICK if claim.kind == ASSIGNMENTS else _SMALL)
         _date(file, received_at)
     manifest: dict[str, object] = {
         "schema": MANIFEST_SCHEMA,
@@ -133,10 +134,10 @@ class _Counting:
         pass  # closing the file flushes it
 
 
-def _pack(sink: _Counting, lines: Iterable[str | bytes]) -> int:
+def _pack(sink: _Counting, lines: Iterable[str | bytes], level: int) -> int:
     """Compress the lines into `sink`; returns their number."""
     rows, held, size = 0, list[bytes](), 0
-    with gzip.GzipFile("", "wb", GZIP_LEVEL, sink, mtime=0) as packed:
+    with gzip.GzipFile("", "wb", level, sink, mtime=0) as packed:
         for line in lines:
             content = line if isinstance(line, bytes) else line.encode()
             held.append(content)

@@ -28,10 +28,11 @@ from logagent.store.names import is_plain
 
 SNAPSHOT_SCHEMA = "logagent.snapshot/3"
 NUMBERS = (
-    "bytes", "allocated", "files", "segments", "sightings", "newest_mtime", "first_offset", "last_segment_offset",
-    "end_offset",
+    "bytes", "allocated", "newest_mtime", "last_segment_offset", "segments", "files", "first_offset", "end_offset",
+    "sightings",
 )  # fmt: skip
-"""The fields of a directory that writing to it changes: last in its line, and all that `changes` can change."""
+"""The fields of a directory that writing to it changes, the most often changed first: last in its line, and all that
+`changes` can change."""
 MAX_LINE = MIB
 """The most bytes of a line of a snapshot. The longest names and paths that there are take a fraction of it."""
 MAX_UNPACKED = 256 << 20
@@ -62,8 +63,8 @@ def dir_line(row: Mapping[str, Any], said: Mapping[str, object]) -> bytes:
     return line_of("dir", first | {name: found[name] for name in NUMBERS if found.get(name) is not None})
 
 
-def _millis(text: str | None) -> int | None:
-    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1000)
+def _millis(time: str | int | None) -> int | None:
+    return round(datetime.fromisoformat(time).timestamp() * 1000) if isinstance(time, str) else time
 
 
 def whole_lines(
@@ -90,8 +91,8 @@ class Delta:
 
     def lines(self, head: Mapping[str, Any], log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
         """The lines of the snapshot. `changes` has an array for each directory of the base that is not as it was: how
-        many directories after the last one are as they were, then by how much each of its `NUMBERS` has grown, or
-        nothing more if it is gone."""
+        many directories after the last one are as they were, then by how much each of its `NUMBERS` has grown
+        (`allocated`: by how much more than `bytes`; zeros at the end are left out), or nothing more if it is gone."""
         base = {"snapshot_id": self.base.snapshot_id, "sha256": self.base.sha256}
         yield line_of("snapshot", {**head, "base": base, "dirs": self.dirs, "dirs_sha256": self.sha256})
         for log_dir in log_dirs:
@@ -183,15 +184,22 @@ def _growth(old: bytes, new: bytes) -> tuple[int, ...] | None:
     (old_start, was), (new_start, now) = _parted(old), _parted(new)
     if old_start != new_start or list(was) != list(now):
         return None
-    return tuple(number - before for number, before in zip(now.values(), was.values(), strict=True))
+    by = {name: number - was[name] for name, number in now.items()}
+    if "allocated" in by:
+        by["allocated"] -= by["bytes"]
+    grown = list(by.values())
+    while grown and not grown[-1]:
+        grown.pop()
+    return tuple(grown)
 
 
 def _grown(line: bytes, by: list[int]) -> bytes:
     start, numbers = _parted(line)
-    if len(by) != len(numbers):
+    if len(by) > len(numbers):
         raise UnreadableError("its changes do not fit its base")
-    texts = [f'"{name}":{number + more}' for (name, number), more in zip(numbers.items(), by, strict=True)]
-    return start + b"," + ",".join(texts).encode() + b"}"
+    for name, more in zip(numbers, [*by, *[0] * (len(numbers) - len(by))], strict=True):
+        numbers[name] += more + (by[0] if name == "allocated" else 0)
+    return start + b"," + ",".join(f'"{name}":{number}' for name, number in numbers.items()).encode() + b"}"
 
 
 def snapshot_lines(read: Callable[[str], bytes], snapshot_id: str) -> Iterator[bytes]:
