@@ -73,6 +73,8 @@ _RECLAIM = " ".join(f"reclaim_{window}:bytes" for window in WINDOWS)
 
 LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
 """The ledger of a log dir, in bytes: used = current + future + stray + delete + other + open_removed + unexplained."""
+OF_FILE_SYSTEM = ("size", "used", "free")
+"""What all log dirs on one file system have in common."""
 
 _LEDGER = " ".join(f"{name}:bytes" for name in LEDGER)
 _HOST = "cluster_id node_id:int host"

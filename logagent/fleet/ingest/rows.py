@@ -23,13 +23,11 @@ from logagent.fleet.tables.frames import (
     real_id,
 )
 from logagent.model.times import FIRST_MS, LAST_MS
-from logagent.store.contract import LEDGER
+from logagent.store.contract import LEDGER, OF_FILE_SYSTEM
 from logagent.store.snapshots import base_named
 
 LARGEST_SIZE = 1 << 53
 """The most bytes that a directory, a file system or all of a host can have; more is false, and sums would overflow."""
-_OF_FILE_SYSTEM = ("size", "used", "free")
-"""What all log dirs on one file system say alike: each is bounded, and so is how many there are."""
 TOO_MANY_BYTES = "too-many-bytes"
 MOST_NODES = 20_000
 TOO_MANY_NODES = "too-many-nodes"
@@ -73,7 +71,7 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
         paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
         if len(paths) > MOST_LOG_DIRS:
             return TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
-        for name in [name for name in LEDGER if name not in _OF_FILE_SYSTEM]:
+        for name in [name for name in LEDGER if name not in OF_FILE_SYSTEM]:
             if sum(abs((row.get("ledger") or {}).get(name) or 0) for row in seen.others) > LARGEST_SIZE:
                 return TOO_MANY_BYTES, f"`{name}` of its log dirs adds up to more than {LARGEST_SIZE} bytes"
         if len(set(paths)) != len(paths):
