@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> object:
-    from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+    from logagent.fleet.ingest.dates import ingest_dates, trim_landing
     from logagent.fleet.job import Job, report
     from logagent.fleet.spark_session import build_session, explained
     from logagent.fleet.tables.store import Store

@@ -74,7 +74,7 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
     asked = None if out is None else _asked(given) | {"day": wanted}
     now = datetime.now(UTC)
     with run_job(store, given, small=has_little_to_ingest(store, wanted)) as (opened, say):
-        from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+        from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say, pinned=pinned)
         trimmed = [] if keep is None else trim_landing(opened, (now - keep).date(), say=say, warn=tell)
@@ -160,7 +160,7 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
     tell(f"created {hosts} hosts in {time.monotonic() - began:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
-        from logagent.fleet.ingest.ingest import ingest_dates
+        from logagent.fleet.ingest.dates import ingest_dates
 
         ingest_dates(opened, None, say=say)
         content, place = _reported(opened, f"{folder}/report", say, {"names": names})

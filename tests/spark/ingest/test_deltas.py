@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.landing_files import manifest_of

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest import landing as unpack
-from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+from logagent.fleet.ingest import check as unpack
+from logagent.fleet.ingest.check import MOST_NODES, check
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.ingest.ingest import MAX_TRIES
 from logagent.fleet.ingest.landing import Landing
-from logagent.fleet.ingest.rows import MOST_NODES
-from logagent.fleet.ingest.settle import MAX_TRIES, check
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import explained
 from logagent.fleet.tables.store import Store
