@@ -39,6 +39,7 @@ from logagent.fleet.ingest.landing import (
     Manifest,
     Problem,
     Skipped,
+    first_of,
     millis,
     parsed,
     problem_of,
@@ -444,43 +445,38 @@ TOO_MANY_LOG_DIRS = "too-many-log-dirs"
 
 def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None:
     """The first contradiction between a file and its manifest or its place."""
-    if seen.sha256 and seen.sha256 != manifest.sha256:
-        return "sha256-differs", f"SHA-256 is {seen.sha256}, its manifest says {manifest.sha256}"
-    if seen.problem is not None:
-        return seen.problem
-    if seen.rows != manifest.rows:
-        return "rows-differ", f"{seen.rows} rows, its manifest says {manifest.rows}"
     kind = "snapshot" if landed.node_id is not None else "assignments"
     heads = [row for row in seen.others if row["row"] == kind]
     bad = len(seen.bad) + sum(not _is_good(row) for row in seen.others)
-    if bad:
-        return "bad-rows", f"{bad} of {seen.rows} rows"
     brokers = sum(row["row"] == "broker" for row in seen.others)
-    if brokers > MOST_NODES:
-        return TOO_MANY_NODES, f"{brokers} brokers"
-    if len(heads) != 1:
-        return "header-differs", f"{len(heads)} header rows"
-    head = heads[0]
-    if head["cluster_id"] != landed.cluster_id:
-        return "wrong-cluster", f"its header says {head['cluster_id']}"
-    if kind == "snapshot":
-        if head["node_id"] != landed.node_id:
-            return "wrong-host", f"its header says node {head['node_id']}"
-        if head["snapshot_id"] != manifest.snapshot_id:
-            return "wrong-snapshot", f"its header says {head['snapshot_id']}"
-        # Read as a whole one, a delta would be a host that has lost most of its directories.
-        has_changes = any(row["row"] == "changes" for row in seen.others)
-        if base_named(head) != manifest.base or (has_changes and manifest.base is None):
-            return "wrong-base", f"its header names another base than its manifest: {head.get('base')}"
-        paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
-        if len(paths) > MOST_LOG_DIRS:
-            return TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
-        for name in [name for name in LEDGER if name not in OF_FILE_SYSTEM]:
-            if sum(abs((row.get("ledger") or {}).get(name) or 0) for row in seen.others) > LARGEST_SIZE:
-                return TOO_MANY_BYTES, f"`{name}` of its log dirs adds up to more than {LARGEST_SIZE} bytes"
-        if len(set(paths)) != len(paths):
-            return "log-dir-twice", "it lists a log dir twice"
-    return None
+    if seen.sha256 and seen.sha256 != manifest.sha256:
+        return "sha256-differs", f"SHA-256 is {seen.sha256}, its manifest says {manifest.sha256}"
+    wrong = (
+        (seen.rows != manifest.rows, "rows-differ", f"{seen.rows} rows, its manifest says {manifest.rows}"),
+        (bad > 0, "bad-rows", f"{bad} of {seen.rows} rows"),
+        (brokers > MOST_NODES, TOO_MANY_NODES, f"{brokers} brokers"),
+        (len(heads) != 1, "header-differs", f"{len(heads)} header rows"),
+    )
+    return seen.problem or first_of(wrong) or first_of(_in_head(landed, manifest, seen, heads[0]))
+
+
+def _in_head(landed: Landed, manifest: Manifest, seen: Unpacked, head: Row) -> Iterator[tuple[bool, str, str]]:
+    yield head["cluster_id"] != landed.cluster_id, "wrong-cluster", f"its header says {head['cluster_id']}"
+    if head["row"] != "snapshot":
+        return
+    yield head["node_id"] != landed.node_id, "wrong-host", f"its header says node {head['node_id']}"
+    yield head["snapshot_id"] != manifest.snapshot_id, "wrong-snapshot", f"its header says {head['snapshot_id']}"
+    # Read as a whole one, a delta would be a host that has lost most of its directories.
+    has_changes = any(row["row"] == "changes" for row in seen.others)
+    differs = base_named(head) != manifest.base or (has_changes and manifest.base is None)
+    yield differs, "wrong-base", f"its header names another base than its manifest: {head.get('base')}"
+    paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
+    many = len(paths) > MOST_LOG_DIRS
+    yield many, TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
+    for name in [name for name in LEDGER if name not in OF_FILE_SYSTEM]:
+        much = sum(abs((row.get("ledger") or {}).get(name) or 0) for row in seen.others) > LARGEST_SIZE
+        yield much, TOO_MANY_BYTES, f"`{name}` of its log dirs adds up to more than {LARGEST_SIZE} bytes"
+    yield len(set(paths)) != len(paths), "log-dir-twice", "it lists a log dir twice"
 
 
 def bad_rows(seen: Unpacked) -> list[tuple[str, str]]:
@@ -491,45 +487,44 @@ def bad_rows(seen: Unpacked) -> list[tuple[str, str]]:
 
 
 def _is_good(row: Row) -> bool:
+    """Whether a row has what it needs; one of a kind of a newer schema does."""
     try:
-        if row["row"] == "snapshot":
-            return (
-                str(row["schema"]).startswith("logagent.snapshot/")
-                and _is_int(row["node_id"])
-                and isinstance(row["snapshot_id"], str)
-                and isinstance(row["cluster_id"], str)
-                and millis(row["at"]) is not None
-                and (base_named(row) is not None or row.get("base") is None)
-            )
-        if row["row"] == "assignments":
-            known = str(row["schema"]).startswith("logagent.assignments/") and isinstance(row["cluster_id"], str)
-            return known and millis(row["at"]) is not None
-        if row["row"] == "broker":
-            return _is_int(row["node_id"])
-        if row["row"] == "uncommitted":
-            return is_removal(row["topic_id"], row.get("partition"))
-        if row["row"] == "log_dir":
-            return isinstance(row["path"], str) and isinstance(row["health"], str) and _is_ledger(row.get("ledger"))
+        return row["row"] not in _GOOD or _GOOD[row["row"]](row)
     except (KeyError, TypeError, ValueError):
         return False
-    return True  # a kind of a newer schema
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+def _is_head(row: Row, kind: str) -> bool:
+    known = str(row["schema"]).startswith(f"logagent.{kind}/") and isinstance(row["cluster_id"], str)
+    return known and millis(row["at"]) is not None
 
 
-def _is_ledger(ledger: object) -> bool:
-    if ledger is None:
-        return True
-    if not isinstance(ledger, dict):
-        return False
-    for name in LEDGER:
-        value = ledger.get(name)
-        least = -LARGEST_SIZE if name == "unexplained" else 0
-        if value is not None and not (isinstance(value, int) and least <= value <= LARGEST_SIZE):
-            return False
-    return True
+def _is_int(value: object, least: int = 0, most: int = (1 << 31) - 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_ledger(ledger: Row) -> bool:
+    sizes = {name: ledger.get(name) for name in LEDGER}
+    least = {"unexplained": -LARGEST_SIZE}
+    return all(size is None or _is_int(size, least.get(name, 0), LARGEST_SIZE) for name, size in sizes.items())
+
+
+_GOOD: dict[str, Callable[[Row], bool]] = {
+    "snapshot": lambda row: (
+        _is_head(row, "snapshot")
+        and _is_int(row["node_id"])
+        and isinstance(row["snapshot_id"], str)
+        and (base_named(row) is not None or row.get("base") is None)
+    ),
+    "assignments": lambda row: _is_head(row, "assignments"),
+    "broker": lambda row: _is_int(row["node_id"]),
+    "uncommitted": lambda row: is_removal(row["topic_id"], row.get("partition")),
+    "log_dir": lambda row: (
+        isinstance(row["path"], str)
+        and isinstance(row["health"], str)
+        and (row.get("ledger") is None or (isinstance(row["ledger"], dict) and _is_ledger(row["ledger"])))
+    ),
+}
 
 
 def header(seen: Unpacked) -> Row:
@@ -568,7 +563,7 @@ def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:
                     "directory_id": _text(row.get("directory_id")),
                     "health": row["health"],
                     "reason": _text(row.get("reason")),
-                    "device": _device(row.get("device")),
+                    "device": row["device"] if _is_int(row.get("device"), 1, 1 << 62) else None,
                     **{name: ledger.get(name) for name in LEDGER},
                 }
             )
@@ -577,10 +572,6 @@ def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _device(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63 else None
 
 
 def records(entry: Row, bad: list[tuple[str, str]]) -> list[Row]:

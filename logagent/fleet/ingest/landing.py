@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -227,11 +227,7 @@ def _unreadable(names: list[str], day: date | None, error: BaseException, node_i
 
 
 Problem = tuple[str, str]
-
-
 LARGEST_PACKED = 256 << 20
-
-
 LARGEST_MANIFEST = 64 << 10
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -293,24 +289,25 @@ def parsed(content: bytes) -> Manifest | None:
 
 def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:
     """What is wrong with a file that has not been read yet."""
-    kinds = (ASSIGNMENTS,) if landed.place == ASSIGNMENTS else SNAPSHOT_KINDS
     if landed.manifest is None:
         return "no-manifest", "not complete yet: the manifest is written last"
     if manifest is None:
         return "bad-manifest", "the manifest is damaged, incomplete or of an unknown schema"
-    if landed.data is None or landed.data.bytes == 0:
-        return "no-data-file", "its file is missing or empty"
-    size = landed.data.bytes
-    if size > LARGEST_PACKED:
-        return "too-large", f"{size} bytes"
-    if size != manifest.bytes:
-        return "bytes-differ", f"{size} bytes, its manifest says {manifest.bytes}"
-    if manifest.kind not in kinds:
-        return "wrong-kind", f"manifest of {manifest.kind}"
-    if landed.cluster_id != manifest.cluster_id:
-        return "wrong-cluster", f"manifest of cluster {manifest.cluster_id}"
-    if manifest.kind != ASSIGNMENTS and landed.node_id != manifest.node_id:
-        return "wrong-host", f"manifest of node {manifest.node_id}"
-    if manifest.kind != ASSIGNMENTS and landed.stem != manifest.snapshot_id:
-        return "wrong-snapshot", f"manifest of snapshot {manifest.snapshot_id}"
-    return None
+    size = landed.data.bytes if landed.data is not None else 0
+    kinds = (ASSIGNMENTS,) if landed.place == ASSIGNMENTS else SNAPSHOT_KINDS
+    node_id, snapshot_id = manifest.node_id, manifest.snapshot_id
+    wrong = (
+        (size == 0, "no-data-file", "its file is missing or empty"),
+        (size > LARGEST_PACKED, "too-large", f"{size} bytes"),
+        (size != manifest.bytes, "bytes-differ", f"{size} bytes, its manifest says {manifest.bytes}"),
+        (manifest.kind not in kinds, "wrong-kind", f"manifest of {manifest.kind}"),
+        (landed.cluster_id != manifest.cluster_id, "wrong-cluster", f"manifest of cluster {manifest.cluster_id}"),
+        (landed.node_id not in (None, node_id), "wrong-host", f"manifest of node {node_id}"),
+        (landed.stem != snapshot_id and landed.node_id is not None, "wrong-snapshot", f"manifest of {snapshot_id}"),
+    )
+    return first_of(wrong)
+
+
+def first_of(wrong: Iterable[tuple[bool, str, str]]) -> Problem | None:
+    """The first that applies."""
+    return next(((reason, detail) for applies, reason, detail in wrong if applies), None)
