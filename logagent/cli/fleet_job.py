@@ -16,7 +16,6 @@ import click
 
 from logagent.cli.render import human_bytes, visible
 from logagent.errors import ConfigError, UsageError
-from logagent.fleet.extra import need_pyspark
 from logagent.fleet.job_options import OPTIONS, parse_age, parse_keep, parse_keys, parse_names, parse_nodes
 
 if TYPE_CHECKING:
@@ -115,6 +114,15 @@ def run_job(
     finally:
         if ours:
             spark.stop()
+
+
+def need_pyspark() -> None:
+    """Raises ConfigError if the extra `fleet` is not installed."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        hint = "pip install 'logagent[fleet]' (and Java 17 or later)"
+        raise ConfigError("pyspark is not installed", hint=hint) from error
 
 
 def has_little_to_ingest(store: str, day: date | None = None) -> bool:

@@ -15,6 +15,7 @@ import click
 from logagent.cli.fleet_job import (
     has_little_to_ingest,
     has_little_to_report,
+    need_pyspark,
     options_of,
     run_job,
     show_summary,
@@ -24,7 +25,6 @@ from logagent.cli.fleet_job import (
 )
 from logagent.cli.render import dump
 from logagent.errors import ConfigError, LogAgentError, UsageError
-from logagent.fleet.extra import need_pyspark
 from logagent.store.shared import init_store
 
 if TYPE_CHECKING:

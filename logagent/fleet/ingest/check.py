@@ -252,17 +252,9 @@ def _entry(landing: Landing, landed: Landed) -> Row:
 
 def _of_skipped(skipped: Skipped) -> Row:
     """An entry for a host with something that could not even be listed."""
-    return {
-        "kind": "snapshot",
-        "cluster_id": skipped.cluster_id,
-        "node_id": skipped.node_id,
-        "file": skipped.path,
-        "snapshot_id": None,
-        "received_at": None,
-        "status": "rejected",
-        "reason": skipped.reason,
-        "detail": skipped.detail,
-    }
+    whose = {"kind": "snapshot", "cluster_id": skipped.cluster_id, "node_id": skipped.node_id, "file": skipped.path}
+    why = {"status": "rejected", "reason": skipped.reason, "detail": skipped.detail}
+    return {**whose, "snapshot_id": None, "received_at": None, **why}
 
 
 LARGEST_UNPACKED = 2 << 30
@@ -575,31 +567,17 @@ def _text(value: object) -> str | None:
 
 
 def records(entry: Row, bad: list[tuple[str, str]]) -> list[Row]:
-    return [_record(entry, detail, record) for detail, record in bad[:BAD_ROWS_KEPT]]
-
-
-def _record(entry: Row, detail: str, record: str) -> Row:
-    whose = {name: entry[name] for name in ("cluster_id", "node_id", "kind", "file")}
-    return {**whose, "reason": "bad-row", "detail": detail, "record": record}
+    whose = {name: entry[name] for name in ("cluster_id", "node_id", "kind", "file")} | {"reason": "bad-row"}
+    return [{**whose, "detail": detail, "record": record} for detail, record in bad[:BAD_ROWS_KEPT]]
 
 
 def quarantine(checked: Checked) -> list[Row]:
     """Rows of `quarantined_input`: every file that was rejected, and its bad rows."""
-    names = ("cluster_id", "node_id", "kind", "file", "reason", "detail")
-    wrong = [
-        {name: entry.get(name) for name in names} | {"record": None}
-        for entry in checked.entries
-        if entry["status"] in ("rejected", "waiting")
-    ]
-    others = [
-        {"cluster_id": s.cluster_id, "node_id": None, "kind": None, "file": s.path, "reason": s.reason}
-        | {"detail": s.detail, "record": None}
-        for s in checked.skipped
-        if s.node_id is None
-    ]
-    return sorted(
-        [*wrong, *others, *checked.records], key=lambda r: tuple(str(r[n]) for n in ("file", "reason", "record"))
-    )
+    names = ("cluster_id", "node_id", "kind", "file", "reason", "detail", "record")
+    wrong = [entry for entry in checked.entries if entry["status"] in ("rejected", "waiting")]
+    others = [_of_skipped(s) | {"kind": None} for s in checked.skipped if s.node_id is None]
+    found = [{name: each.get(name) for name in names} for each in (*wrong, *others, *checked.records)]
+    return sorted(found, key=lambda r: tuple(str(r[n]) for n in ("file", "reason", "record")))
 
 
 def _words(error: BaseException) -> str:

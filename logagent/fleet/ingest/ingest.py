@@ -172,7 +172,7 @@ def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFr
         hosts = len(found.chosen(kind))
         counts, absurd, sums = _counted_dirs(written, hosts) if table == "dirs" else _counted_partitions(written)
         wrong = {
-            key_of(e): _bad_rows(e, counts.get(key_of(e), 0))
+            key_of(e): ("bad-rows", f"{e['counted'] - counts.get(key_of(e), 0)} of {e['rows']} rows")
             for e in found.chosen(kind)
             if counts.get(key_of(e), 0) != e["counted"]
         }
@@ -189,10 +189,8 @@ def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
     """Good rows of files, as the table has them."""
     clean = [e["read_from"] for e in entries if not e["odd"]]
     odd = [e["read_from"] for e in entries if e["odd"]]
-    if table == "dirs":
-        frames = [good_dirs(f) for f in of_files(run.store.spark, clean, odd, "dir")]
-    else:
-        frames = [good_partitions(f) for f in of_files(run.store.spark, clean, odd, "partition")]
+    kind, good = ("dir", good_dirs) if table == "dirs" else ("partition", good_partitions)
+    frames = [good(frame) for frame in of_files(run.store.spark, clean, odd, kind)]
     if not frames:
         return local_frame(run.store.spark, [], STORE[table])
     return together(shaped(each, STORE[table]) for each in frames)
@@ -407,10 +405,6 @@ def _many_log_dirs(log_dirs: Mapping[Key, int]) -> dict[Key, Problem]:
     }
 
 
-def _bad_rows(entry: Row, good: int) -> Problem:
-    return "bad-rows", f"{entry['counted'] - good} of {entry['rows']} rows"
-
-
 def _reject_bad(
     run: Run, found: Checked, landing: Landing, broken: list[Row], wrong: dict[Key, Problem], *, last: bool
 ) -> list[Row]:
@@ -530,17 +524,13 @@ def _choice(store: Store, run: Run, found: Checked) -> Choice:
     whole = [e for e in found.entries if e["status"] == "taken"]
     as_of = max((happened(e) for e in whole), default=0)
     asked = ReportScope(found.day, as_of, MAX_AGE)
-    commits = _commits(store, asked, found.day)
+    known = {day: store.commit_of(day) for day in asked.heard if day != found.day}
+    commits = {day: commit for day, commit in known.items() if commit is not None}
     files = {day: store.small("files", commit) for day, commit in commits.items()}
     nodes = {day: store.small("nodes", commit) for day, commit in commits.items()}
     files[found.day] = found.files()
     nodes[found.day] = store.small("nodes", run.as_commit(found.day, 0))
     return choose_hosts(asked, files, nodes)
-
-
-def _commits(store: Store, asked: ReportScope, but: date) -> dict[date, Commit]:
-    known = {day: store.commit_of(day) for day in asked.heard if day != but and day in store.dates()}
-    return {day: commit for day, commit in known.items() if commit is not None}
 
 
 def _parts(store: Store, run: Run, found: Checked, chosen: Choice) -> None:
