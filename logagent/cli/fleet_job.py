@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import date
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -118,11 +119,9 @@ def run_job(
 
 def need_pyspark() -> None:
     """Raises ConfigError if the extra `fleet` is not installed."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
+    if find_spec("pyspark") is None:
         hint = "pip install 'logagent[fleet]' (and Java 17 or later)"
-        raise ConfigError("pyspark is not installed", hint=hint) from error
+        raise ConfigError("pyspark is not installed", hint=hint)
 
 
 def has_little_to_ingest(store: str, day: date | None = None) -> bool:
