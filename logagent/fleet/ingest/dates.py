@@ -220,22 +220,22 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn:
 def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], warn: Say) -> None:
     """Removes these files in this order, and these folders where they are empty. Any host may have made one that nobody
     else may remove: then everything there stays that comes after it, the bases of deltas above all."""
-    kept: list[str] = []
-    stuck: set[tuple[str, str]] = set()
+    stuck: dict[tuple[str, str], str] = {}
+    kept = 0
     for each in landed:
-        if (each.cluster_id, each.place) in stuck:
-            continue
-        try:
-            landing.remove(each)
-        except (OSError, Py4JError) as error:
-            stuck.add((each.cluster_id, each.place))
-            kept.append(f"{each.file}: {str(error).splitlines()[0]}")
+        place = each.cluster_id, each.place
+        if place not in stuck:
+            try:
+                landing.remove(each)
+            except (OSError, Py4JError) as error:
+                stuck[place] = f"{each.file}: {str(error).splitlines()[0]}"
+        kept += place in stuck
     for folder in folders:
         with suppress(OSError):
             landing.remove_empty(folder)
     if kept:
-        says = f"{day}: files of {len(kept)} hosts could not be removed from landing, the first one {kept[0]}"
-        warn(f"{says}; run this as a user who may, or with --keep-landing off")
+        says = f"{kept} of {len(landed)} files could not be removed from landing, the first one {min(stuck.values())}"
+        warn(f"{day}: {says}; run this as a user who may, or with --keep-landing off")
 
 
 def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: None) -> list[str]:
