@@ -59,7 +59,7 @@ class LogDirDoc(TypedDict):
     dirs with the same one share its `size`, `used` and `free`."""
 
     path: str
-    device: NotRequired[int | None]
+    device: int | None
     directory_id: str | None
     health: Health
     reason: str | None

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
-SNAPSHOT_SCHEMA = "logagent.snapshot/2"
 ASSIGNMENTS_SCHEMA = "logagent.assignments/1"
 MANIFEST_SCHEMA = "logagent.manifest/1"
 REPORT_SCHEMA = "logagent.fleet-report/1"
@@ -74,6 +73,8 @@ _RECLAIM = " ".join(f"reclaim_{window}:bytes" for window in WINDOWS)
 
 LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
 """The ledger of a log dir, in bytes: used = current + future + stray + delete + other + open_removed + unexplained."""
+OF_FILE_SYSTEM = ("size", "used", "free")
+"""What all log dirs on one file system have in common."""
 
 _LEDGER = " ".join(f"{name}:bytes" for name in LEDGER)
 _HOST = "cluster_id node_id:int host"
@@ -215,10 +216,10 @@ the first stored date on which the log dir was found so, and on every one after 
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.
-`window` (see `WINDOWS`) and `due_at` are what the agent reported (`logagent.snapshot/2`), otherwise derived from kind
-and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or rule that
-prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a stray has,
-according to the agent. `id` names it for `topics purge`; null: it cannot be requested.
+`window` (see `WINDOWS`) and `due_at` are what the agent reported (from `logagent.snapshot/2` on), otherwise derived
+from kind and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or
+rule that prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a
+stray has, according to the agent. `id` names it for `topics purge`; null: it cannot be requested.
 """
 
 CHARTS: dict[str, Table] = {

@@ -7,7 +7,7 @@ nothing is removed that was not listed as a regular file of ours.
 
 Modes are set explicitly, so that hosts with different user ids and umasks can share a store: every directory gets the
 permission bits of the root; files get its read bits and are writable by their owner only. Use `chmod 2770` with a
-common group (any member may then run `ingest --keep-landing`), or `1777` as for `/tmp` (then only root may, and what
+common group (any member may then run `ingest`, which removes), or `1777` as for `/tmp` (then only root may, and what
 the controller creates for itself is 0755: nobody else could take its names).
 """
 

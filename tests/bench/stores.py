@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.fleet.ingest.settle import ROWS_PER_FILE
+from logagent.fleet.ingest.ingest import ROWS_PER_FILE
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.choice import ReportScope, Row, choose
 from logagent.fleet.tables.parts import KEY, parts, seen, topics

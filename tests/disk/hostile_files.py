@@ -198,6 +198,7 @@ ELSEWHERE = {
     "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/broker/files/test_server_log.py",
     "_LIMIT": "version-seen.json in the state dir: here",
     "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
+    "SNAPSHOT_FILE": "the base in the spool: tests/disk/agent/publish",
     "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }
@@ -213,6 +214,9 @@ OTHERWISE = {
     "_proc_line": "/etc/fstab, root's",
     "_version_of_command": "/proc",
     "_send": "the spool in the state dir, written by us",
+    "claim": "the same",
+    "base_of": "the same",
+    "_send_base": "the same",
     "deliver": "the same",
     "replacement": "made anew, O_EXCL",
     "create_file": "made anew, O_EXCL",

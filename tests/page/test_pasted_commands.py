@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
-from logagent.fleet.ingest.ingest import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store

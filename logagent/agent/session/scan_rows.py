@@ -121,8 +121,11 @@ def dir_rows(
 ) -> Iterator[dict[str, Any]]:
     """`strays`: the verdicts on strays."""
     for d in dirs:
-        ruling = facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else strays.get(d.key)
-        yield dir_row(d, facts, marks.get(d.key), known.get(d.key), ruling)
+        yield dir_row(d, facts, marks.get(d.key), known.get(d.key), ruling_on(d, facts, strays))
+
+
+def ruling_on(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> Ruling | None:
+    return facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else strays.get(d.key)
 
 
 def dir_row(

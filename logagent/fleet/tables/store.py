@@ -184,8 +184,24 @@ class Store:
 
     def log_dirs(self, commit: Commit) -> list[Row]:
         """Rows of `log_dirs`. A log dir of which only directories were listed has no ledger and no health: null."""
-        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason"))
-        return [none | row for row in self.small("log_dirs", commit)]
+        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason", "device"))
+        return by_file_system([none | row for row in self.small("log_dirs", commit)])
+
+
+def by_file_system(rows: list[Row]) -> list[Row]:
+    """Ledgers in which what log dirs have in common counts once. Of log dirs of a host on one file system (agents that
+    do not say which count as before), all but the first name that one in `shares_with`; it alone has what is
+    unexplained on the file system, where each had called the others' directories unexplained."""
+    together: dict[tuple[str, int, int], list[Row]] = {}
+    for row in rows:
+        if row["device"] is not None and row["used"] is not None and row["unexplained"] is not None:
+            together.setdefault((row["cluster_id"], row["node_id"], row["device"]), []).append(row)
+    for first, *others in together.values():
+        known = sum(row["used"] - row["unexplained"] for row in (first, *others))
+        first["unexplained"] = first["used"] - known
+        for row in others:
+            row |= {"unexplained": 0, "shares_with": first["log_dir"]}
+    return rows
 
 
 def _damaged(day: date, what: str) -> UnreadableError:
