@@ -30,6 +30,7 @@ from typing import Any, Generic, TypeVar
 from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
 from logagent.cli import main
+from logagent.errors import Exit
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import RESERVE_NAME
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
@@ -431,7 +432,7 @@ def _judge_first(scenario: Scenario, blow: Blow[Site], run: subprocess.Completed
         else:
             killed = run.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
         return [] if killed else [f"it was not killed (status {run.returncode}): {run.stderr}"]
-    if "Traceback" in run.stderr or run.returncode not in (0, 1, 3, 5):
+    if "Traceback" in run.stderr or run.returncode not in (0, 1, 3, 5, Exit.PERMISSION):
         return [f"it ended with status {run.returncode}: {run.stderr}"]
     return []
 

@@ -117,8 +117,8 @@ def run_check(
     version: check for this release instead of the broker's own. timeout: seconds that a disk has to answer. user: the
     broker's user, instead of the one it runs as or the owner of its log dirs. deep: also look into every partition
     directory for owners, modes and odd files (about 10 µs a file). about_to_start: for `prestart`, where any holder at
-    all is an obstacle. The inventory of `session` is used; if it has none, `before_inventory` (default: read the
-    assignments) and then the inventory follow the probes.
+    all is an obstacle, and the epoch files that a clean stop has left are not read. The inventory of `session` is used;
+    if it has none, `before_inventory` (default: read the assignments) and then the inventory follow the probes.
     """
     probes = dict(Prober().probe_all(session.log_dirs.online().values(), timeout))
     _mark_failed(probes.values(), session.log_dirs.failures)
@@ -132,7 +132,7 @@ def run_check(
     chosen = version if version is not None else known.exact
     oldest = known.at_least if chosen is None else None
     who = user if user is not None else _broker_user(facts.log_dirs.values())
-    looker = Looker(session, facts, probes, who, deep)
+    looker = Looker(session, facts, probes, who, deep, hurried=about_to_start)
     seen = looker.all_log_dirs()
     metadata = MetadataDir(session, seen, timeout, who).look()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)

@@ -90,7 +90,7 @@ def test_a_report_that_is_killed_leaves_the_last_good_one(
             report(Job(store, str(out), NOW + timedelta(minutes=1)))
     assert (out / "latest").resolve().name == good["run_id"]
     with monkeypatch.context() as patch:
-        patch.setattr("logagent.fleet.job._page", killed)
+        patch.setattr("logagent.fleet.job.render", killed)
         with pytest.raises(Killed):
             report(Job(store, str(out), NOW + timedelta(minutes=2)))
         assert len(list(out.iterdir())) == 3, "a report that fails, and is not killed, is removed"

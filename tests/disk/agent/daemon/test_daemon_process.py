@@ -135,7 +135,7 @@ def test_the_watchdog_is_fed_while_the_loops_work(host: CliHost) -> None:
 HANGS = """
 import sys, threading
 from logagent.agent.daemon.host_jobs import HostJobs
-HostJobs.cleanup = lambda self: threading.Event().wait()
+HostJobs.cycle = lambda self, job: threading.Event().wait()
 from logagent.cli.main import main
 main(sys.argv[1:])
 """

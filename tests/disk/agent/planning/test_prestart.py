@@ -69,6 +69,23 @@ def test_a_stray_whose_removal_failed_waits_here_too(host: CliHost) -> None:
     ]
 
 
+def test_epoch_files_are_read_after_a_crash_and_take_no_time_after_a_clean_stop(host: CliHost) -> None:
+    """One small read a partition is too much of two seconds where a clean stop has just written them all."""
+    host.configure(**NO_LIMITS)
+    cycle_was(host, wall_ms_ahead=0)
+    name = sorted(n for n in host.find("orders-") if "." not in n)[0]
+    where = next(d for d in (host.d1, host.d2) if (d / name).is_dir())
+    (where / name / "leader-epoch-checkpoint").write_bytes(bytes(20))
+
+    def codes() -> set[str]:
+        return {f["code"] for f in host.run("prestart", "--budget", "60s", "--json").json["findings"]}
+
+    (where / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    assert "broken-epochs" in codes()
+    (where / ".kafka_cleanshutdown").touch()
+    assert "broken-epochs" not in codes()
+
+
 def test_a_network_that_does_not_answer_does_not_outlast_the_budget(host: CliHost) -> None:
     """The broker waits behind prestart: looking has to end in time whatever is being asked."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

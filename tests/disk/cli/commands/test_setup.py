@@ -64,7 +64,7 @@ def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
     assert (found.st_uid, found.st_mode & 0o777) == (0, 0o644)
     assert "already in place" in host.logagent("setup", "--execute").err
     assert [p.name for p in host.path(PLACE).parent.iterdir()] == [os.path.basename(PLACE)]
-    assert host.logagent("setup", user="kafka").status == Exit.USAGE
+    assert host.logagent("setup", user="kafka").status == Exit.PERMISSION
 
 
 def test_what_it_writes_is_sound_and_leaves_the_service_exposed_by_2_0_at_most(host: DoctorHost) -> None:

@@ -116,5 +116,5 @@ def test_it_ends_when_it_is_interrupted(fleet: SmallFleet, controller: DeletionR
         assert running.stdout is not None and running.stderr is not None
         Reading(running.stdout.fileno()).until("OfflineReplica")
         running.send_signal(signal.SIGINT)
-        assert running.wait(PATIENCE) == 1 and b"Traceback" not in running.stderr.read()
+        assert running.wait(PATIENCE) == 130 and b"Traceback" not in running.stderr.read()
     assert controller.states.of("request-1") == "open"
