@@ -1,11 +1,14 @@
 """`control/<cluster>/` of the fleet store: files that appear complete, are created once and are never overwritten.
 
-Callers match names against their patterns before passing them here.
+Only commands of key holders write here (`prepare` first); agents read. Callers match names against their patterns
+before passing them here.
 """
 
 from __future__ import annotations
 
 import errno
+import io
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,8 +19,7 @@ from logagent.files.safe_open import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
 
-ANSWERS, SHARED = "answers", 2
-"""Agents write to `answers` too, and so to these many folders above it: `control/<cluster>`."""
+CONTROL, PROBES = "control", "probe"
 CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
 MAX_NAMES = 1_000_000
 LATEST_SECONDS = float(1 << 36)
@@ -85,8 +87,7 @@ class Control:
             raise TooLarge(f"{folder}/{name} would have {len(content)} bytes, and no more than {most} MiB are read")
         with self._opened(folder) as store:
             try:
-                shared = None if folder.split("/")[0] == ANSWERS else SHARED
-                return store.create_new([*self._path(folder), name], content, shared=shared)
+                return store.create_new([*self._path(folder), name], content, keyed=True)
             except OSError as error:
                 if error.errno in _CANNOT_LINK:
                     raise ConfigError(
@@ -95,13 +96,41 @@ class Control:
                     ) from error
                 raise
 
+    def replace(self, folder: str, name: str, content: bytes) -> None:
+        """Write a file that only informs: it is replaced whole."""
+        with self._opened(folder) as store:
+            store.put([*self._path(folder), name], io.BytesIO(content), keyed=True)
+
+    def prepare(self) -> datetime:
+        """Before a key holder's command writes: the folders are closed to others, and a file that exists is not created
+        again. Returns the time by the store's clock. Raises ConfigError, ServiceUnreachable."""
+        with self._opened(PROBES) as store:
+            for folder in ([CONTROL], [CONTROL, self.cluster_id], self._path("requests")):
+                why = store.open_to_others(folder)
+                if why is not None:
+                    where = "/".join(folder)
+                    raise ConfigError(
+                        f"{where} in {self.store} is not closed: {why}; there, decisions could be removed",
+                        hint=f"chgrp KEYHOLDERS {self.store}/{where}; chmod 2775 {self.store}/{where}",
+                    )
+        name = f"{secrets.token_hex(16)}.json"
+        first, second = self.create(PROBES, name, b"1"), self.create(PROBES, name, b"2")
+        kept, at = self.read(PROBES, name), self.modified(PROBES, name)
+        self.remove(PROBES, name)
+        if not first or second or kept != b"1" or at is None:
+            raise ConfigError(
+                f"the store {self.store} overwrites a file that exists already: two could decide on one request",
+                hint="a local or NFS directory holds it, and object stores that support If-None-Match",
+            )
+        return at
+
     def remove(self, folder: str, name: str) -> None:
         """Remove a file that is no longer needed; it need not exist."""
         with self._opened(folder) as store:
             store.remove_file([*self._path(folder), name])
 
     def _path(self, folder: str) -> list[str]:
-        return ["control", self.cluster_id, *folder.split("/")]
+        return [CONTROL, self.cluster_id, *folder.split("/")]
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[SharedStore]:

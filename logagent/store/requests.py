@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -24,23 +25,29 @@ from pydantic import Field
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import MIB
 from logagent.store.control import UNREADABLE, Control
-from logagent.store.deletion import (
+from logagent.store.records import (
     ClusterId,
     Count,
     DirName,
     Kind,
     Node,
+    Nonce,
     Number,
     Path,
     PlanId,
     RequestedTopic,
+    Sha256,
     Time,
     TopicId,
     TopicName,
+    UnknownSchema,
     Words,
+    decode,
+    encode,
+    moment,
+    payload_of,
 )
-from logagent.store.orders import UnknownSchema, decode, encode, moment
-from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
+from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 
 T = TypeVar("T")
 
@@ -57,8 +64,6 @@ PART_BYTES = 10 * MIB
 _ID = re.compile(r"[0-9a-f]{64}")
 _DECISIONS = re.compile(r"decision(?:-[0-9a-f]{32})?\.json")
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Approval = Literal["only-copy", "limit", "no-retention", "no-witness"]
 """`only-copy`: exactly the directories that the plan shows as such. `limit`: more than the limits of a request or of a
 day. `no-retention`: strays at once. `no-witness`: no agent can tell of a decision that was lost. None stands for
@@ -172,12 +177,14 @@ class Filed:
     hold: str | None = None
     signed: tuple[bytes, ...] = ()
 
-    def told(self, others: Iterable[Decision]) -> Filed:
-        """With the decisions that witnesses have seen: one that the store has lost counts as if it were there."""
-        known = [d for d in others if d.request_id == self.request_id]
-        first = self.decision or (known[0] if known else None)
-        cancelled = next((d for d in known if d.decision != "delete"), None)
-        return replace(self, decision=first if first is not None and first.decision != "delete" else cancelled or first)
+    def told(self, known: Known) -> Filed:
+        """With what witnesses have seen: a decision or outcome that the store has lost counts as if it were there."""
+        others = known.decisions.get(self.request_id, ())
+        first = self.decision or next(iter(others), None)
+        ends = [d for d in (self.decision, *others) if d is not None and d.decision != "delete"]
+        cancelled = next((d for d in ends if d.decision == "cancelled"), next(iter(ends), None))
+        outcome = self.outcome or known.outcomes.get(self.request_id)
+        return replace(self, decision=cancelled or first, outcome=outcome)
 
     def is_open(self, now: datetime) -> bool:
         """Whether it may still be decided."""
@@ -188,18 +195,6 @@ class Filed:
 
 def request_id(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
-
-
-def _payload(
-    content: bytes, schema: str, keys: tuple[PublicKey, ...], cluster_id: str, *, retired: bool = False
-) -> bytes:
-    """What a trusted key signed as `schema`. Raises NotSigned, and UnknownSchema for another version of it."""
-    found, payload = verify(content, keys, cluster_id, retired=retired)
-    if found != schema:
-        if found.partition("/")[0] == schema.partition("/")[0]:
-            raise UnknownSchema(f"its schema is {found}, this version knows {schema}")
-        raise NotSigned(f"it is a {found}, not a {schema}")
-    return payload
 
 
 def folder_of(number: str) -> str:
@@ -268,17 +263,17 @@ def write_outcome(control: Control, outcome: Outcome, key: PrivateKey) -> bool:
 def read_decision(content: bytes, number: str, keys: tuple[PublicKey, ...], cluster_id: str) -> Decision:
     """Verify and parse the decision on a request, also one that a retired key signed, unless it says `delete`. Raises
     NotSigned, UnknownSchema."""
-    found = decode(Decision, _payload(content, DECISION_SCHEMA, keys, cluster_id, retired=True))
+    found = decode(Decision, payload_of(content, DECISION_SCHEMA, keys, cluster_id, retired=True))
     if (found.request_id, found.cluster_id) != (number, cluster_id):
         raise NotSigned("it belongs to another request")
     if found.decision == "delete":
-        _payload(content, DECISION_SCHEMA, keys, cluster_id)
+        payload_of(content, DECISION_SCHEMA, keys, cluster_id)
     return found
 
 
 def read_outcome(content: bytes, number: str, keys: tuple[PublicKey, ...], cluster_id: str) -> Outcome:
     """Verify and parse the outcome of a request. Raises NotSigned, UnknownSchema."""
-    found = decode(Outcome, _payload(content, OUTCOME_SCHEMA, keys, cluster_id, retired=True))
+    found = decode(Outcome, payload_of(content, OUTCOME_SCHEMA, keys, cluster_id, retired=True))
     if (found.request_id, found.cluster_id) != (number, cluster_id):
         raise NotSigned("it belongs to another request")
     return found
@@ -349,7 +344,7 @@ class RequestFolder:
         return filed
 
     def _request(self, number: str, content: bytes) -> Request:
-        payload = _payload(content, REQUEST_SCHEMA, self.keys, self.control.cluster_id)
+        payload = payload_of(content, REQUEST_SCHEMA, self.keys, self.control.cluster_id)
         request = decode(Request, payload)
         if request_id(payload) != number or request.cluster_id != self.control.cluster_id:
             raise NotSigned("it belongs to another request")
@@ -364,7 +359,7 @@ class RequestFolder:
         content = self.control.read(folder_of(number), _part_name(part.number))
         if content is None:
             raise NotSigned(f"{_part_name(part.number)} is missing")
-        payload = _payload(content, PART_SCHEMA, self.keys, self.control.cluster_id)
+        payload = payload_of(content, PART_SCHEMA, self.keys, self.control.cluster_id)
         read = decode(RequestPart, payload)
         if request_id(payload) != part.sha256 or (read.nonce, read.number) != (nonce, part.number):
             raise NotSigned(f"{_part_name(part.number)} belongs to another request")
@@ -375,15 +370,22 @@ def _decision(number: str, keys: tuple[PublicKey, ...], cluster_id: str, content
     return read_decision(content, number, keys, cluster_id)
 
 
-def decisions_in(
-    contents: Mapping[str, Iterable[bytes]], keys: tuple[PublicKey, ...], cluster_id: str
-) -> list[Decision]:
-    """The valid decisions among signed contents that witnesses keep, by request id; others are no witnesses."""
-    found: list[Decision] = []
-    for number, each in contents.items():
-        for content in each:
-            try:
-                found.append(read_decision(content, number, keys, cluster_id))
-            except (NotSigned, LogAgentError, ValueError):
-                continue
-    return found
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The decisions and outcomes that witnesses keep, by request id."""
+
+    decisions: Mapping[str, tuple[Decision, ...]] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+
+def known_in(contents: Iterable[tuple[str, bytes]], keys: tuple[PublicKey, ...], cluster_id: str) -> Known:
+    """The valid ones among (request id, signed content) that witnesses keep; others are no witnesses."""
+    decisions, outcomes = dict[str, tuple[Decision, ...]](), dict[str, Outcome]()
+    for number, content in dict.fromkeys(contents):
+        try:
+            decision = read_decision(content, number, keys, cluster_id)
+            decisions[number] = (*decisions.get(number, ()), decision)
+        except (LogAgentError, ValueError):
+            with suppress(LogAgentError, ValueError):
+                outcomes.setdefault(number, read_outcome(content, number, keys, cluster_id))
+    return Known(decisions, outcomes)

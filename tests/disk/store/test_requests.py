@@ -7,19 +7,21 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable
 from logagent.store.control import Control
-from logagent.store.orders import encode
+from logagent.store.records import encode
 from logagent.store.requests import (
     DECISION_SCHEMA,
     REQUEST_SCHEMA,
     Decided,
     Decision,
     Filed,
+    Known,
     Outcome,
     Request,
     RequestedDirectory,
@@ -27,12 +29,13 @@ from logagent.store.requests import (
     TopicOutcome,
     cancel_beside,
     decide,
-    decisions_in,
+    known_in,
     request_id,
     write_outcome,
     write_request,
 )
 from logagent.store.signing import PrivateKey, public_key
+from logagent.store.tree import StoreTree
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 KEY, STRANGER = PrivateKey("ops", b"\x01" * 32), PrivateKey("ops", b"\x02" * 32)
@@ -142,8 +145,8 @@ def test_what_the_store_has_lost_its_witnesses_still_know(control: Control) -> N
     kept = {number: looked(control, number).signed}
     place(control, number, "decision.json").unlink()
     assert looked(control, number).is_open(NOON)
-    known = decisions_in(kept, KEYS, CLUSTER)
-    assert [d.decision for d in known] == ["cancelled"]
+    known = known_in(((number, content) for content in kept[number]), KEYS, CLUSTER)
+    assert [d.decision for d in known.decisions[number]] == ["cancelled"]
     assert not looked(control, number).told(known).is_open(NOON)
     # Decided anew meanwhile: what ends it wins.
     decide(control, decision(number, "delete"), KEY, KEYS)
@@ -154,7 +157,7 @@ def test_what_the_store_has_lost_its_witnesses_still_know(control: Control) -> N
 def test_who_cannot_prove_a_decision_is_no_witness() -> None:
     number = "a" * 64
     forged = [b"", STRANGER.sign(DECISION_SCHEMA, encode(decision(number, "cancelled")))]
-    assert decisions_in({number: forged}, KEYS, CLUSTER) == []
+    assert known_in(((number, content) for content in forged), KEYS, CLUSTER) == Known()
 
 
 def test_an_outcome_closes_for_good_and_is_written_once(control: Control) -> None:
@@ -202,3 +205,38 @@ def test_a_request_under_another_name_asks_for_nothing(control: Control) -> None
     filed = looked(control, "a" * 64)
     assert filed.request is None and "another request" in (filed.hold or "")
     assert json.loads(place(control, number, "request.json").read_bytes())["schema"] == REQUEST_SCHEMA
+
+
+def test_an_outcome_that_the_store_has_lost_still_closes(control: Control) -> None:
+    """The topic was refused because deletion is disabled; a store from before that does not delete it later."""
+    number = write_request(control, ASKED, KEY)
+    decide(control, decision(number), KEY, KEYS)
+    outcome = Outcome(number, CLUSTER, "ops", AT, topics=(TopicOutcome("A" * 22, "disabled"),))
+    write_outcome(control, outcome, KEY)
+    kept = [(number, content) for content in looked(control, number).signed]
+    place(control, number, "outcome.json").unlink()
+    assert looked(control, number).told(known_in(kept, KEYS, CLUSTER)).outcome == outcome
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o2770])
+def test_the_control_folder_is_closed_whatever_the_stores_mode(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(mode)
+    control = Control(tmp_path / "store", CLUSTER)
+    control.prepare()
+    number = write_request(control, ASKED, KEY)
+    for folder in (place(control, number, "").parent, *list(place(control, number, "").parent.parents)[:2]):
+        found = folder.stat()
+        shared = found.st_gid == (tmp_path / "store").stat().st_gid and mode & 0o020
+        assert found.st_mode & 0o7777 == (0o2775 if not shared else 0o755), folder
+    place(control, number, "").parent.chmod(0o1777)
+    with pytest.raises(ConfigError, match="is not closed"):
+        control.prepare()
+
+
+def test_a_store_that_overwrites_is_refused(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        StoreTree, "create_new", lambda self, names, content, keyed: self.put(names, BytesIO(content)) or True
+    )
+    with pytest.raises(ConfigError, match="overwrites"):
+        control.prepare()
