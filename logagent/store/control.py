@@ -48,6 +48,8 @@ class Control:
     Raises ServiceUnreachable if the store is absent or fails: an unreadable folder is never taken for an empty one.
     """
 
+    root = "control"
+
     def __init__(self, store: str | Path, cluster_id: str) -> None:
         if not is_plain(cluster_id):
             raise ConfigError(f"{cluster_id!r} is not a cluster id that a folder can be named after")
@@ -130,7 +132,7 @@ class Control:
             store.remove_file([*self._path(folder), name])
 
     def _path(self, folder: str) -> list[str]:
-        return [CONTROL, self.cluster_id, *folder.split("/")]
+        return [self.root, self.cluster_id, *filter(None, folder.split("/"))]
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[SharedStore]:
@@ -142,4 +144,4 @@ class Control:
             raise kind(f"{folder} of {self._where()}: {error.strerror or error}") from error
 
     def _where(self) -> str:
-        return f"control/{self.cluster_id} in {self.store}"
+        return f"{self.root}/{self.cluster_id} in {self.store}"
