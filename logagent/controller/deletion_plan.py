@@ -220,8 +220,9 @@ def plan_directories(
             dropped.append(Dropped(where, "it is already queued for deletion", "logagent topics status"))
         else:
             kept.append(d)
+    alone = _only_copies([*kept, *(d for r in open_requests for d in r.directories)], copies)
     going = {t.topic_id for r in open_requests for t in r.topics}
-    kept = [replace(d, only_copy=d.topic_id in going or not copies.get((d.topic_id, d.partition))) for d in kept]
+    kept = [replace(d, only_copy=d.topic_id in going or (d.topic_id, d.partition) in alone) for d in kept]
     if no_retention:
         dropped += [Dropped(f"{d.log_dir}/{d.name} of node {d.node_id}", "it is the only copy: only with retention")
                     for d in kept if d.only_copy]  # fmt: skip
@@ -235,6 +236,19 @@ def plan_directories(
         bytes=sum(d.bytes for d in kept),
         no_retention=no_retention,
     )
+
+
+def _only_copies(
+    going: Collection[RequestedDirectory], copies: Mapping[tuple[str, int], Collection[int]]
+) -> set[tuple[str, int]]:
+    """The partitions of which no copy is known to be left: one that a request takes does not count, nor does its node's
+    (a stray lies beside its node's own copy, which stays)."""
+    taken: dict[tuple[str, int], set[int]] = {}
+    for d in going:
+        nodes = taken.setdefault((d.topic_id, d.partition), set())
+        if d.kind == "orphan":
+            nodes.add(d.node_id)
+    return {key for key, nodes in taken.items() if not set(copies.get(key, ())) - nodes}
 
 
 def _what_needs_approval(
