@@ -134,7 +134,9 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
 
 def _stray(p: Proposal, facts: Facts) -> Refusal | None:
     ruling = facts.strays.get(p.dir.key)
-    if ruling is not None and ruling.may_go:
+    if ruling is not None and ruling.may_go and p.flags.only_deleted and ruling.covered is not None:
+        return _refuse(p, "assigned", f"its topic is not deleted: {ruling.detail}", "nothing to do: it stays")
+    if ruling is not None and (ruling.may_go or (p.flags.even_last_copy and ruling.covered is not None)):
         return None
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"

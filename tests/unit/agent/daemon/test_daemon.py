@@ -74,10 +74,10 @@ class FakeWork:
         later = min(self.queued.values(), default=None)
         return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=self.seconds, next_due_ms=later)
 
-    def takes_orders(self) -> bool:
+    def takes_requests(self) -> bool:
         return False
 
-    def orders(self) -> None:
+    def requests(self) -> None:
         return None
 
     def health(self) -> HealthSummary:
