@@ -142,11 +142,13 @@ class SmallFleet:
             self.admin.disks.setdefault(node, set()).add((name, 0))
         return topic
 
-    def request(self, kind: Kind = "topics", approvals: tuple[Approval, ...] = (), **more: Any) -> str:
+    def request(
+        self, kind: Kind = "topics", approvals: tuple[Approval, ...] = (), key: PrivateKey = KEY, **more: Any
+    ) -> str:
         until = instant(self.now + timedelta(hours=24 if kind == "topics" else 168))
         nonce = f"{len(self.numbers()):032x}"
         asked = Request(CLUSTER, kind, "a" * 24, "ops", instant(self.now), until, nonce, approvals, **more)
-        return write_request(self.control, asked, KEY)
+        return write_request(self.control, asked, key)
 
     def numbers(self) -> list[str]:
         return sorted(self.control.names("requests"))
