@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import secrets
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.config import load
@@ -21,11 +23,12 @@ from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.broker.files.log_look import look_at_log
+from logagent.errors import LogAgentError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 from logagent.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer, as_text
 from logagent.store.control import Control
-from logagent.store.records import RequestedTopic, instant
+from logagent.store.records import RequestedTopic, encode, instant
 from logagent.store.requests import (
     DECISION_SCHEMA,
     Decided,
@@ -35,7 +38,6 @@ from logagent.store.requests import (
     RequestedDirectory,
     TopicOutcome,
     decide,
-    encode,
     folder_of,
     write_outcome,
     write_request,
@@ -52,6 +54,7 @@ ASSIGNED = ("ledger", "GV0qzMDvT22hnez0WEhd5g", 0)
 STRAY = ("invoices", "SKeC3pLWQPidJvA42PZhhw", 1)
 CLUSTER, NODE = "8o3B_-jNSz218yyfPu-6Pg", 3
 Which = tuple[str, str, int]
+NO_SETTINGS: Mapping[str, Any] = {}
 
 
 class SetClock(SystemClock):
@@ -68,7 +71,7 @@ class SetClock(SystemClock):
 
 
 class RequestedHost:
-    def __init__(self, root: Path, *, born: bool = True, **settings: Any) -> None:
+    def __init__(self, root: Path, settings: Mapping[str, Any] = NO_SETTINGS, *, born: bool = True) -> None:
         self.host = CliHost(root)
         self.store = root / "store"
         self.store.mkdir()
@@ -93,7 +96,7 @@ class RequestedHost:
 
     def request(self, *rows: RequestedDirectory, key: PrivateKey = KEY, **more: Any) -> str:
         now = datetime.now(UTC) + timedelta(milliseconds=5)
-        kind = "topics" if "topics" in more else "directories"
+        kind: Literal["topics", "directories"] = "topics" if "topics" in more else "directories"
         asked = Request(
             CLUSTER, kind, "0" * 16, "ops", instant(now), instant(now + timedelta(days=1)), secrets.token_hex(16),
             directories=rows,
@@ -112,7 +115,7 @@ class RequestedHost:
             end, inode = look_at_log(fd).log_end, os.fstat(fd).st_ino
         finally:
             os.close(fd)
-        kind = "stray" if path.name.endswith("-stray") else "orphan"
+        kind: Literal["orphan", "stray"] = "stray" if path.name.endswith("-stray") else "orphan"
         row = RequestedDirectory(
             NODE,
             str(path.parent),
@@ -122,7 +125,7 @@ class RequestedHost:
             partition,
             kind,
             inode,
-            end_offset=end,  # type: ignore[arg-type]
+            end_offset=end,
         )
         return replace(row, **more)
 
@@ -166,17 +169,23 @@ class RequestedHost:
             session.read_assignments()
             session.take_inventory()
             facts = session.facts()
-            if self.box is None or restart or self.box.settings != settings:
-                self.box = box_of(settings, str(self.host.state), self.clock, session, "kafka3")
-                assert self.box is not None
-                if look:
-                    self.box.look()
-                    self.box.send()
+            if restart:
+                self.box = None
+            box = self._box_of(session, look=look)
+            if look:
+                box.look()
+            self.runs = box.carry_out(session, facts, lambda: False)
+        box.send()
+
+    def _box_of(self, session: Session, *, look: bool = True) -> RequestBox:
+        """As after a start or a reload: looked, and told what it has seen."""
+        if self.box is None or self.box.settings != session.settings:
+            self.box = box_of(session.settings, str(self.host.state), self.clock, session, "kafka3")
             assert self.box is not None
             if look:
                 self.box.look()
-            self.runs = self.box.carry_out(session, facts, lambda: False)
-        self.box.send()
+                self.box.send()
+        return self.box
 
     def cycle(self) -> Plan:
         """What the daemon does at a cleanup tick; the plan for the whole host."""
@@ -187,8 +196,8 @@ class RequestedHost:
         def planned(session: Session, facts: Facts, plan: Plan | None) -> None:
             assert plan is not None
             plans.append(plan)
-            if self.box is not None:
-                self.box.note(session, facts, plan)
+            with suppress(LogAgentError):  # as in the daemon
+                self._box_of(session).note(session, facts, plan)
 
         cycles = Cycles(
             resolve_target(settings, ()), settings, self.clock, str(self.host.state), lines, lambda: False,

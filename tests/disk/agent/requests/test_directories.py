@@ -51,6 +51,8 @@ def test_a_restore_voids_the_request(host: RequestedHost) -> None:
     host.restore()
     again = host.request(same)
     host.minute(restart=True)
+    host.cycle()
+    host.minute()
     assert host.results(number) == host.results(again) == [("refused", "restored")]
     assert "returns-2" in host.host.find("returns-2")
 

@@ -21,7 +21,7 @@ LIVING = ("invoices", "SKeC3pLWQPidJvA42PZhhw", 1)
 @pytest.fixture
 def host(tmp_path: Path) -> RequestedHost:
     """Report mode; two strays of a deleted topic that its broker made when it started, and one of a living topic."""
-    return RequestedHost(tmp_path, **{"cleanup.stray_retention": "1ms"})
+    return RequestedHost(tmp_path, {"cleanup.stray_retention": "1ms"})
 
 
 def strays(host: RequestedHost, topic: str) -> list[str]:
@@ -131,7 +131,7 @@ def test_nothing_goes_without_a_decision_that_counts(
 
 
 def test_a_memory_that_is_new_takes_no_word_from_what_stood(tmp_path: Path) -> None:
-    host = RequestedHost(tmp_path, born=False, **{"cleanup.stray_retention": "1ms"})
+    host = RequestedHost(tmp_path, {"cleanup.stray_retention": "1ms"}, born=False)
     number = host.deleted(DELETED)
     host.minute()
     host.cycle()
