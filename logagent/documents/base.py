@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from logagent.store.deletion import Time
+from logagent.store.records import Time
 
 __all__ = ["Size", "Time", "TypedDict", "strict"]
 

@@ -18,6 +18,7 @@ from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, Unre
 from logagent.files.safe_open import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
+from logagent.store.tree import StoredFile
 
 CONTROL, PROBES = "control", "probe"
 CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
@@ -63,6 +64,11 @@ class Control:
         if len(names) > MAX_NAMES:
             raise UnreadableError(f"more than {MAX_NAMES} files in {folder} of {self._where()}")
         return names
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """The regular files of a folder, with size and time; empty if the folder does not exist yet."""
+        with self._opened(folder) as store:
+            return store.files(self._path(folder), MAX_NAMES)
 
     def read(self, folder: str, name: str, limit: FileLimit = CONTROL_FILE) -> bytes | None:
         """A file's content, None if absent. Raises UnreadableError if it is not a regular file or too big."""

@@ -48,7 +48,8 @@ def first_requests(control: Control, keys: tuple[PublicKey, ...]) -> list[FirstR
                 raise
             continue
         if words[0] == match[1]:
-            found.append(FirstRequest(*words, _closed(control, match[1], keys)))
+            number, kind, by, at, until = words
+            found.append(FirstRequest(number, kind, by, at, until, _closed(control, match[1], keys)))
     return found
 
 

@@ -70,7 +70,7 @@ day. `no-retention`: strays at once. `no-witness`: no agent can tell of a decisi
 another."""
 Decided = Literal["delete", "cancelled", "dropped", "expired"]
 TopicResult = Literal["deleted", "disabled", "refused", "unknown"]
-DirectoryResult = Literal["set-aside", "removed", "absent", "refused"]
+DirectoryResult = Literal["quarantined", "removed", "absent", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +185,11 @@ class Filed:
         cancelled = next((d for d in ends if d.decision == "cancelled"), next(iter(ends), None))
         outcome = self.outcome or known.outcomes.get(self.request_id)
         return replace(self, decision=cancelled or first, outcome=outcome)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is decided or done about it."""
+        return self.outcome is not None or (self.decision is not None and self.decision.decision != "delete")
 
     def is_open(self, now: datetime) -> bool:
         """Whether it may still be decided."""
