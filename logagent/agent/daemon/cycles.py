@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from logagent.agent.session.scan_rows import ledger
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.files.log_look import SegmentReadings
-from logagent.errors import Busy, LogAgentError
+from logagent.errors import Busy, JournalError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.linux.syscalls import give_back
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
@@ -387,9 +387,10 @@ class Cycles:
             from logagent.agent.requests.memory import RequestMemory
             from logagent.agent.requests.topics import removals_by_request
 
-            memory = RequestMemory.load(self.state_dir, self.clock.now_ms())
-            memory.end_restored(session.restored_topics())
-            due = removals_by_request(cycle.plan, memory, session.marks(), cycle.facts, session.limits)
+            with suppress(JournalError):  # a memory that cannot be read: the look for requests says so
+                memory = RequestMemory.load(self.state_dir, self.clock.now_ms())
+                memory.end_restored(session.restored_topics())
+                due = removals_by_request(cycle.plan, memory, session.marks(), cycle.facts, session.limits)
         return session.plan(due, facts=cycle.facts)
 
     def _stop_or_yield(self, stop: Callable[[], bool]) -> StopOrYield:

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -71,7 +71,8 @@ class RequestBox:
     filed: dict[str, Filed] | None = None
     """As of the last look; None before it."""
     _looked: str = ""
-    _clock_problem: str | None = "its clock was not compared with the store's yet"
+    _problem: str | None = "its clock was not compared with the store's yet"
+    """Why nothing is carried out: an agent whose clock is wrong, or that cannot say what it does, does nothing."""
     _log_dirs: SeenLogDirs | None = None
     _topics: dict[str, tuple[TopicAnswer, ...]] = field(default_factory=dict)
     _rows: dict[str, dict[str, Row]] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class RequestBox:
     _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
     _testimonies: dict[str, tuple[float, Testimony]] = field(default_factory=dict)
     _sent: dict[str, Answer] = field(default_factory=dict)
+    _tried: set[str] = field(default_factory=set)
     _store_hangs: bool = False
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -113,7 +115,7 @@ class RequestBox:
         work = self.look(ask_witnesses=False)
         by_store = self.answers.modified(str(self.node_id), SEEN)
         if by_store is not None and by_store <= self._now() + CLOCKS_APART:
-            self._clock_problem = None
+            self._problem = None
         return work
 
     def _has_work(self, filed: Mapping[str, Filed], memory: RequestMemory) -> bool:
@@ -123,12 +125,15 @@ class RequestBox:
             return True
         return any(not self._settled(memory, number, f) for number, f in filed.items())
 
-    def _settled(self, memory: RequestMemory, number: str, f: Filed, *, paced: bool = True) -> bool:
+    def _settled(self, memory: RequestMemory, number: str, f: Filed) -> bool:
+        """Whether nothing is to be done here now. The time of the next try counts only for what this box tried: after a
+        restart, with other settings or in `prestart` it may be possible at once."""
         known = memory.requests.get(number)
         rows = known.rows if known is not None else {}
-        now, accept = self._now(), self.settings.orders.accept
+        soon = self._now() + timedelta(milliseconds=self.settings.orders.interval) if number in self._tried else None
+        accept = self.settings.orders.accept
         answers = [rows[key].answer if (key := row_key(r)) in rows else None for r in self._mine(f)]
-        return all(a is not None and is_settled(a, now, accept=accept, paced=paced) for a in answers)
+        return all(a is not None and is_settled(a, soon, accept=accept) for a in answers)
 
     def _mine(self, f: Filed) -> list[RequestedDirectory]:
         if f.request is None or f.request.kind != "directories" or expires_ms(f) + KEPT_MS < self.clock.now_ms():
@@ -173,8 +178,7 @@ class RequestBox:
         with self._mutex:
             filed, looked = self.filed, self._looked
         if filed is not None:
-            self.answers.write_seen(self._seen(memory, filed, looked))
-            self._compare_clocks()
+            self._write_seen(memory, filed, looked)
         bad: TooLarge | None = None
         for number, answer in sorted(self._answers(memory, filed or {}).items()):
             before = self._sent.get(number)
@@ -209,17 +213,22 @@ class RequestBox:
     def _refuses(self) -> str | None:
         if not self.settings.orders.accept:
             return "requests are not accepted here (orders.accept)"
-        return self._clock_problem
+        return self._problem
 
-    def _compare_clocks(self) -> None:
-        """Ours with the store's: a wrong clock carries nothing out."""
-        by_store, now = self.answers.modified(str(self.node_id), SEEN), self._now()
+    def _write_seen(self, memory: RequestMemory, filed: Mapping[str, Filed], looked: str) -> None:
+        """Also compare our clock with the store's."""
+        try:
+            self.answers.write_seen(self._seen(memory, filed, looked))
+            by_store, now = self.answers.modified(str(self.node_id), SEEN), self._now()
+        except LogAgentError as error:
+            self._problem = f"what it has seen cannot be written to the store: {error}"
+            raise
         if by_store is None:
-            self._clock_problem = "what it wrote is not in the store"
+            self._problem = "what it wrote is not in the store"
         elif abs(by_store - now) > CLOCKS_APART:
-            self._clock_problem = f"its clock says {rfc3339(self.clock.now_ms())}, the store's {by_store:%FT%TZ}"
+            self._problem = f"its clock says {rfc3339(self.clock.now_ms())}, the store's {by_store:%FT%TZ}"
         else:
-            self._clock_problem = None
+            self._problem = None
 
     def _answers(self, memory: RequestMemory, filed: Mapping[str, Filed]) -> dict[str, Answer]:
         with self._mutex:
@@ -273,7 +282,7 @@ class RequestBox:
             return []
         memory = self._memory()
         before = copy.deepcopy(memory)
-        is_sure = self._clock_problem is None and session.clock_watch.doubt() is None
+        is_sure = self._problem is None and session.clock_watch.doubt() is None
         memory.meet(filed, self.clock.now_ms(), is_sure=is_sure)
         memory.end_restored(session.restored_topics())
         if session.whole and facts.not_seen() is None:
@@ -283,7 +292,7 @@ class RequestBox:
         gone, runs, self._store_hangs = set(touched), list[DirectoryRun](), False
         for number, f in sorted(filed.items(), key=_oldest_first):
             rows = [row for row in self._mine(f) if row.inode not in gone]
-            if not rows or self._settled(memory, number, f, paced=not in_prestart):
+            if not rows or self._settled(memory, number, f):
                 continue
             if self._store_hangs or stop():
                 break
@@ -299,6 +308,7 @@ class RequestBox:
         self, memory: RequestMemory, number: str, f: Filed, rows: Sequence[RequestedDirectory], session: Session,
         facts: Facts, stop: Callable[[], bool], in_prestart: bool,
     ) -> DirectoryRun | None:  # fmt: skip
+        self._tried.add(number)
         known = memory.of(number, f)
         known.at_ms = self.clock.now_ms()
         why = why_refused(number, f, memory, self._now(), accept=self.settings.orders.accept)
@@ -306,7 +316,7 @@ class RequestBox:
             if f.request is not None and f.hold is None:
                 known.rows |= refuse_all(rows, known.rows, why)
             return None
-        if self._clock_problem is not None:
+        if self._problem is not None:
             return None
         assert f.request is not None
         halted = Halted(partial(self._still_open, number, in_prestart), self.clock, stop)

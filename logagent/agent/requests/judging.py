@@ -24,11 +24,12 @@ def row_key(row: RequestedDirectory) -> str:
     return f"{posixpath.normpath(row.log_dir)}/{row.name}"
 
 
-def is_settled(answer: DirectoryAnswer, now: datetime, *, accept: bool, paced: bool = True) -> bool:
-    """Whether nothing is to be done about this directory now. `paced`: not before its next try."""
+def is_settled(answer: DirectoryAnswer, soon: datetime | None, *, accept: bool) -> bool:
+    """Whether nothing is to be done about this directory now. `soon`: what is to be tried by then is tried now; None:
+    everything is."""
     if is_final(answer) or (answer.claim == "accept" and not accept):
         return True
-    return paced and answer.next_try_at is not None and moment(answer.next_try_at) > now
+    return soon is not None and answer.next_try_at is not None and moment(answer.next_try_at) > soon
 
 
 def is_final(answer: DirectoryAnswer) -> bool:
