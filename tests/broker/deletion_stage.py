@@ -167,13 +167,20 @@ class Stage:
         names = [name for name in self.cluster.node(node_id).dir_names() if name.startswith(f"{topic}-")]
         print(f"after its start node {node_id} has {names}", flush=True)
 
+        last: list[Any] = []
+
         def back() -> bool:
-            (known,) = self.request(request["request_id"])["topics"]
+            (known,) = last[:] = self.request(request["request_id"])["topics"]
             names = [n for n in self.cluster.node(node_id).dir_names() if n.startswith(f"{topic}-")]
             return not names and known["strays_left"] == 0 and (known["bytes_back"] > 0 or not strays)
 
         strays = [name for name in names if name.endswith("-stray")]
-        wait_until(back, 240, "its stray is removed and its bytes are back", interval=2)
+        try:
+            wait_until(back, 240, "its stray is removed and its bytes are back", interval=2)
+        except AssertionError as error:
+            answers = self.ordered.store / "answers" / self.cluster.nodes[0].cluster_id / str(node_id)
+            said = (answers / f"{request['request_id']}.json").read_text()
+            raise AssertionError(f"{error}: {json.dumps(last)} {said}") from None
 
     def killed_in_the_middle(self, node_id: int) -> None:
         """Controllers and the node's agent are killed while they carry it out; the agent runs again afterwards."""
