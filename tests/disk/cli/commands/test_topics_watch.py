@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.controller.small_fleet import CLUSTER, KEY, SmallFleet
+from logagent.store.answers import DirectoryAnswer
+from logagent.store.requests import RequestedDirectory
+from tests.disk.controller.small_fleet import CLUSTER, KEY, NODES, TOPIC_ID, SmallFleet
 
 PATIENCE = 240.0
 
