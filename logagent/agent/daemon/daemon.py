@@ -90,7 +90,7 @@ LOOP_OF = {
     "health": "health",
     "publish": "publish",
     "look-for-requests": "publish",
-    "obey": "act",
+    "requests": "act",
 }
 # The store may hang indefinitely; a loop that waits for it must not make the daemon look hung.
 PINGING_LOOPS = ("act", "health")

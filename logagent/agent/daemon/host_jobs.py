@@ -103,6 +103,8 @@ class HostJobs:
 
     def cycle(self, job: str) -> CycleSummary:
         box = self._box
+        if box is not None:
+            box.before_inventory()
         cycles: dict[str, Callable[[], CycleSummary]] = {
             "queue": self.cycles.queue,
             "cleanup": self.cycles.cleanup,

@@ -71,6 +71,7 @@ class RequestBox:
     filed: dict[str, Filed] | None = None
     """As of the last look; None before it."""
     _looked: str = ""
+    _filed_before: dict[str, Filed] = field(default_factory=dict)
     _problem: str | None = "its clock was not compared with the store's yet"
     """Why nothing is carried out: an agent whose clock is wrong, or that cannot say what it does, does nothing."""
     _log_dirs: SeenLogDirs | None = None
@@ -348,11 +349,14 @@ class RequestBox:
         prefix = DECISION.removesuffix(".json")
         return not any(name == OUTCOME or name.startswith(prefix) for name in names)
 
+    def before_inventory(self) -> None:
+        """What an inventory shows is an answer only to what was decided before it began."""
+        with self._mutex:
+            self._filed_before = dict(self.filed or {})
+
     def note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
         """Take from a whole inventory, and the plan for it, what the answers say. Raises JournalError."""
-        memory = self._memory()
-        with self._mutex:
-            filed = dict(self.filed or {})
+        memory, filed = self._memory(), self._filed_before
         at, hidden = rfc3339(facts.now_ms), facts.not_seen()
         offline = tuple(sorted(f.path for f in facts.log_dirs.values() if f.path not in session.inventories))
         online = session.whole and hidden is None

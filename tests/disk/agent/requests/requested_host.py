@@ -197,7 +197,9 @@ class RequestedHost:
             assert plan is not None
             plans.append(plan)
             with suppress(LogAgentError):  # as in the daemon
-                self._box_of(session).note(session, facts, plan)
+                box = self._box_of(session)
+                box.before_inventory()
+                box.note(session, facts, plan)
 
         cycles = Cycles(
             resolve_target(settings, ()), settings, self.clock, str(self.host.state), lines, lambda: False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,14 @@ def test_prestart_leaves_it_for_the_next_time_if_the_store_is_away(host: Request
     os.rename(host.store, f"{host.store}-away")
     ran = host.host.run("prestart", "--budget", "60s")
     assert "not read in time" in ran.err and "returns-2" in host.host.find("returns-2")
+
+
+def test_no_request_takes_the_last_directories_of_a_host(host: RequestedHost) -> None:
+    number = host.request(host.row(ORPHAN), approvals=ALL)
+    for log_dir in (host.host.d1, host.host.d2):
+        for path in log_dir.iterdir():
+            if (path / "partition.metadata").exists() and path.name != "returns-2":
+                shutil.rmtree(path)
+    host.minute()
+    said = host.said(number)
+    assert (said.state, said.claim) == ("refused", "blast-radius") and "without any assigned" in (said.fact or ""), said
