@@ -26,6 +26,7 @@ def test_an_orphan_is_quarantined_and_the_same_list_twice_does_nothing_twice(hos
     row = host.row(ORPHAN)
     first, second = host.request(row), host.request(row)
     host.minute()
+    assert len(host.runs) == 1, "the inventory shows no longer what is there"
     host.minute()
     assert host.results(first) == host.results(second) == [("done", "quarantined")] and host.is_quarantined()
     said = host.said(first)
@@ -135,6 +136,12 @@ def test_what_no_copy_covers_stays_unless_it_was_approved_as_an_only_copy(host: 
     approved = host.request(replace(row, only_copy=True), approvals=("only-copy",))
     host.minute()
     assert host.results(approved) == [("done", "removed")] and not host.host.find("invoices-1.", "-stray")
+
+
+def test_an_only_copy_never_goes_at_once(host: RequestedHost) -> None:
+    number = host.request(host.row(STRAY, only_copy=True), approvals=ALL)
+    host.minute()
+    assert host.said(number).state == "waits" and host.host.find("invoices-1.", "-stray")
 
 
 def test_an_unapproved_request_beyond_the_limits_refuses_only_itself(host: RequestedHost) -> None:
