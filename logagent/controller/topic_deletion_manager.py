@@ -91,8 +91,13 @@ class TopicDeletionManager:
     seen: Sightings
     silent_after: timedelta
     _answers: dict[str, dict[int, Answer]] = field(default_factory=dict)
+    _shown: dict[str, dict[int, set[int]]] = field(default_factory=dict)
+    """The partitions that snapshots show, by topic id and node."""
 
     def __post_init__(self) -> None:
+        for node, host in self.seen.hosts.items():
+            for topic_id, partition in host.snapshot.current if host.snapshot is not None else ():
+                self._shown.setdefault(topic_id, {}).setdefault(node, set()).add(partition)
         for (number, node), answer in self.seen.answers.items():
             self._answers.setdefault(number, {})[node] = answer
 
@@ -103,14 +108,25 @@ class TopicDeletionManager:
         if filed.request.kind == "directories":
             return self._directories(filed)
         decision = filed.decision if filed.decision is not None and filed.decision.decision == "delete" else None
-        asked = {t.topic_id: t for t in filed.request.topics}
         decided = {t.topic_id: t for t in decision.topics} if decision is not None else {}
         results = {o.topic_id: o for o in filed.outcome.topics} if filed.outcome is not None else {}
-        answers = self._answers.get(filed.request_id, {})
+        told = self._told_by_topic(filed) if decision is not None else {}
+        nobody: dict[int, TopicAnswer] = {}
         return [
-            self._topic(topic, decided.get(topic_id), filed, answers, results.get(topic_id))
-            for topic_id, topic in asked.items()
+            self._topic(t, decided.get(t.topic_id), filed, told.get(t.topic_id, nobody), results.get(t.topic_id))
+            for t in filed.request.topics
         ]
+
+    def _told_by_topic(self, filed: Filed) -> dict[str, dict[int, TopicAnswer]]:
+        """What agents answered about each topic after the decision, by topic id and node. Clocks may be apart."""
+        assert filed.decision is not None
+        first = moment(filed.decision.at) - CLOCKS_APART
+        found: dict[str, dict[int, TopicAnswer]] = {}
+        for node, answer in self._answers.get(filed.request_id, {}).items():
+            if moment(answer.at) > first:
+                for topic in answer.topics:
+                    found.setdefault(topic.topic_id, {})[node] = topic
+        return found
 
     # Topics
 
@@ -119,25 +135,17 @@ class TopicDeletionManager:
         asked: RequestedTopic,
         decided: RequestedTopic | None,
         filed: Filed,
-        answers: Mapping[int, Answer],
+        told: Mapping[int, TopicAnswer],
         settled: TopicOutcome | None,
     ) -> TopicProgress:
         """One topic: of whom it has replicas, whether the cluster has deleted it, and what each host has."""
         progress = TopicProgress(asked.topic, asked.topic_id)
-        decision = filed.decision
-        first = moment(decision.at) - CLOCKS_APART if decision is not None else None
-        told = {
-            node: t
-            for node, a in answers.items()
-            if first is not None and moment(a.at) > first
-            for t in a.topics
-            if t.topic_id == asked.topic_id
-        }
         for t in told.values():
             progress.strays_left += t.strays_left
             progress.bytes_quarantined += t.bytes_left
             progress.bytes_back += t.bytes_back
         replicas = self._replicas(asked, decided, told)
+        decision = filed.decision
         begins = decision is not None and decision.decision == "delete" and decided is not None
         if settled is not None and settled.result != "deleted":
             progress.result, progress.waits = settled.result, settled.why or None
@@ -163,11 +171,9 @@ class TopicDeletionManager:
             for p in topic.partitions:
                 for node in p.replicas:
                     found.setdefault(node, set()).add(p.partition)
-        for node, host in self.seen.hosts.items():
-            if host.snapshot is not None and node not in told:
-                more = {p for topic_id, p in host.snapshot.current if topic_id == asked.topic_id}
-                if more:
-                    found.setdefault(node, set()).update(more)
+        for node, more in self._shown.get(asked.topic_id, {}).items():
+            if node not in told:
+                found.setdefault(node, set()).update(more)
         for node, answer in told.items():
             if answer.live and node not in found:
                 found[node] = {p.partition for p in asked.partitions}
@@ -269,8 +275,7 @@ class TopicDeletionManager:
             return _Told()
         snapshot = hosts.snapshot if hosts is not None else None
         if snapshot is not None and snapshot.taken_at > decided_at:
-            live = frozenset(p for topic_id, p in snapshot.current if topic_id == topic.topic_id)
-            if live:
+            if node in self._shown.get(topic.topic_id, {}):
                 hint = "its broker deletes or renames it when it starts"
                 return _Told(None, Reason(f"it was there at {instant(snapshot.taken_at)}", hint))
             if not snapshot.offline:

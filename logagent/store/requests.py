@@ -293,6 +293,7 @@ class RequestFolder:
     keys: tuple[PublicKey, ...]
     _closed: dict[str, Filed] = field(default_factory=dict)
     _requests: dict[str, Request] = field(default_factory=dict)
+    _decisions: dict[tuple[str, str], tuple[Decision, bytes]] = field(default_factory=dict)
 
     def look(self) -> dict[str, Filed]:
         """All requests by id. Raises ServiceUnreachable: an unreadable store is never an empty one."""
@@ -316,11 +317,15 @@ class RequestFolder:
         def read(name: str, parse: Callable[[bytes], T], *, holds: bool = True) -> T | None:
             if name not in names:
                 return None
+            if (number, name) in self._decisions:
+                known, kept = self._decisions[number, name]
+                signed.append(kept)
+                return known  # type: ignore[return-value]
             try:
                 content = self.control.read(folder_of(number), name)
                 if content is None:
                     raise NotSigned("it was removed just now")
-                found = parse(content)
+                parsed = parse(content)
             except (LogAgentError, ValueError) as error:
                 if not isinstance(error, (NotSigned, UnknownSchema, *UNREADABLE, ValueError)):
                     raise  # the store itself failed: that says nothing about this file
@@ -329,7 +334,9 @@ class RequestFolder:
                 return None
             if name != REQUEST:
                 signed.append(content)
-            return found
+            if isinstance(parsed, Decision):
+                self._decisions[number, name] = parsed, content
+            return parsed
 
         request = self._requests.get(number) or read(REQUEST, lambda content: self._request(number, content))
         decisions = [

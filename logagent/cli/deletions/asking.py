@@ -92,7 +92,8 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     number = document["request_id"] = _make_request(call, deletions, plan, shown_id, words, at)
     call.say(f"topics: request {number} is in the store")
     if timeout <= 0:
-        call.say("topics: asked, not done: `logagent topics run` carries it out, `logagent topics status` shows it")
+        by = "`logagent topics run` carries it out" if plan.kind == "topics" else "its hosts' agents carry it out"
+        call.say(f"topics: asked, not done: {by}, `logagent topics status` shows it")
         _show_plan(call, document)
         return
     try:
@@ -224,7 +225,8 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
         return
     needed = document["approval"]["needed"]
     for each in needed:
-        call.say(f"it needs the approval {each['word']}: {each['why']}")
+        verb = "approved" if document["mode"] == "execute" else "it needs the approval"
+        call.say(f"{verb} {each['word']}: {each['why']}")
     if document["approval"]["refused"] is not None:
         words = ",".join(dict.fromkeys(each["word"] for each in needed))
         suffix = f" --approve {document['plan_id']}:{words}" if words else ""

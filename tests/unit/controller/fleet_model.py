@@ -89,7 +89,7 @@ class Fleet:
         still = tuple(number for number, filed in told.items() if filed.is_open(self.now))
         at = instant(self.now)
         dirs = SeenLogDirs(at, not node.log_dir_offline, offline=("/d2",) if node.log_dir_offline else ())
-        marks = {number: ("",) for number, each in node.decisions.items() if each}
+        marks: dict[str, tuple[str, ...]] = {number: ("",) for number, each in node.decisions.items() if each}
         seen = Seen(CLUSTER, n, f"kafka-{n}", f"{n:032x}", at, at, marks, still, dirs)
         node.witness, node.heard_at = Witness(seen, self.now), self.now
         for number, filed in told.items():

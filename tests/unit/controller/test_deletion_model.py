@@ -171,9 +171,9 @@ class DeletionMachine(RuleBasedStateMachine):
         seen = self.fleet.look()
         other = replace(
             seen,
-            hosts=dict(reversed(seen.hosts.items())),
-            answers=dict(reversed(seen.answers.items())),
-            witnesses=dict(reversed(seen.witnesses.items())),
+            hosts=dict(reversed(list(seen.hosts.items()))),
+            answers=dict(reversed(list(seen.answers.items()))),
+            witnesses=dict(reversed(list(seen.witnesses.items()))),
         )
         for filed in seen.filed.values():
             one, two = (TopicDeletionManager(s, SILENT_AFTER).progress(filed) for s in (seen, other))
