@@ -47,6 +47,16 @@ def test_what_a_killed_agent_did_not_remember_is_answered_as_done(host: Requeste
     assert host.results(number) == [("done", "quarantined")] and not host.runs
 
 
+def test_what_was_quarantined_once_for_a_request_is_never_touched_again_by_it(host: RequestedHost) -> None:
+    """Not even where somebody moved it back by hand, of which no journal knows."""
+    number = host.request(host.row(ORPHAN), host.row(ASSIGNED))
+    host.minute()
+    (name,) = host.host.find("returns-2.", "-stray")
+    (host.host.d2 / name).rename(host.host.d2 / "returns-2")
+    host.minute(restart=True)
+    assert "returns-2" in host.host.find("returns-2") and ("done", "quarantined") in host.results(number)
+
+
 def test_a_restore_voids_the_request(host: RequestedHost) -> None:
     number, same = host.request(host.row(ORPHAN)), host.row(ORPHAN)
     host.minute()
