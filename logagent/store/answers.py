@@ -15,7 +15,7 @@ import base64
 import binascii
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeVar
 
@@ -185,20 +185,20 @@ class Answers(Control):
             raise NotSigned("it belongs to another node or request")
         return found
 
-    def all_seen(
-        self, nodes: Iterable[int] | None = None, stop: Callable[[], bool] = lambda: False
-    ) -> tuple[dict[int, Seen], dict[int, str]]:
-        """The seen files of these nodes (default: all), and why others cannot be read: one bad file hides no other."""
+    def all_seen(self, requests: Collection[str] | None = None) -> tuple[dict[int, Seen], dict[int, str]]:
+        """The seen files of all nodes, and why some cannot be read: one bad file hides no other. `requests`: only what
+        they have of these, because there can be thousands of nodes."""
         found: dict[int, Seen] = {}
         bad: dict[int, str] = {}
-        for node in self.nodes() if nodes is None else nodes:
-            if stop():
-                break
+        for node in self.nodes():
             try:
                 seen = self.seen(node)
             except (NotSigned, *UNREADABLE, ValueError) as error:
                 bad[node] = str(error)
                 continue
+            if seen is not None and requests is not None:
+                known = {number: seen.decisions[number] for number in requests if number in seen.decisions}
+                seen = replace(seen, decisions=known, open=tuple(n for n in seen.open if n in requests))
             if seen is not None:
                 found[node] = seen
         return found, bad

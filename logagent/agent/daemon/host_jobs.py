@@ -149,12 +149,17 @@ class HostJobs:
             else:
                 self._post("look-for-requests")
 
-    def _planned(self, session: Session, facts: Facts, plan: Plan | None) -> None:
+        self._note(session, facts, None)
+
+    def _note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
         if self._box is not None:
             try:
                 self._box.note(session, facts, plan)
             except LogAgentError as e:
                 self._warn("requests", "requests-not-read", e)
+
+    def _planned(self, session: Session, facts: Facts, plan: Plan | None) -> None:
+        self._note(session, facts, plan)
         if self._spooled(session, facts, plan):
             self._post("publish")
 
@@ -214,6 +219,10 @@ class HostJobs:
     def takes_requests(self) -> bool:
         settings = self._config.settings
         return settings.publish.store is not None and bool(settings.orders.keys)
+
+    def has_decisions(self) -> bool:
+        """Whether inventories are asked what is left of topics that requests delete."""
+        return self._box is not None and self._box.has_decisions
 
     def requests(self) -> Literal["new", "open"] | None:
         box = self._box

@@ -76,7 +76,7 @@ class Running:
         self.jobs.want_snapshot()
         for job in ("health", "cleanup", "publish"):
             daemon.run_job(job)
-        if self.jobs.requests() is not None:
+        if self.jobs.requests() is not None or self.jobs.has_decisions():
             daemon.run_job("requests")
             self.jobs.requests()  # writes the answers
         self.jobs.close()

@@ -149,7 +149,7 @@ class RequestBox:
             del self._baselines[number]
         if not asking:
             return {}
-        seen, _ = self.answers.all_seen()
+        seen, _ = self.answers.all_seen(asking)
         learned: dict[str, Filed] = {}
         for number in asking:
             f = filed[number]
@@ -349,13 +349,20 @@ class RequestBox:
         prefix = DECISION.removesuffix(".json")
         return not any(name == OUTCOME or name.startswith(prefix) for name in names)
 
+    @property
+    def has_decisions(self) -> bool:
+        """Whether inventories are asked what is left of deleted topics."""
+        with self._mutex:
+            return any(f.decision is not None and f.decision.decision == "delete" for f in (self.filed or {}).values())
+
     def before_inventory(self) -> None:
         """What an inventory shows is an answer only to what was decided before it began."""
         with self._mutex:
             self._filed_before = dict(self.filed or {})
 
     def note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
-        """Take from a whole inventory, and the plan for it, what the answers say. Raises JournalError."""
+        """Take from a whole inventory, and the plan for it if there is one, what the answers say. Raises
+        JournalError."""
         memory, filed = self._memory(), self._filed_before
         at, hidden = rfc3339(facts.now_ms), facts.not_seen()
         offline = tuple(sorted(f.path for f in facts.log_dirs.values() if f.path not in session.inventories))
@@ -367,6 +374,9 @@ class RequestBox:
             for n, r in memory.requests.items()
             if r.rows and n in filed and (request := filed[n].request) is not None
         }
+        if plan is None:  # what the last plan said of them still holds
+            said = {(n, t.topic_id): t for n, each in self._topics.items() for t in each}
+            topics = {n: tuple(_as_planned(t, said.get((n, t.topic_id))) for t in each) for n, each in topics.items()}
         with self._mutex:
             self._log_dirs = SeenLogDirs(at, online, since if online else None, offline)
             self._topics, self._rows, self._noted = topics, rows, at
@@ -376,6 +386,12 @@ class RequestBox:
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+
+def _as_planned(now: TopicAnswer, before: TopicAnswer | None) -> TopicAnswer:
+    if now.words or before is None or (now.live, now.strays_left) != (before.live, before.strays_left):
+        return now
+    return replace(now, words=before.words, next_try_at=before.next_try_at)
 
 
 def _oldest_first(item: tuple[str, Filed]) -> tuple[str, str]:

@@ -26,6 +26,7 @@ def test_an_orphan_is_quarantined_and_the_same_list_twice_does_nothing_twice(hos
     row = host.row(ORPHAN)
     first, second = host.request(row), host.request(row)
     host.minute()
+    assert len(host.runs) == 1, "the inventory shows no longer what is there"
     host.minute()
     assert host.results(first) == host.results(second) == [("done", "quarantined")] and host.is_quarantined()
     said = host.said(first)
@@ -44,6 +45,16 @@ def test_what_a_killed_agent_did_not_remember_is_answered_as_done(host: Requeste
     (host.host.state / "requests.json").write_bytes(memory)
     host.minute(restart=True)
     assert host.results(number) == [("done", "quarantined")] and not host.runs
+
+
+def test_what_was_quarantined_once_for_a_request_is_never_touched_again_by_it(host: RequestedHost) -> None:
+    """Not even where somebody moved it back by hand, of which no journal knows."""
+    number = host.request(host.row(ORPHAN), host.row(ASSIGNED))
+    host.minute()
+    (name,) = host.host.find("returns-2.", "-stray")
+    (host.host.d2 / name).rename(host.host.d2 / "returns-2")
+    host.minute(restart=True)
+    assert "returns-2" in host.host.find("returns-2") and ("done", "quarantined") in host.results(number)
 
 
 def test_a_restore_voids_the_request(host: RequestedHost) -> None:
@@ -135,6 +146,12 @@ def test_what_no_copy_covers_stays_unless_it_was_approved_as_an_only_copy(host: 
     approved = host.request(replace(row, only_copy=True), approvals=("only-copy",))
     host.minute()
     assert host.results(approved) == [("done", "removed")] and not host.host.find("invoices-1.", "-stray")
+
+
+def test_an_only_copy_never_goes_at_once(host: RequestedHost) -> None:
+    number = host.request(host.row(STRAY, only_copy=True), approvals=ALL)
+    host.minute()
+    assert host.said(number).state == "waits" and host.host.find("invoices-1.", "-stray")
 
 
 def test_an_unapproved_request_beyond_the_limits_refuses_only_itself(host: RequestedHost) -> None:
