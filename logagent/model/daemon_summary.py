@@ -118,11 +118,14 @@ class HealthSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class OrdersSummary:
-    """One pass over the fleet's orders. `standing`: the valid ones. `results`: their partitions, by last answer."""
+class RequestsSummary:
+    """One look at the fleet's deletion requests. `directories`: those of this host, by the last answer. `strays_left`:
+    of deleted topics. `held`: the requests on which nobody may act, and why. `refuses`: why nothing is carried out."""
 
     at_ms: int
-    standing: int = 0
-    results: Mapping[str, int] = field(default_factory=dict)
-    ignored: int = 0
+    open: int = 0
+    directories: Mapping[str, int] = field(default_factory=dict)
+    strays_left: int = 0
+    held: Mapping[str, str] = field(default_factory=dict)
+    refuses: str | None = None
     error: str | None = None

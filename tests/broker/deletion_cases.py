@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from logagent.model.naming.topic_ids import to_text
-from logagent.store.deletion import RequestedPartition, RequestedTopic
-from tests.broker.deletion_stage import PARTITIONS, Stage
+from logagent.store.records import RequestedPartition, RequestedTopic
+from tests.broker.deletion_stage import PARTITIONS, Stage, approving
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Mode, Rig
@@ -40,11 +40,13 @@ def broker_down(s: Stage) -> None:
         s.stays_open(request)
         assert len(current(s.cluster.node(3), topic)) == PARTITIONS
     else:
-        s.only_missing(request, 3, "")
+        s.only_missing(request, 3, "broker 3 is down")
         assert len(current(s.cluster.node(3), topic)) == PARTITIONS
     s.cluster.node(3).start(timeout=240)
     s.completes(request)
     s.is_gone(topic)
+    if s.mode == "kraft":
+        s.gives_back(request, 3, topic)
 
 
 def offline_dir(s: Stage) -> None:
@@ -87,7 +89,7 @@ def dead_agent(s: Stage) -> None:
     topic = s.create("dead-agent")
     s.agent_is(2, signal.SIGSTOP)
     request = s.delete(topic)
-    s.only_missing(request, 2, "nothing heard since 20")
+    s.only_missing(request, 2, "")
     s.agent_is(2, signal.SIGCONT)
     s.completes(request)
     s.is_gone(topic)
@@ -100,8 +102,8 @@ def host_gone(s: Stage) -> None:
     s.cluster.node(3).kill()
     request = s.delete(topic)
     if s.mode == "kraft":
-        s.only_missing(request, 3, "nothing heard since 20")
-    status, _, said = s.ordered.topics("cancel", request["request_id"])
+        s.only_missing(request, 3, "broker 3 is down")
+    status, _, said = s.ordered.topics("cancel", request["request_id"], "--timeout", "20s")
     assert status == 0, said
     s.everything_runs()
     s.ordered.topics("run", "--once")
@@ -163,7 +165,7 @@ def orphans(s: Stage) -> None:
         s.ordered.agent(3)
     s.completes(request)
     assert not current(three, topic)
-    assert s.request(request["request_id"])["bytes_set_aside"] > 0
+    assert s.request(request["request_id"])["bytes_quarantined"] > 0
     s.everything_runs()
     assert not any(name == topic for state in three.describe_log_dirs().values() for name, _ in state.replicas)
     s.is_untouched(topic, topic_id, replicas=(1, 2))
@@ -178,7 +180,7 @@ def strays(s: Stage) -> None:
     names = [name for name in three.dir_names() if name.startswith(f"{topic}-")]
     assert len(names) == PARTITIONS and all(name.endswith("-stray") for name in names), names
     s.report(topic, "leftovers")
-    request = s.purge_all(topic, "stray")
+    request = s.purge_all(topic, "stray", "--no-retention")
     s.killed_in_the_middle(3)
     s.completes(request)
     assert not [name for name in three.dir_names() if name.startswith(f"{topic}-")]
@@ -250,9 +252,9 @@ def disabled(s: Stage) -> None:
     s.configure({"delete.topic.enable": "false"})
     try:
         plan = s.ordered.topics("delete", "--topic", topic)[1]
-        words = ["--execute", "--approve", plan["plan_id"], "--timeout", "20s"]
+        words = ["--execute", *approving(plan), "--timeout", "40s"]
         status, done, said = s.ordered.topics("delete", "--topic", topic, *words)
-        assert f"topic {topic} is dropped" in said and "deletion" in said.lower(), said
+        assert "is disabled: " in said and "deletion" in said.lower(), said
         print(f"topics delete: status {status}, {s.request(done['request_id'])['state']}", flush=True)
     finally:
         s.configure({"delete.topic.enable": None})
@@ -261,7 +263,7 @@ def disabled(s: Stage) -> None:
     assert s.ordered.topics("run", "--once")[0] == 0
     print(f"then enabled: the cluster lists it: {topic in s.cluster.topics()}", flush=True)
     s.is_untouched(topic, topic_id)
-    assert status == 1 and s.request(done["request_id"])["state"] == "dropped", (status, said)
+    assert status == 1 and s.request(done["request_id"])["state"] == "disabled", (status, said)
 
 
 def dead_leader(s: Stage) -> None:

@@ -32,8 +32,9 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`explain` and `--help` read no configuration and look at no disk",
      "logagent.agent.config logagent.host.state.state_dir logagent.broker.files.server_properties"
      " logagent.host.linux.access logagent.host.linux.child", SMALL),
-    ("a daemon that neither publishes nor takes orders does not hold it in memory",
-     "logagent.agent.publish.publish logagent.agent.orders.box", OFTEN),
+    ("a daemon that neither publishes nor takes requests does not hold it in memory",
+     "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
+     " logagent.agent.requests.topics", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),
     ("prometheus_client: only a daemon that is asked for metrics", "logagent.agent.metrics.metrics", OFTEN),

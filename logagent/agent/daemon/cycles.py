@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from logagent.agent.session.scan_rows import ledgers_of
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.files.log_look import SegmentReadings
-from logagent.errors import Busy, LogAgentError
+from logagent.errors import Busy, JournalError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.linux.syscalls import give_back
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
@@ -31,13 +31,13 @@ from logagent.host.state.executor_lock import somebody_waits
 from logagent.model.daemon_summary import AssignmentsSummary, CycleSummary, QueueSummary
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import DELETE_SUFFIX
-from logagent.model.planning.plan import Execution, Plan, action_id
+from logagent.model.planning.plan import Execution, Plan, Proposal, action_id
 from logagent.model.planning.queue import QueueEntry
-from logagent.model.records import ActionKind, Kind, Outcome, Verdict
+from logagent.model.records import Kind, Outcome, Verdict
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
-    from logagent.agent.orders.box import OrderBox
+    from logagent.agent.requests.box import RequestBox
 
 
 @dataclass(slots=True)
@@ -242,16 +242,17 @@ class Cycles:
         """Only look, for a snapshot: nothing is done, and no sighting counts."""
         return self._summed_up("inventory", self._look_ahead)
 
-    def obey(self, box: OrderBox | None) -> CycleSummary:
-        """Obey orders of the fleet, in report mode too: `orders.accept` is the operator's consent, like `--execute`."""
-        return self._summed_up("obey", lambda cycle, session: self._obey(cycle, session, box))
+    def requests(self, box: RequestBox | None) -> CycleSummary:
+        """Carry out requests of the fleet, in report mode too: `orders.accept` is the operator's consent, like
+        `--execute`."""
+        return self._summed_up("requests", lambda cycle, session: self._requests(cycle, session, box))
 
-    def _obey(self, cycle: CycleNotes, session: Session, box: OrderBox | None) -> None:
+    def _requests(self, cycle: CycleNotes, session: Session, box: RequestBox | None) -> None:
         self._look(cycle, session)
         assert cycle.facts is not None
         if box is None or self.stop():
             return
-        for done in box.obey(session, cycle.facts, self._stop_or_yield(self.stop)):
+        for done in box.carry_out(session, cycle.facts, self._stop_or_yield(self.stop)):
             if done.plan is not None:
                 cycle.plan, cycle.execution = done.plan, done.execution
                 self.lines.planned(cycle.job, done.plan, True)
@@ -365,7 +366,7 @@ class Cycles:
         assert plan is not None
         self.lines.planned(cycle.job, plan, self.enforced)
         if not self.enforced:
-            plan = self._removals_from_orders(cycle, session)
+            plan = self._removals_by_request(cycle, session)
         if not plan.actions or plan.needs_approval is not None or self.stop():
             return
         stop = self._stop_or_yield(self.stop)
@@ -377,13 +378,19 @@ class Cycles:
             self.resume_at = self.clock.monotonic() + BUSY_SECONDS
             cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug
 
-    def _removals_from_orders(self, cycle: CycleNotes, session: Session) -> Plan:
-        """In report mode: the removals that follow from orders, because `orders.accept` is the operator's consent to
-        them."""
+    def _removals_by_request(self, cycle: CycleNotes, session: Session) -> Plan:
+        """In report mode: the removals that requests have asked for, because `orders.accept` is the operator's consent
+        to them."""
         assert cycle.plan is not None and cycle.facts is not None
-        marks = session.marks() if self.settings.orders.accept else {}
-        ordered = {key for key, mark in marks.items() if mark.ordered}
-        due = [p for p in cycle.plan.actions if p.action is ActionKind.REMOVE and p.dir.key in ordered]
+        due: list[Proposal] = []
+        if self.settings.orders.accept:
+            from logagent.agent.requests.memory import RequestMemory
+            from logagent.agent.requests.topics import removals_by_request
+
+            with suppress(JournalError):  # a memory that cannot be read: the look for requests says so
+                memory = RequestMemory.load(self.state_dir, self.clock.now_ms())
+                memory.end_restored(session.restored_topics())
+                due = removals_by_request(cycle.plan, memory, session.marks(), cycle.facts, session.limits)
         return session.plan(due, facts=cycle.facts)
 
     def _stop_or_yield(self, stop: Callable[[], bool]) -> StopOrYield:

@@ -90,8 +90,8 @@ LOOP_OF = {
     "inventory": "act",
     "health": "health",
     "publish": "publish",
-    "orders": "publish",
-    "obey": "act",
+    "look-for-requests": "publish",
+    "requests": "act",
 }
 # The store may hang indefinitely; a loop that waits for it must not make the daemon look hung.
 PINGING_LOOPS = ("act", "health")
@@ -172,8 +172,8 @@ class Daemon:
                 self._after_health(self._jobs.health())
             elif job == "publish":
                 self._after_publish(self._jobs.publish())
-            elif job == "orders":
-                self._orders()
+            elif job == "look-for-requests":
+                self._look_for_requests()
             else:
                 self.control.interrupted = False
                 self._after_cycle(self._jobs.cycle(job))
@@ -201,8 +201,8 @@ class Daemon:
         if s.job == "queue" and s.needs_approval is not None and self.events.changed("queue-plan", s.needs_approval):
             # Only the plan of a full cycle can be approved by its id.
             self.post("cleanup")
-        if s.job == "obey":
-            self.post("orders")
+        if s.job == "requests":
+            self.post("look-for-requests")
         elif s.job != "inventory":
             self._timetable.arm_queue(s)
 
@@ -217,15 +217,15 @@ class Daemon:
             self.events.say("halted", "error", reason="all log dirs are offline, and health.on_all_offline is halt")
             self.end(Exit.HALTED)
 
-    def _orders(self) -> None:
-        """Look for orders and obey new ones; retry those that could not be done before, for at most a twentieth of the
-        time."""
-        found = self._jobs.orders()
-        last, now = self.last.get("obey"), self.clock.now_ms()
+    def _look_for_requests(self) -> None:
+        """Look for requests and carry out new ones; try again what could not be done before, for at most a twentieth of
+        the time."""
+        found = self._jobs.requests()
+        last, now = self.last.get("requests"), self.clock.now_ms()
         pause = max(self.config.settings.orders.interval, HINT_SHARE * round(last.seconds * 1000)) if last else 0
         rested = last is None or now >= last.started_ms + pause
-        if found == "new" or (found == "standing" and rested):
-            self.post("obey")
+        if found == "new" or (found == "open" and rested):
+            self.post("requests")
 
     def _came_back(self, s: HealthSummary) -> set[str]:
         before = set(self.last_health.offline) if self.last_health is not None else set()

@@ -76,14 +76,14 @@ class Running:
         self.jobs.want_snapshot()
         for job in ("health", "cleanup", "publish"):
             daemon.run_job(job)
-        if self.jobs.orders() is not None:
-            daemon.run_job("obey")
-            self.jobs.orders()  # sends the answers
+        if self.jobs.requests() is not None or self.jobs.has_decisions():
+            daemon.run_job("requests")
+            self.jobs.requests()  # writes the answers
         self.jobs.close()
-        s, obeyed, health = daemon.last.get("cleanup"), daemon.last.get("obey"), daemon.last_health
+        s, carried_out, health = daemon.last.get("cleanup"), daemon.last.get("requests"), daemon.last_health
         if daemon.failed or s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
             return Exit.FAILED
-        if obeyed is not None and obeyed.error is not None:
+        if carried_out is not None and carried_out.error is not None:
             return Exit.FAILED
         if s.needs_approval is not None:
             return Exit.APPROVAL

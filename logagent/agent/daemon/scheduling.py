@@ -147,19 +147,19 @@ class Jobs(Protocol):
     """What the daemon has done on a host; tests put another in its place. Each job is called by its own loop only."""
 
     def cycle(self, job: str) -> CycleSummary:
-        """The "cleanup", "queue", "inventory" or "obey" cycle."""
+        """The "cleanup", "queue", "inventory" or "requests" cycle."""
         ...
 
     def health(self) -> HealthSummary: ...
 
     def publish(self) -> PublishSummary | None: ...
 
-    def takes_orders(self) -> bool:
-        """Whether orders of the fleet can arrive: a store and keys are configured."""
+    def takes_requests(self) -> bool:
+        """Whether requests of the fleet can arrive: a store and keys are configured."""
         ...
 
-    def orders(self) -> Literal["new", "standing"] | None:
-        """Send the answers, and look which orders are in the store."""
+    def requests(self) -> Literal["new", "open"] | None:
+        """Look which requests are in the store, and write what was seen and done."""
         ...
 
     def configure(self, config: RunConfig) -> None:
@@ -212,16 +212,16 @@ class Timetable:
             coming = self._scheduler.next_ms(name)
             at = now + interval if coming is None else min(coming, now + interval)
             self._scheduler.every(name, interval, tick, first_ms=at, jitter_ms=jitter)
-        if self._jobs.takes_orders():
+        if self._jobs.takes_requests():
             self._scheduler.every(
-                "orders",
+                "look-for-requests",
                 s.orders.interval,
-                lambda: self._post("orders"),
+                lambda: self._post("look-for-requests"),
                 first_ms=now,
                 jitter_ms=s.orders.interval // 10,
             )
         else:
-            self._scheduler.cancel("orders")
+            self._scheduler.cancel("look-for-requests")
 
     def _tick_publish(self) -> None:
         if self._jobs.want_snapshot():

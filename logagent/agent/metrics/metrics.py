@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from logagent import __version__
 from logagent.files.whole_file import whole_file
 from logagent.host.brokers.broker_process import BrokerProcess
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary, RequestsSummary
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import ActionKind, Health, Outcome
 
@@ -117,18 +117,22 @@ METRICS: dict[str, Metric] = {
     "logagent_publish_waiting_bytes": Metric("gauge", (), "Bytes of these files."),
     "logagent_publish_last_sent_timestamp_seconds": Metric("gauge", (), "Time at which a file was last sent."),
     "logagent_publish_last_attempt_seconds": Metric("gauge", (), "Duration of the last attempt."),
-    # Orders of the fleet
-    "logagent_orders_failed": Metric("gauge", (), "Whether the last check for fleet orders failed."),
-    "logagent_orders_last_read_timestamp_seconds": Metric(
-        "gauge", (), "Time at which orders were last read from the store."
+    # Deletion requests of the fleet
+    "logagent_requests_failed": Metric("gauge", (), "Whether the last look for deletion requests failed."),
+    "logagent_requests_last_read_timestamp_seconds": Metric(
+        "gauge", (), "Time at which deletion requests were last read from the store."
     ),
-    "logagent_orders_standing": Metric("gauge", (), "Orders in the store for this node, carried out or refused."),
-    "logagent_orders_partitions": Metric(
-        "gauge", ("result",), "Partitions in these orders, by the last answer (waiting, refused, renamed ...)."
+    "logagent_requests_open": Metric("gauge", (), "Deletion requests in the store that nobody has decided yet."),
+    "logagent_requests_directories": Metric(
+        "gauge", ("state",), "Requested directories of this host, by the last answer (done, refused, waits)."
     ),
-    "logagent_orders_ignored_files": Metric(
-        "gauge", (), "Files among the orders that are not signed by a trusted key, since the start."
+    "logagent_requests_strays_left": Metric(
+        "gauge", (), "Strays of deleted topics on this host that are not removed yet."
     ),
+    "logagent_requests_held": Metric(
+        "gauge", (), "Requests on which nobody may act: a file of theirs is unreadable or not signed by a trusted key."
+    ),
+    "logagent_requests_refused": Metric("gauge", (), "Whether this agent carries out no request at all."),
     # The broker's process
     "logagent_broker_processes": Metric("gauge", (), "Processes that hold log dirs (more than one is an error)."),
     "logagent_broker_start_timestamp_seconds": Metric("gauge", ("pid",), "When the broker's process started."),
@@ -279,15 +283,17 @@ class Metrics(Collector):
             self._replace("logagent_publish_last_sent_timestamp_seconds", {_NONE: _seconds(s.last_sent_ms)})
             self._set("logagent_publish_last_attempt_seconds", s.seconds)
 
-    def observe_orders(self, s: OrdersSummary) -> None:
-        """A look for orders ended. A failed one says nothing about pending orders."""
+    def observe_requests(self, s: RequestsSummary) -> None:
+        """A look for requests ended. A failed one says nothing about those that are open."""
         with self._mutex:
-            self._set("logagent_orders_failed", s.error is not None)
+            self._set("logagent_requests_failed", s.error is not None)
             if s.error is None:
-                self._set("logagent_orders_last_read_timestamp_seconds", s.at_ms / 1000)
-                self._set("logagent_orders_standing", s.standing)
-                self._set("logagent_orders_ignored_files", s.ignored)
-                self._replace("logagent_orders_partitions", {(result,): n for result, n in s.results.items()})
+                self._set("logagent_requests_last_read_timestamp_seconds", s.at_ms / 1000)
+                self._set("logagent_requests_open", s.open)
+                self._set("logagent_requests_strays_left", s.strays_left)
+                self._set("logagent_requests_held", len(s.held))
+                self._set("logagent_requests_refused", s.refuses is not None)
+                self._replace("logagent_requests_directories", {(state,): n for state, n in s.directories.items()})
 
     def observe_brokers(self, brokers: Iterable[BrokerProcess]) -> None:
         """The processes that hold log dirs now; empty while the broker is stopped."""

@@ -191,6 +191,10 @@ class Session:
     def renamed_by(self, plan_id: str) -> list[DirKey]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
 
+    def restored_topics(self) -> list[tuple[str | None, int]]:
+        """The topic id of every directory that was restored on this host, and when (ms)."""
+        return [(e.intent.topic_id, e.at_ms) for e in self.journal.restores().values()]
+
     def removal_intents(self) -> RemovalIntents:
         return dir_history.removal_intents(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 

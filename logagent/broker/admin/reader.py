@@ -187,6 +187,14 @@ class AdminReader:
             answers.update(_sure(self._ask_ids(node_id, part + alive), alive))
         return {i: answers.get(i, IdAnswer.CANNOT_TELL) for i in ids}
 
+    def ids_of_names(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
+        """The topic id that this node gives for each of these names; one that it does not know is missing."""
+        topics = [
+            MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in sorted(set(names))
+        ]
+        answers = self._metadata(topics=topics, node_id=node_id).topics if topics else ()
+        return {t.name: i for t in answers if t.error_code == NONE and (i := topic_id_of(t)) is not None}
+
     def places(self) -> frozenset[BrokerPlace]:
         """Where the cluster's live brokers listen, for clients that connect through our bootstrap servers."""
         return frozenset(BrokerPlace(b.node_id, b.host, b.port) for b in self._metadata(topics=[]).brokers)

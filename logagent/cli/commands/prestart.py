@@ -287,7 +287,7 @@ class _Run:
             if dry_run:
                 self.found.settled = settled_by(rooms, prestart, self.found.findings)
             if not dry_run:
-                self._obey(session, {p.key for p in done.plan.actions})
+                self._carry_out_requests(session, done.plan.actions)
         set_status(self.call, done.plan, done.execution)
 
     def _read_assignments(self, session: Session) -> None:
@@ -316,32 +316,30 @@ class _Run:
         others = [f for f in self.found.findings if f["code"] not in SPACE_CODES]
         self.found.findings = [*others, *(row for row in map(finding_row, now) if row not in others)]
 
-    def _obey(self, session: Session, renamed: Collection[DirKey]) -> None:
-        """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon
-        saw."""
-        from logagent.agent.orders.box import bounded, box_of
+    def _carry_out_requests(self, session: Session, renamed: Collection[Proposal]) -> None:
+        """Quarantine what requests of the fleet ask for, if the store can be read in half of the remaining time; else
+        that waits for the next start."""
+        from logagent.agent.requests.box import bounded, box_of
 
         settings = self.call.settings()
         if not settings.orders.accept or self._left() <= 0:
             return
-        self._step.note("reading the orders of the fleet; the renames of this host's own plan are done")
-        box = box_of(settings, self.call.state_dir, session.clock, session)
+        self._step.note("reading the fleet's requests; the renames of this host's own plan are done")
+        box = box_of(settings, self.call.state_dir, session.clock, session, self.call.host)
         if box is None:
             return
-        if bounded(box.receive, self._left() / 2) is None and not box.recall():
-            self.found.notes.append(
-                "the store was not read in time and no order was seen recently; no order was carried out"
-            )
+        if bounded(box.look_before_start, self._left() / 2) is None:
+            self.found.notes.append("the store was not read in time; no request of the fleet was carried out")
             return
-        session.dirs = [d for d in session.dirs if d.key not in renamed]
         with looking_at_most(self._left()):
             facts = session.facts()
-        self._step.note("renaming by orders; what was done is in the journal (logagent history)")
-        for obeyed in box.obey(session, facts, lambda: self._left() <= 0, renames_only=True):
-            done = obeyed.execution.results.values() if obeyed.execution is not None else ()
+        self._step.note("renaming by requests; what was done is in the journal (logagent history)")
+        touched = {p.dir.inode for p in renamed}
+        for run in box.carry_out(session, facts, lambda: self._left() <= 0, touched=touched, in_prestart=True):
+            done = run.execution.results.values() if run.execution is not None else ()
             count = sum(r.outcome is Outcome.DONE for r in done)
             if count:
-                self.found.notes.append(f"{count} directories were renamed by order {obeyed.order.order_id}")
+                self.found.notes.append(f"{count} directories were quarantined for request {run.number}")
 
     def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
         """The second look before acting counts against the budget too. If it takes too long its result is not used: the

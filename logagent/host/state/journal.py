@@ -441,6 +441,15 @@ class Journal:
                 for r in rows
             )
 
+    def removed_bytes(self, topic_ids: Iterable[str]) -> dict[str, int]:
+        """The bytes of the directories that we removed, by these topic ids."""
+        wanted = set(topic_ids)
+        rows = self._rows(
+            "SELECT topic_id, SUM(bytes) AS size FROM actions WHERE action='remove' AND outcome='done'"
+            " AND topic_id IS NOT NULL GROUP BY topic_id"
+        )
+        return {row["topic_id"]: int(row["size"]) for row in rows if row["topic_id"] in wanted}
+
     def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
         """The journal, oldest first; with `limit` only that many of the newest."""
         tail = "ORDER BY id DESC LIMIT ?" if limit is not None else "ORDER BY id DESC"

@@ -84,6 +84,9 @@ def by_rulings(p: Proposal, facts: Facts) -> Ask:
         (is_given_up(p, facts), Claim.GIVEN_UP, Witness.OPERATOR),
     )
     proof += [Held(claim, witness, facts.now_ms) for yes, claim, witness in said if yes]
+    if p.flags.only_deleted:
+        # A word that the fleet deleted its topic says nothing of a topic that lives.
+        proof = [held for held in proof if held.claim not in (Claim.COVERED, Claim.GIVEN_UP)]
     return from_proof(proof, facts.moment(p.dir))
 
 

@@ -186,6 +186,10 @@ def _assigned_mark(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
 
 def _stray(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     ruling = facts.strays.get(p.dir.key)
+    if ruling is not None and ruling.may_go and p.flags.only_deleted and ruling.covered is not None:
+        return _refuse(
+            p, "assigned", f"its topic is not deleted: {ruling.detail}", "nothing to do: it stays", unmet.claim
+        )
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
     if ruling is not None and ruling.ruling is not None and ruling.ruling.reason == Reason.NO_TOPIC_ID:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -55,6 +55,7 @@ class FakeWork:
     seconds: float = 0.0
     back: list[str] = field(default_factory=list)
     publish_error: str | None = None
+    to_do: Literal["new", "open"] | None = None
     during: Callable[[str], None] = lambda job: None
 
     def cycle(self, job: str) -> CycleSummary:
@@ -74,11 +75,13 @@ class FakeWork:
         later = min(self.queued.values(), default=None)
         return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=self.seconds, next_due_ms=later)
 
-    def takes_orders(self) -> bool:
-        return False
+    def takes_requests(self) -> bool:
+        return self.to_do is not None
 
-    def orders(self) -> None:
-        return None
+    def requests(self) -> Literal["new", "open"] | None:
+        to_do = self.to_do
+        self.to_do = "open" if to_do == "new" else to_do
+        return to_do
 
     def health(self) -> HealthSummary:
         now = self.clock.now_ms()
@@ -160,6 +163,14 @@ class Life:
     def said(self, event: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.out.getvalue().splitlines()]
         return [line for line in lines if line["event"] == event]
+
+
+def test_new_requests_are_carried_out_at_once_and_open_ones_for_a_twentieth_of_the_time() -> None:
+    life = Life(to_do="new", seconds=9.0)
+    life.start()
+    life.run(60 * 60_000)
+    times = life.work.times("requests")
+    assert len(times) == pytest.approx(20, abs=1) and life.said("internal-error") == []
 
 
 def test_a_quiet_day_is_its_intervals_and_nothing_else() -> None:

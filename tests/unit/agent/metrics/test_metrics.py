@@ -18,9 +18,9 @@ from logagent.model.daemon_summary import (
     CycleSummary,
     HealthSummary,
     LogDirSummary,
-    OrdersSummary,
     PublishSummary,
     QueueSummary,
+    RequestsSummary,
 )
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import Health
@@ -103,7 +103,7 @@ def full(metrics: Metrics) -> Metrics:
     metrics.observe_cycle(cycle(job="queue", error="the journal is full", error_slug="journal"))
     metrics.observe_health(health(log_dir("/a"), log_dir("/b", Health.OFFLINE, probe_ms=None, limited="no O_TMPFILE")))
     metrics.observe_publish(PublishSummary(at_ms=AT, seconds=1, sent=2, waiting=3, waiting_bytes=4, last_sent_ms=AT))
-    metrics.observe_orders(OrdersSummary(AT, 2, {"waiting": 3, "refused": 1}, 4))
+    metrics.observe_requests(RequestsSummary(AT, 2, {"waits": 3, "refused": 1}, 4))
     broker = BrokerProcess(
         pid=41, start_time_ms=AT, user="kafka", command=("java",), cpu_seconds=2.0, resident_bytes=3, read_bytes=4,
         write_bytes=5, open_files=6, open_files_limit=7,
@@ -326,12 +326,12 @@ def test_the_table_for_operators_is_this_one() -> None:
     assert told == {name: (m.type, m.labels, m.help) for name, m in METRICS.items()}
 
 
-def test_a_look_for_orders_that_failed_says_nothing_of_what_stands(metrics: Metrics) -> None:
-    metrics.observe_orders(OrdersSummary(AT, 2, {"waiting": 3, "refused": 1}, 4))
-    assert value(metrics, "logagent_orders_partitions", result="waiting") == 3
-    metrics.observe_orders(OrdersSummary(AT + 1000, error="the store is away"))
-    assert value(metrics, "logagent_orders_failed") == 1 and value(metrics, "logagent_orders_standing") == 2
-    assert value(metrics, "logagent_orders_last_read_timestamp_seconds") == AT / 1000
-    metrics.observe_orders(OrdersSummary(AT + 2000, 1, {"renamed": 3}))
-    assert value(metrics, "logagent_orders_failed") == 0
-    assert value(metrics, "logagent_orders_partitions", result="waiting") is None
+def test_a_look_for_requests_that_failed_says_nothing_of_what_is_open(metrics: Metrics) -> None:
+    metrics.observe_requests(RequestsSummary(AT, 2, {"waits": 3, "refused": 1}, 4))
+    assert value(metrics, "logagent_requests_directories", state="waits") == 3
+    metrics.observe_requests(RequestsSummary(AT + 1000, error="the store is away"))
+    assert value(metrics, "logagent_requests_failed") == 1 and value(metrics, "logagent_requests_open") == 2
+    assert value(metrics, "logagent_requests_last_read_timestamp_seconds") == AT / 1000
+    metrics.observe_requests(RequestsSummary(AT + 2000, 1, {"done": 3}))
+    assert value(metrics, "logagent_requests_failed") == 0
+    assert value(metrics, "logagent_requests_directories", state="waits") is None

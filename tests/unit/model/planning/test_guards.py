@@ -301,3 +301,22 @@ def test_a_new_name_is_of_the_kind_that_the_action_gives() -> None:
     ):
         refusal = guards.inside(p, ORPHAN)
         assert refusal is not None and "no broker would start" in refusal.fact
+
+
+@pytest.mark.parametrize(
+    ("ruling", "flags", "goes"),
+    [
+        (StrayRuling(True, "topic-absent"), Flags(only_deleted=True), True),
+        (StrayRuling(True, "another copy has all of it", "yes"), Flags(), True),
+        (StrayRuling(True, "another copy has all of it", "yes"), Flags(only_deleted=True), False),
+        (StrayRuling(False, "no copy covers it", "no"), Flags(), False),
+        (StrayRuling(False, "no copy covers it", "no"), Flags(even_last_copy=True), True),
+        (StrayRuling(False, "nobody could be asked", "unknown"), Flags(even_last_copy=True), True),
+        (StrayRuling(False, "its owner is unknown now"), Flags(even_last_copy=True), False),
+    ],
+)
+def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool) -> None:
+    """`only_deleted`: cover by another copy is no proof that its topic is deleted. `even_last_copy`: that it may be the
+    only copy was approved; that nothing is known of its topic was not."""
+    known = facts(strays={DirKey(LOG_DIR, STRAY): ruling})
+    assert (guards.assigned(replace(remove(STRAY), flags=flags), known) is None) is goes
