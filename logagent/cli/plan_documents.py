@@ -174,9 +174,7 @@ def plan_document(
         "plan_id": plan.plan_id,
         "mode": mode,
         "assignments": session.assignments.document(plan.made_at_ms),
-        "witnesses": [
-            {"witness": witness, "as_of": rfc3339(ms)} for witness, ms in since_when(plan.proofs.values()).items()
-        ],
+        "as_of": {witness: rfc3339(ms) for witness, ms in since_when(plan.proofs.values()).items()},
         "actions": actions,
         "refusals": [_refusal_row(r) for r in refusals],
         "waiting": [_waiting_row(w) for w in plan.waiting],

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, with_config
 
-from logagent.documents.base import Size, Time, TypedDict, WitnessDoc, strict
+from logagent.documents.base import AsOf, Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Witness
@@ -105,7 +105,7 @@ class Scan(TypedDict):
     node_id: int | None
     kafka_version: str | None
     assignments: AssignmentsUsed
-    witnesses: list[WitnessDoc]
+    as_of: AsOf
     log_dirs: list[LogDirDoc]
     dirs: list[DirDoc]
 

@@ -48,6 +48,7 @@ class Claim(StrEnum):
     NOT_CONTRADICTED = "not-contradicted"
     COVERED = "covered"
     OTHERS_IN_SYNC = "others-in-sync"
+    NO_TOPIC_ID = "no-topic-id"
     REMOVAL_STARTED = "removal-started"
     WHOLE = "whole"
     ALLOWED = "allowed-assigned"
@@ -157,6 +158,7 @@ ENOUGH: Mapping[Claim, Mapping[Witness, Lasts]] = {
         Witness.NO_RECORDS: Lasts.A_MINUTE,
     },
     Claim.OTHERS_IN_SYNC: _ASSIGNMENTS,
+    Claim.NO_TOPIC_ID: {Witness.INVENTORY: Lasts.THE_PLAN},
     Claim.REMOVAL_STARTED: {Witness.MARK_AND_COUNT: Lasts.FOR_EVER},
     Claim.WHOLE: {Witness.INVENTORY: Lasts.THE_PLAN},
     Claim.ALLOWED: {Witness.OPERATOR: Lasts.FOR_EVER},
@@ -218,6 +220,8 @@ _STRAY_THAT_GOES = _one_of(
     (*_COPY, _C.COVERED),
     (_C.LIVES_HERE, _C.COVERED),
     (_C.REMOVAL_STARTED,),
+    # Nothing can ever show whose it is.
+    (_C.NO_TOPIC_ID, _C.GIVEN_UP),
 )
 _HOST = _all(_C.SAME_DIRECTORY, _C.ONLINE, _C.OUR_BROKER, _C.HOLDER_KNOWN)
 _STOPPED = (*_HOST, *_all(_C.STOPPED, _C.NOT_OPEN))

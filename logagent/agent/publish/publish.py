@@ -193,6 +193,7 @@ class Publisher:
     ) -> Iterator[str]:
         head, planned = scan_head(session, facts, self._host), reclaims(plan) if plan is not None else {}
         log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
+        del head["as_of"]
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose}
         yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, **of_host})

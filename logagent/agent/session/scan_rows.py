@@ -31,10 +31,10 @@ def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
         "node_id": session.log_dirs.cluster.node_id,
         "kafka_version": ".".join(map(str, version)) if version else None,
         "assignments": session.assignments.document(facts.now_ms),
-        "witnesses": [
-            {"witness": witness.value, "as_of": rfc3339(ms)}
+        "as_of": {
+            witness.value: rfc3339(ms)
             for witness, ms in since_when(ruling.proof for ruling in facts.rulings.values()).items()
-        ],
+        },
         "log_dirs": [log_dir_row(f, session.inventories.get(path)) for path, f in facts.log_dirs.items()],
     }
 

@@ -77,6 +77,7 @@ def by_rulings(p: Proposal, facts: Facts) -> Ask:
         proof += () if p.double else facts.ruling(p.dir).proof
     said = (
         (p.removal_started, Claim.REMOVAL_STARTED, Witness.MARK_AND_COUNT),
+        (p.dir.topic_id is None, Claim.NO_TOPIC_ID, Witness.INVENTORY),
         (p.flags.allow_assigned, Claim.ALLOWED, Witness.OPERATOR),
         (p.flags.even_last_copy, Claim.GIVEN_UP, Witness.OPERATOR),
     )
