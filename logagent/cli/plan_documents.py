@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from logagent import __version__
-from logagent.agent.session.scan_rows import witness_rows
 from logagent.host.state.journal import CheckpointEntry, Entry
-from logagent.model.claims import Proof
+from logagent.model.claims import Proof, since_when
 from logagent.model.facts import StrayRuling
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version, version_text
@@ -176,7 +175,7 @@ def plan_document(
         "plan_id": plan.plan_id,
         "mode": mode,
         "assignments": session.assignments.document(plan.made_at_ms),
-        "witnesses": witness_rows(plan.proofs.values()),
+        "as_of": {witness: rfc3339(ms) for witness, ms in since_when(plan.proofs.values()).items()},
         "actions": actions,
         "refusals": [_refusal_row(r) for r in refusals],
         "waiting": [_waiting_row(w) for w in plan.waiting],

@@ -116,7 +116,7 @@ def show_plan(call: Call, done: Done) -> None:
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
-        said = [f"{w['witness']} as of {w['as_of']}" for w in document["witnesses"]]
+        said = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
         call.detail(f"it rests on: {', '.join(said)}" if said else "it rests on nothing that changes")
     show_waiting(call, plan)
     show_refusals(call, document)

@@ -15,21 +15,16 @@ from typing_extensions import TypedDict
 from logagent.model.claims import Claim, Witness
 from logagent.store.records import Time
 
-__all__ = ["ClaimDoc", "Size", "Time", "TypedDict", "WitnessDoc", "strict"]
+__all__ = ["AsOf", "ClaimDoc", "Size", "Time", "TypedDict", "strict"]
 
 
 Size = Annotated[int, Field(ge=0)]
 
+AsOf = dict[Witness, Time]
+"""Who said what the rows of a document rest on, and as of when: the oldest time of those that it says."""
+
 strict = with_config(ConfigDict(extra="forbid", strict=True))
 """Unknown keys and values of another type are rejected."""
-
-
-@strict
-class WitnessDoc(TypedDict):
-    """Who said what the rows of a document rest on, and as of when: the oldest time of those that it says."""
-
-    witness: Witness
-    as_of: Time
 
 
 @strict

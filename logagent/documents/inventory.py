@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, with_config
 
-from logagent.documents.base import Size, Time, TypedDict, WitnessDoc, strict
+from logagent.documents.base import AsOf, Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Witness
@@ -122,7 +122,7 @@ class Scan(TypedDict):
     node_id: int | None
     kafka_version: str | None
     assignments: AssignmentsUsed
-    witnesses: list[WitnessDoc]
+    as_of: AsOf
     log_dirs: list[LogDirDoc]
     without_directory: NotRequired[list[WithoutDirectoryDoc]]
     dirs: list[DirDoc]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from logagent.documents.base import ClaimDoc, Size, Time, TypedDict, WitnessDoc, strict
+from logagent.documents.base import AsOf, ClaimDoc, Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed
 from logagent.model.claims import Claim
 from logagent.model.planning.plan import PlanGuard
@@ -226,7 +226,7 @@ class PlanDoc(TypedDict):
     plan_id: str
     mode: Literal["dry-run", "execute"]
     assignments: AssignmentsUsed
-    witnesses: list[WitnessDoc]
+    as_of: AsOf
     actions: list[ActionDoc]
     refusals: list[RefusalDoc]
     waiting: list[WaitingDoc]

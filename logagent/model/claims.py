@@ -219,6 +219,7 @@ _STRAY_THAT_GOES = _one_of(
     (*_COPY, _C.COVERED),
     (_C.LIVES_HERE, _C.COVERED),
     (_C.REMOVAL_STARTED,),
+    # By name, and with an approval: nothing may be able to show whose it is.
     (_C.GIVEN_UP,),
 )
 _HOST = _all(_C.SAME_DIRECTORY, _C.ONLINE, _C.OUR_BROKER, _C.HOLDER_KNOWN)
@@ -357,3 +358,12 @@ def from_proof(proof: Iterable[Held], moment: Moment) -> Ask:
 def of_ruling(proof: Proof) -> Held | None:
     """What a verdict says and who said it: the first claim of its proof."""
     return proof[0] if proof else None
+
+
+def since_when(proofs: Iterable[Proof]) -> dict[Witness, int]:
+    """Who the proofs rest on, and the oldest time (ms) as of which each says so."""
+    oldest: dict[Witness, int] = {}
+    for proof in set(proofs):
+        for held in proof:
+            oldest[held.witness] = min(held.as_of_ms, oldest.get(held.witness, held.as_of_ms))
+    return dict(sorted(oldest.items()))

@@ -183,6 +183,7 @@ FILES: dict[str, Opened] = {
     "journal.db-wal": Opened(lambda h: h.state / "journal.db-wal", ("cleanup --execute", "history"), "DATABASE"),
     "journal.db-shm": Opened(lambda h: h.state / "journal.db-shm", ("cleanup --execute", "history"), "DATABASE"),
     "executor.lock": Opened(lambda h: h.state / "executor.lock", ("cleanup --execute",), ""),
+    "metadata-seen.json": Opened(lambda h: h.state / "metadata-seen.json", ("cleanup",), ""),
     "brokers-seen.json": Opened(lambda h: h.state / "brokers-seen.json", ("cleanup",), ""),
     "version-seen.json": Opened(lambda h: h.state / "version-seen.json", ("cleanup",), ""),
     "status.sock": Opened(lambda h: h.state / "status.sock", ("status", "doctor"), ""),
@@ -199,6 +200,7 @@ ELSEWHERE = {
     "_LIMIT": "version-seen.json in the state dir: here",
     "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
     "SNAPSHOT_FILE": "the base in the spool: tests/disk/agent/publish",
+    "_LINEAGE_LIMIT": "metadata-seen.json in the state dir: here",
     "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }

@@ -55,13 +55,14 @@ class Thing:
 @dataclass
 class Mess:
     """What was laid out. `may_go`: paths that may be offered while the broker is stopped; of each tuple only one may.
-    `always`: those of them that may be offered while it is live, too."""
+    `if_led`: of what `stays`, paths that may where this node is known to lead their partition."""
 
     root: Path
     log_dirs: tuple[Path, Path]
     topics: list[Topic] = field(default_factory=list)
     may_go: list[tuple[Path, ...]] = field(default_factory=list)
     stays: list[Path] = field(default_factory=list)
+    if_led: list[Path] = field(default_factory=list)
 
     @property
     def assignments(self) -> Path:
@@ -128,11 +129,12 @@ def _make(mess: Mess, thing: Thing, n: int) -> None:
         case "stray-covered" | "stray-uncovered":
             mess.topics.append(lives)
             mess.stays.append(at(current, end=120 if thing.sort == "stray-covered" else 90))
-            (mess.may_go.append((at(stray),)) if thing.sort == "stray-covered" else mess.stays.append(at(stray)))
+            mess.stays.append(at(stray))
+            mess.if_led += [stray] if thing.sort == "stray-covered" else []
         case "stray-covered-elsewhere":
             mess.topics.append(lives)
-            mess.may_go.append((at(stray),))
-            mess.stays.append(at(there / current.name, end=120))
+            mess.stays += [at(there / current.name, end=120), at(stray)]
+            mess.if_led.append(stray)
         case "stray-hole" | "stray-emptied" | "stray-begun":
             mess.topics.append(lives)
             mess.stays += [at(stray), at(current, end=120)]

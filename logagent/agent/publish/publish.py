@@ -276,11 +276,9 @@ class Publisher:
         log_dirs = head.pop("log_dirs")
         for row in log_dirs:  # one that is offline keeps the device that it was last seen on
             row["device"] = row["device"] or self._log_dirs.get(row["path"], (0, 0))[0] or None
-        as_of = {row["witness"]: row["as_of"] for row in head.pop("witnesses")}
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose, "seen": list(seen)}
-        del head["log_dirs"]
-        return {"as_of": as_of, **head, "schema": SNAPSHOT_SCHEMA, **of_host}, log_dirs
+        return {**head, "schema": SNAPSHOT_SCHEMA, **of_host}, log_dirs
 
     def _dirs(
         self, session: Session, facts: Facts, plan: Plan | None, stop: Callable[[], bool]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from logagent import __version__
 from logagent.agent.session.session import Session
-from logagent.documents.base import WitnessDoc
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.claims import Proof, Witness, of_ruling
+from logagent.model.claims import of_ruling, since_when
 from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
 from logagent.model.records import DirKey, Kind, PartitionDir
@@ -33,18 +32,12 @@ def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
         "node_id": session.log_dirs.cluster.node_id,
         "kafka_version": ".".join(map(str, version)) if version else None,
         "assignments": session.assignments.document(facts.now_ms),
-        "witnesses": witness_rows(ruling.proof for ruling in facts.rulings.values()),
+        "as_of": {
+            witness.value: rfc3339(ms)
+            for witness, ms in since_when(ruling.proof for ruling in facts.rulings.values()).items()
+        },
         "log_dirs": log_dir_rows(facts.log_dirs, session.inventories),
     }
-
-
-def witness_rows(proofs: Iterable[Proof]) -> list[WitnessDoc]:
-    """Who the proofs rest on, and as of when: once per witness, with the oldest of its times."""
-    since: dict[Witness, int] = {}
-    for proof in set(proofs):
-        for held in proof:
-            since[held.witness] = min(held.as_of_ms, since.get(held.witness, held.as_of_ms))
-    return [{"witness": witness, "as_of": rfc3339(ms)} for witness, ms in sorted(since.items())]
 
 
 def log_dir_rows(

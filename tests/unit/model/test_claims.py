@@ -142,7 +142,7 @@ class World:
         if due.waiting:
             return due.waiting[0].claim
         (p,) = due.proposals
-        return as_mark(p, lambda: HEX) if self.act is Act.MARK_STRAY else p
+        return replace(as_mark(p, lambda: HEX), flags=self.flags) if self.act is Act.MARK_STRAY else p
 
     def comes_back(self, seen: Facts) -> Proposal | Claim | None:
         """Of which a removal took half of the files, or had only begun. What else is wrong, the guards see."""

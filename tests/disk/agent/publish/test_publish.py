@@ -81,8 +81,13 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
     assert first.pop("boot_id") == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert (first.pop("base"), first.pop("seen")) == (None, [])
-    assert first.pop("as_of") == {"file": first["assignments"]["at"]}
-    document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": scan["dirs"]}
+    document = {
+        **first,
+        "schema": "logagent.scan/2",
+        "as_of": scan["as_of"],
+        "log_dirs": log_dirs,
+        "dirs": scan["dirs"],
+    }
     assert_promised(document, "scan")
     for row in (*log_dirs, *scan["log_dirs"]):
         # The file system is shared with whoever else writes to it.

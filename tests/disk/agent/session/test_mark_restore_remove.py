@@ -175,7 +175,7 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
                 complete=True,
             ),
         )
-        session.assignments = Assignments(usable=[image])
+        session.assignments = Assignments(usable=[image], mode_known=True)
         plan = plan_of(session, (Kind.STRAY,), marking)
         done = session.log_manager().execute(plan)
         assert [r.outcome for r in done.results.values()] == [Outcome.DONE]
