@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from logagent.model.naming.dir_names import leftovers
+from tests.disk.agent.evidence.test_covering_copies import planned, session_on
 from tests.disk.cli.commands.test_rescue import rescue, rescue_text
 from tests.disk.messes import Mess, Thing, content, lock_held, make
 
@@ -64,12 +65,14 @@ def test_half_a_split_keeps_its_cleaned_files(tmp_path: Path) -> None:
     with_files(mess, f"{SEGMENT}.index.deleted")
     plan = rescue(mess).json
     assert [a["files"] for a in plan["actions"]] == [[f"{SEGMENT}.index.deleted"]]
-    # It came between the plan and the act.
     (assigned / f"{SEGMENT}.log.swap").unlink()
-    plan = rescue(mess).json
-    with_files(mess, f"{SEGMENT}.log.swap")
-    assert rescue(mess, "--execute", "--approve", plan["plan_id"]).status == 4
-    assert (assigned / f"{SEGMENT}.log.cleaned").exists()
+    with session_on(mess) as session:
+        plan = planned(session)
+        assert len(plan.actions[0].leftovers) == 2
+        with_files(mess, f"{SEGMENT}.log.swap")
+        session.log_manager().execute(plan)
+    assert (assigned / f"{SEGMENT}.log.cleaned").exists(), "the swap file came between the plan and the act"
+    assert not (assigned / f"{SEGMENT}.index.deleted").exists()
 
 
 def test_nothing_is_offered_beside_a_broker_nor_of_what_nobody_knows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
-from logagent.model.planning.assemble import BlastRadius, assemble
+from logagent.model.planning.assemble import BlastRadius, assemble, blast_radius
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Guard, Proposal
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
@@ -263,6 +263,49 @@ def test_each_action_applies_to_its_kinds_only(action: ActionKind, kind: Kind) -
     p = proposal(action, replace(directory("orders-0"), kind=kind))
     refused = guards.inside(p, ORPHAN)
     assert (refused is None) == (kind in APPLIES.get(action, ()))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "names", "goes"),
+    [
+        (Verdict.ASSIGNED, ("0.log.deleted", "0.log.cleaned"), True),
+        (Verdict.ASSIGNED, ("0.log.deleted", "0.log"), False),
+        (Verdict.ASSIGNED, ("0.log.swap",), False),
+        (Verdict.ASSIGNED, (), False),
+        (Verdict.UNKNOWN, ("0.log.deleted",), False),
+        (Verdict.ORPHAN, ("0.log.deleted",), False),
+    ],
+)
+def test_only_what_a_start_drops_goes_from_a_directory_that_stays(
+    verdict: Verdict, names: tuple[str, ...], goes: bool
+) -> None:
+    p = proposal(ActionKind.REMOVE_LEFTOVERS, directory("orders-0"), leftovers=names)
+    seen = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(verdict)})
+    assert (guards.assigned(p, seen) is None) is goes
+    # It takes no directory away: no limit counts it, and its own approval lists the files.
+    assert blast_radius([p], facts(), BlastRadius(max_dirs=0, max_fraction=0.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("was", "flags", "word"),
+    [
+        (Ruling(Verdict.UNKNOWN, "no-topic-id"), Flags(even_last_copy=True), True),
+        (Ruling(Verdict.UNKNOWN, "no-topic-id"), Flags(allow_assigned=True), False),
+        (Ruling(Verdict.ORPHAN, "not-a-replica"), Flags(even_last_copy=True), True),
+        (Ruling(Verdict.ASSIGNED), Flags(even_last_copy=True), False),
+        (Ruling(Verdict.ASSIGNED), Flags(even_last_copy=True, allow_assigned=True), True),
+    ],
+)
+def test_a_stray_that_may_be_the_only_copy_goes_by_the_operators_word_and_an_approval(
+    was: Ruling, flags: Flags, word: bool
+) -> None:
+    p = proposal(ActionKind.MARK, directory(STRAY), flags=flags)
+    seen = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it", ruling=was)})
+    assert (guards.assigned(p, seen) is None) is word
+    plan = assemble([p], [], seen, [guards.assigned], WIDE)
+    assert (plan.needs_approval is not None) is word
+    if word:
+        assert assemble([p], [], seen, [guards.assigned], WIDE, approve=plan.plan_id).needs_approval is None
 
 
 def from_quarantine() -> Proposal:
