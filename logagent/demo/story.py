@@ -64,8 +64,8 @@ def _tell(stage: Stage) -> None:
 def _inventory(stage: Stage) -> None:
     stage.chapter(
         "Topics were deleted, created again and reassigned while this broker was down",
-        """The log dirs of a real Kafka 3.9.1 broker that is stopped. An orphan is what it should no longer have by what
-        the cluster has decided since (topic-absent, topic-recreated, not-a-replica). The broker's own tools show
+        """The log dirs of a real Kafka 3.9.1 broker that is stopped. An orphan is what it should no longer have, by
+        what the cluster has decided since (topic-absent, topic-recreated, not-a-replica). The broker's own tools show
         current and future logs only, but what is marked for deletion (-delete) or set aside (-stray) takes up space
         as well.""",
     )
