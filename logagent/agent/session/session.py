@@ -335,10 +335,10 @@ class Session:
         """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:
         all, to plan or to show).
 
-        `to_plan`: also gather what the blast radius of a plan needs.
+        `to_plan`: also gather what the blast radius of a plan needs, which `dirs` no longer need.
         """
         now = self.clock.now_ms()
-        looked = self.log_dirs.log_dir_facts()
+        looked = self.log_dirs.log_dir_facts("now" if dirs is None else "held")
         host = self._host()
         identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
         self._remember_brokers()
@@ -350,8 +350,11 @@ class Session:
             self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
         )
         images = (*self.assignments.usable, *self.assignments.unusable)
-        recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
-        had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
+        recent: tuple[RecentAction, ...] = ()
+        had_dirs = had_bytes = 0
+        if dirs is None and to_plan:
+            recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
+            had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
         return replace(
             self.log_dirs.facts(log_dirs),
             cluster_problems=self.log_dirs.cluster.problems_for(

@@ -19,7 +19,7 @@ def queue(call: Call) -> None:
     with session_of(call) as session:
         session.read_delete_delay()
         session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
-        note_health(call, session.facts())
+        note_health(call, session.log_dirs.facts(session.log_dirs.log_dir_facts("no")))
         if session.journal_problem is not None:
             call.say(f"times and names may be missing: {session.journal_problem}")
         entries = session.queue()
