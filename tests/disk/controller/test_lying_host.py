@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -21,12 +22,14 @@ from logagent.cli.deletions.asking import bytes_by_topic
 from logagent.controller.controller_context import ReplicaState
 from logagent.controller.rounds import DeletionRounds
 from logagent.errors import UnreadableError
+from logagent.model.records import DirKey
 from logagent.store.answers import answers_folder, write_answer
 from logagent.store.deletion import Answer, Request
 from logagent.store.deletion_progress import deletion_progress
 from logagent.store.names import DATA, MANIFEST
 from logagent.store.orders import decode, encode, instant
 from logagent.store.publications import FleetPublications
+from logagent.store.snapshots import Base, delta_of, dir_line, whole_lines
 from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
 from tests.needs import need_root
 
@@ -133,6 +136,27 @@ def test_whatever_sizes_a_host_names_its_topics_can_be_deleted(fleet: SmallFleet
     size = bytes_by_topic({LIAR: read})[TOPIC_ID]
     request = fleet.request(topics=(replace(fleet.topic(), bytes=size),))
     assert decode(Request, encode(request)).topics[0].bytes == size
+
+
+def test_changes_without_their_base_are_no_host_without_directories(fleet: SmallFleet) -> None:
+    """With it, they are read as the whole snapshot would be."""
+    fleet.now += timedelta(seconds=1)
+    dirs = [json.loads(row(name=f"clicks-{n}", partition=n, log_dir="/d1")) for n in range(3)]
+    keyed = [
+        (DirKey("/d1", each["name"]), dir_line({k: v for k, v in each.items() if k != "row"}, {})) for each in dirs
+    ]
+    base = gzip.compress(b"\n".join(whole_lines({}, [], (line for _, line in keyed))) + b"\n")
+    named = Base("base", hashlib.sha256(base).hexdigest())
+    delta = delta_of(named, base, keyed[1:])
+    assert delta is not None
+    content = gzip.compress(b"\n".join(delta.lines({}, [])) + b"\n")
+    snapshot_of(fleet, content, kind="delta", base={"snapshot_id": "base", "sha256": named.sha256})
+    heard = FleetPublications(str(fleet.store), CLUSTER, timedelta(hours=2))
+    heard.look(fleet.now)
+    with pytest.raises(UnreadableError, match="the base of the snapshot, base, is missing"):
+        list(heard.directories(LIAR, {TOPIC_ID}))
+    (landing(fleet) / f"base{DATA}").write_bytes(base)
+    assert [each["partition"] for each in heard.directories(LIAR, {TOPIC_ID})] == [1, 2]
 
 
 def test_of_a_row_only_what_is_looked_at_is_kept(fleet: SmallFleet) -> None:
