@@ -170,9 +170,6 @@ class LogDirs:
         found = [seen for seen in looked.values() if isinstance(seen, LockLook)]
         return bool(found) and len(found) == len(looked) and all(seen.readable and not seen.held for seen in found)
 
-    def log_dir_facts(self) -> dict[str, LogDirFacts]:
-        """Health, holder, ids and open files of every log dir, looked at now."""
-
     def log_dir_facts(self, open_files: Literal["now", "held", "no"] = "now") -> dict[str, LogDirFacts]:
         """Health, holder, ids and open files of every log dir, looked at now.
 
