@@ -233,6 +233,39 @@ def test_one_lying_host_stops_no_request(fleet: SmallFleet) -> None:
     assert fleet.admin.sent == [TOPIC_ID]
 
 
+def test_what_would_hang_whoever_opens_it_hangs_nobody(fleet: SmallFleet) -> None:
+    """FIFOs in every place that is read."""
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.minute(1, 2)
+    for path in (
+        fleet.store / "answers" / CLUSTER / "3" / "seen.json",
+        fleet.store / "answers" / CLUSTER / "1" / f"{number}.json",
+        fleet.store / "control" / CLUSTER / "runners" / "x.json",
+        fleet.place(number, "decision-" + "0" * 32 + ".json"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    process.round()
+    assert fleet.admin.sent == [TOPIC_ID]
+
+
+def test_two_hosts_on_one_node_id_are_named(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.minute()
+    process.round()
+    fleet.brokers_delete()
+    fleet.publish(3, host="kafka-9")
+    fleet.minute()
+    (missing,) = (m for t in fleet.progress(number) for m in t.missing)
+    assert (missing.node_id, missing.reason.why) == (3, "two hosts claim node id 3: kafka-3 and kafka-9")
+    assert missing.reason.hint
+
+
 def test_a_recreated_name_is_another_topic(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
