@@ -134,6 +134,14 @@ def test_a_word_outlives_expiry_the_store_and_a_month_and_ends_with_a_restore() 
     assert known.may_go() == {}, "the decision that is still in the store revives nothing"
 
 
+def test_a_cancellation_that_is_first_seen_long_after_its_request_ends_the_word() -> None:
+    known = memory()
+    known.meet({NUMBER: Filed(NUMBER, ASKED, decision())}, ms(NOON), is_sure=True)
+    late = ms(NOON + DAY) + 2 * KEPT_MS
+    known.meet({NUMBER: Filed(NUMBER, ASKED, decision("cancelled"), signed=(b"d",))}, late, is_sure=True)
+    assert known.may_go() == {}
+
+
 def test_a_word_is_dropped_once_nothing_is_left_and_the_store_has_no_such_request() -> None:
     known = memory()
     known.meet({NUMBER: Filed(NUMBER, ASKED, decision())}, ms(NOON), is_sure=True)
