@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from logagent.controller.sightings import (
     Witness,
 )
 from logagent.errors import LogAgentError
+from logagent.files.safe_open import parse_json
 from logagent.model.naming.dir_names import current_name
 from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
@@ -285,7 +285,7 @@ class Looker:
         found = []
         for name in self.setting.control.names(RUNNERS)[:_MOST_RUNNERS]:
             with suppress(ValueError, TypeError, KeyError, *UNREADABLE):
-                read = json.loads(self.setting.control.read(RUNNERS, name) or b"")
+                read = parse_json(self.setting.control.read(RUNNERS, name) or b"")
                 at = self.setting.control.modified(RUNNERS, name)
                 if at is not None:
                     found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at))

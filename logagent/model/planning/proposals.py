@@ -70,9 +70,10 @@ def is_given_up(p: Proposal, facts: Facts) -> bool:
 
 
 def by_word_alone(p: Proposal, facts: Facts) -> bool:
-    """Whether a stray goes that nothing shows may go. Such a plan needs an approval, whatever its size."""
+    """Whether a stray goes whose owner nothing shows. Such a plan needs an approval, whatever its size."""
     ruling = facts.strays.get(p.dir.key)
-    return p.dir.kind is Kind.STRAY and is_given_up(p, facts) and ruling is not None and not ruling.may_go
+    unknown = ruling is not None and not ruling.may_go and ruling.covered is None
+    return p.dir.kind is Kind.STRAY and unknown and is_given_up(p, facts)
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:

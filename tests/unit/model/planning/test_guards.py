@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
@@ -16,7 +17,7 @@ from logagent.model.planning.assemble import BlastRadius, assemble, blast_radius
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Guard, Proposal
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
-from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal, serving
+from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, directory, facts, log_dir, proposal, serving
 
 WIDE = BlastRadius(1000, 1.0)
 ORPHAN = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
@@ -280,7 +281,8 @@ def test_only_what_a_start_drops_goes_from_a_directory_that_stays(
     verdict: Verdict, names: tuple[str, ...], goes: bool
 ) -> None:
     p = proposal(ActionKind.REMOVE_LEFTOVERS, directory("orders-0"), leftovers=names)
-    seen = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(verdict)})
+    proof = (Held(Claim.LIVES_HERE, Witness.KRAFT_LOG, NOW),) if verdict is Verdict.ASSIGNED else ()
+    seen = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(verdict, proof=proof)})
     assert (guards.assigned(p, seen) is None) is goes
     # It takes no directory away: no limit counts it, and its own approval lists the files.
     assert blast_radius([p], facts(), BlastRadius(max_dirs=0, max_fraction=0.0)) is None
@@ -346,20 +348,38 @@ def test_a_new_name_is_of_the_kind_that_the_action_gives() -> None:
         assert refusal is not None and "no broker would start" in refusal.fact
 
 
+SOURCE = tuple(
+    Held(claim, witness, NOW)
+    for claim, witness in (
+        (Claim.OUR_LINEAGE, Witness.STATE_DIR),
+        (Claim.IN_THIS_MODE, Witness.PROCESS_ROLES),
+        (Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE),
+    )
+)
+GONE = Ruling(Verdict.ORPHAN, "topic-absent", proof=(Held(Claim.TOPIC_ABSENT, Witness.KRAFT_LOG, NOW), *SOURCE))
+MOVED = Ruling(Verdict.ORPHAN, "not-a-replica", proof=(Held(Claim.NOT_A_REPLICA, Witness.KRAFT_LOG, NOW), *SOURCE))
+HERE = Ruling(Verdict.ASSIGNED, None)
+COVERED = (*MOVED.proof, Held(Claim.COVERED, Witness.LEADER, NOW))
+
+
 @pytest.mark.parametrize(
     ("ruling", "flags", "goes"),
     [
-        (StrayRuling(True, "topic-absent"), Flags(only_deleted=True), True),
-        (StrayRuling(True, "another copy has all of it", "yes"), Flags(), True),
-        (StrayRuling(True, "another copy has all of it", "yes"), Flags(only_deleted=True), False),
-        (StrayRuling(False, "no copy covers it", "no"), Flags(), False),
-        (StrayRuling(False, "no copy covers it", "no"), Flags(even_last_copy=True), True),
-        (StrayRuling(False, "nobody could be asked", "unknown"), Flags(even_last_copy=True), True),
-        (StrayRuling(False, "its owner is unknown now"), Flags(even_last_copy=True), False),
+        (StrayRuling(True, "topic-absent", ruling=GONE, proof=GONE.proof), Flags(only_deleted=True), True),
+        (StrayRuling(True, "another copy has all of it", "yes", ruling=MOVED, proof=COVERED), Flags(), True),
+        (
+            StrayRuling(True, "another copy has all of it", "yes", ruling=MOVED, proof=COVERED),
+            Flags(only_deleted=True, even_last_copy=True),
+            False,
+        ),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED, proof=MOVED.proof), Flags(), False),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(even_last_copy=True), True),
+        (StrayRuling(False, "nobody could be asked", "unknown", ruling=MOVED), Flags(even_last_copy=True), True),
+        (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(even_last_copy=True), False),
     ],
 )
 def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool) -> None:
     """`only_deleted`: cover by another copy is no proof that its topic is deleted. `even_last_copy`: that it may be the
-    only copy was approved; that nothing is known of its topic was not."""
+    only copy was approved; that its partition is assigned here was not."""
     known = facts(strays={DirKey(LOG_DIR, STRAY): ruling})
     assert (guards.assigned(replace(remove(STRAY), flags=flags), known) is None) is goes
