@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from logagent.controller.request_states import SEND_WITHIN, ends_at
 from logagent.controller.sightings import (
@@ -19,7 +19,6 @@ from logagent.controller.sightings import (
     Witness,
 )
 from logagent.errors import LogAgentError
-from logagent.files.safe_open import parse_json
 from logagent.model.naming.dir_names import current_name
 from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
@@ -285,7 +284,7 @@ class Looker:
         found = []
         for name in self.setting.control.names(RUNNERS)[:_MOST_RUNNERS]:
             with suppress(ValueError, TypeError, KeyError, *UNREADABLE):
-                read = parse_json(self.setting.control.read(RUNNERS, name) or b"")
+                read: Any = self.setting.control.read_unsigned(RUNNERS, name)
                 at = self.setting.control.modified(RUNNERS, name)
                 if at is not None:
                     found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at))
