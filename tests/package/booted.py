@@ -83,7 +83,7 @@ class Scenario:
         """As the package says it: look, write, read, start."""
         shown = self.sh("logagent setup 2>&1")
         assert f"User={self.user}" in shown and MALLORY not in shown and "nothing was written yet" in shown, shown
-        assert f"LOGAGENT_KAFKA__CONFIG={broker_host.CONFIG}" in shown, shown
+        assert f'config = "{broker_host.CONFIG}"' in shown, shown
         print(textwrap.indent(shown, "        "), flush=True)
         written = self.sh("logagent setup --execute 2>&1")
         assert "systemd-analyze verify has no complaints" in written, written
@@ -275,7 +275,9 @@ class Scenario:
         asked = f"logagent delete --kafka-config {broker_host.CONFIG} --partition {name}"
         asked += " --quarantine --allow-assigned --even-last-copy"
         # All that this host has: that is a plan to approve.
-        (self.machine.root / "etc/logagent/logagent.toml").write_text(f'[kafka]\nversion = "{broker_host.KAFKA}"\n')
+        (self.machine.root / "etc/logagent/logagent.toml").write_text(
+            f'[kafka]\nconfig = "{broker_host.CONFIG}"\nversion = "{broker_host.KAFKA}"\n'
+        )
         plan = json.loads(self.as_user(f"{asked} --json 2>/dev/null", check=False))
         self.as_user(f"{asked} --execute --approve {plan['plan_id']}")
         stray = self.sh(f"ls {LOG_DIRS[1]} | grep -- -stray")
