@@ -194,7 +194,8 @@ class Scenario:
         return int(self.sh(f"find {path} -name '*.log' 2>/dev/null | wc -l"))
 
     def enforce(self, bytes_per_second: str) -> None:
-        text = '[cleanup]\nmode = "enforce"\ninterval = "5s"\nleftover_grace = "1s"\n[delete]\n'
+        text = f'[kafka]\nconfig = "{broker_host.CONFIG}"\n[cleanup]\nmode = "enforce"\ninterval = "5s"\n'
+        text += 'leftover_grace = "1s"\n[delete]\n'
         text += f'file_delete_delay_ms = 1000\nbytes_per_second = "{bytes_per_second}"\n'
         (self.machine.root / "etc/logagent/logagent.toml").write_text(text)
         self.restart()
