@@ -32,7 +32,7 @@ from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trus
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
 from logagent.model.doctor.doctor_facts import SetupLook
-from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control
+from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control, naming, without_name
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
@@ -44,7 +44,8 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The drop-in of one service: its path and content. `left_out`: what was not trusted, and why."""
+    """The drop-in of one service: its path and content. `left_out`: what was not trusted, and why. `broker`: its
+    configuration; `names_it`: the content of logagent.toml with `kafka.config`, None where that is set."""
 
     service: str
     place: str
@@ -53,6 +54,8 @@ class Setup:
     state_dir: str
     uid: int
     gid: int
+    broker: str
+    names_it: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,29 @@ def look(name: str | None) -> Setup:
             f"{broker.config} names no log dir that may be opened to the service", hint="; ".join(left_out) or None
         )
     mounts = tuple(mount_points(UNIT_DIRS, _root_only))
-    facts = SetupFacts(
-        command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts,
-        unnamed=settings.kafka.config is None,
-    )  # fmt: skip
+    facts = SetupFacts(command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts)
     state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
-    return Setup(service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid)
+    names_it = _naming(file, broker.config) if settings.kafka.config is None else None
+    return Setup(
+        service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid, broker.config, names_it
+    )
+
+
+def _naming(file: str, config: str) -> str:
+    """`logagent.toml` as it will name the broker. It names it to the commands of every user, too, who would otherwise
+    have to add --kafka-config to whatever acts."""
+    try:
+        text = read_trusted(file, CONFIG, ROOT).decode("utf-8")
+    except FileNotFoundError:
+        text = ""
+    try:
+        return naming(text, config)
+    except ValueError as e:
+        raise ConfigError(
+            f"{file}: kafka.config: cannot be added: {e}",
+            problems=(f"{file}: kafka.config: cannot be added: {e}",),
+            hint=f"add it to [kafka]: config = {config}",
+        ) from e
 
 
 def look_at_setup(name: str | None) -> SetupLook | None:
@@ -114,7 +134,7 @@ def look_at_setup(name: str | None) -> SetupLook | None:
     if there is None:
         return SetupLook(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
-        state: Literal["fits", "differs"] = "fits" if look(name).text == there else "differs"
+        state: Literal["fits", "differs"] = "fits" if look(name).text == without_name(there) else "differs"
     except (LogAgentError, OSError) as e:
         return SetupLook(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
     return SetupLook(place=place, state=state, command=command)
@@ -320,11 +340,27 @@ def verify(setup: Setup) -> str | None:
     return None
 
 
+def _name_broker(text: str) -> None:
+    """Replace logagent.toml, with the mode and owner that it has."""
+    folder = str(INSTANCE_DIR)
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o755)
+    if trusted_path(folder, ROOT) != folder:
+        raise Untrusted(f"{folder} is a symlink")
+    there = os.lstat(DEFAULT_CONFIG) if os.path.lexists(DEFAULT_CONFIG) else None
+    with whole_file(str(DEFAULT_CONFIG), mode=0o644 if there is None else there.st_mode & 0o7777) as file:
+        if there is not None:
+            os.fchown(file.fileno(), there.st_uid, there.st_gid)
+        file.write(text.encode())
+
+
 def write(setup: Setup) -> None:
-    """Install the drop-in (mode 0644) unless it already exists with this content.
+    """Name the broker in logagent.toml, and install the drop-in (mode 0644), each unless that is so already.
 
     Raises Untrusted if a user other than root could write there, or LogAgentError.
     """
+    if setup.names_it is not None:
+        _name_broker(setup.names_it)
     system = UNIT_DIRS[0]
     folder = os.path.dirname(setup.place)
     try:
