@@ -51,6 +51,9 @@ from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
 METADATA_LOG = "the metadata log of the cluster"
+REQUESTS, ANSWERS = "the fleet's deletion requests (orders.keys)", "what agents answer to them (orders.keys)"
+# Not there in ZooKeeper mode (the findings on assignments cover that), or before anything was requested or answered.
+MAY_BE_ABSENT = (METADATA_LOG, REQUESTS, ANSWERS)
 # Directories per log dir whose permissions are checked; a few microseconds each.
 _MOST_DIRS = 200_000
 
@@ -252,6 +255,9 @@ def _files(
         (settings.assignments.file, "exported assignments (assignments.file)", READ),
         (store if store and not is_uri(store) else None, "the fleet store (publish.store)", folder),
     ]
+    if store and settings.orders.keys and not is_uri(store):
+        wanted.append((os.path.join(store, "control"), REQUESTS, READ | SEARCH))
+        wanted.append((os.path.join(store, "answers"), ANSWERS, folder))
     if settings.metrics.textfile is not None:
         wanted.append((os.path.dirname(settings.metrics.textfile), "the folder of metrics.textfile", WRITE | SEARCH))
     wanted += [
@@ -262,8 +268,7 @@ def _files(
         if metadata is not None:
             wanted.append((metadata, METADATA_LOG, READ | SEARCH))
     looks = (look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
-    # In ZooKeeper mode there is no metadata log; the findings on assignments cover that.
-    return tuple(look for look in looks if look.exists or look.what != METADATA_LOG)
+    return tuple(look for look in looks if look.exists or look.what not in MAY_BE_ABSENT)
 
 
 def _strangers(found: Sequence[BrokerConfigLook], log_dirs: Sequence[str]) -> set[str]:

@@ -52,12 +52,13 @@ class Row:
 
 @dataclass(slots=True)
 class Remembered:
-    """One request. `contents`: signed decisions and outcomes, in base64. `closed`: how it ended; once set, it stays.
-    `rows`: by `row_key`, as of `at_ms`."""
+    """One request. `contents`: signed decisions and outcomes, in base64. `closed`: how it ended; once set, it stays, as
+    does `against`: a decision that was not to delete. `rows`: by `row_key`, as of `at_ms`."""
 
     expires_ms: int
     contents: tuple[str, ...] = ()
     closed: str = ""
+    against: bool = False
     cancelled: bool = False
     rows: dict[str, Row] = field(default_factory=dict)
     at_ms: int = 0
@@ -124,6 +125,7 @@ class RequestMemory:
         known = self.of(number, f)
         known.contents = tuple(dict.fromkeys((*known.contents, *as_text(f.signed))))
         if f.decision is not None and ends:
+            known.against = True
             known.cancelled = known.cancelled or f.decision.decision == "cancelled"
             known.closed = known.closed or f"it was {f.decision.decision} by {f.decision.by} at {f.decision.at}"
         if f.outcome is not None:
@@ -132,9 +134,11 @@ class RequestMemory:
     def _word(self, number: str, f: Filed) -> None:
         """A decision to delete, as words for its topics; and what ends them."""
         mine = [word for word in self.words if word.request_id == number]
-        if f.decision is not None and f.decision.decision != "delete":
+        known = self.requests.get(number)
+        against = f.decision.decision if f.decision is not None and f.decision.decision != "delete" else None
+        if against is not None or (known is not None and known.against):
             for word in mine:
-                word.ended = word.ended or f"the request was {f.decision.decision} at {f.decision.at}"
+                word.ended = word.ended or f"the request was {against or 'decided otherwise'}"
             return
         results = {t.topic_id: t.result for t in f.outcome.topics} if f.outcome is not None else {}
         for word in mine:

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from logagent.store.signing import PrivateKey
 from tests.cli_host import Ran, run_here
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
 from tests.disk.failing import format_log_dir, hanging_fs
@@ -132,6 +133,19 @@ def test_files_that_the_user_cannot_read(host: DoctorHost) -> None:
         "/mnt/store": "setfacl -m u:kafka:w /mnt/store",
     }
     assert said.of("file-missing")["path"] == "/var/lib/node"
+
+
+def test_an_agent_that_can_write_no_answers(host: DoctorHost) -> None:
+    """The fleet's requests are read, and what it did is written, where the store has such a folder already."""
+    store, key = "/mnt/fleet", PrivateKey("ops", b"\x01" * 32).public()
+    for folder in ("landing", "control"):
+        host.path(f"{store}/{folder}").mkdir(parents=True)
+    host.own(store)
+    host.configure(publish__store=store, orders__keys=[key])
+    said = host.diagnose()
+    assert "file-missing" not in said.codes() and "file-closed" not in said.codes()
+    host.path(f"{store}/answers").mkdir()
+    assert host.diagnose().of("file-closed")["path"] == f"{store}/answers"
 
 
 def test_only_root_looks_as_another_user(host: DoctorHost) -> None:
