@@ -198,11 +198,11 @@ def without_id(s: Stage) -> None:
     metadata = (path / "partition.metadata").read_bytes()
     (path / "partition.metadata").unlink()
     request = s.purge_all(topic, "orphan")
-    s.rounds_until(request, lambda r: "has no topic id" in str(r["topics"]), "the agent says that there is no id")
+    s.rounds_until(request, lambda r: "its topic id is None" in str(r["topics"]), "the agent says that there is no id")
     s.rounds_until(request, lambda r: current(three, topic) == [f"{topic}-0"], "the other one is set aside")
     (known,) = s.request(request["request_id"])["topics"]
     (left,) = known["missing"]
-    assert (left["state"], left["guard"]) == ("ReplicaDeletionIneligible", "identity"), known
+    assert (left["state"], left["claim"]) == ("ReplicaDeletionIneligible", "identity"), known
     (path / "partition.metadata").write_bytes(metadata)
     s.age(3, topic)
     s.completes(request)
