@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from logagent.controller.look import RUNNERS, Looker, Setting, TopicAnswerOfCluster
 from logagent.controller.request_states import ends_at, request_state
@@ -35,6 +35,7 @@ from logagent.store.requests import (
 )
 from logagent.store.signing import NotSigned, PrivateKey
 
+LEFT_BEHIND = timedelta(days=1)
 RENAMED = "its id belongs to another name now: not the topic that was requested"
 
 
@@ -51,6 +52,7 @@ class Deletions:
     """The requests that the last round has ended."""
     _began: dict[str, datetime] = field(default_factory=dict)
     """When this process saw a request first, by the store's clock."""
+    _said: str = ""
     _acknowledged: set[str] = field(default_factory=set)
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
 
@@ -74,11 +76,11 @@ class Deletions:
             with suppress(ServiceUnreachable, UnreadableError):  # whoever does not answer is asked nothing else
                 self._check_clock("cluster", self.setting.admin.clock())
         self.waits, self.silent, self.closed = {}, (), set()
-        acted = False
         for number, filed in sorted(seen.filed.items()):
             self._began.setdefault(number, store_now)
-            acted = self._carry_out(number, filed, seen) or acted
-        seen = self._with_acknowledged(self.looker.look() if acted else seen)
+            self._carry_out(number, filed, seen)
+        self._say_that_we_run()
+        seen = self._with_acknowledged(self.looker.look())
         return self._with_acknowledged(self.looker.look()) if self._close(seen) else seen
 
     def _with_acknowledged(self, seen: Sightings) -> Sightings:
@@ -98,8 +100,16 @@ class Deletions:
             )
 
     def _say_that_we_run(self) -> None:
-        content = json.dumps({"schema": "logagent.runner/1", "host": self.setting.host, "by": self.setting.by})
-        self.setting.control.replace(RUNNERS, self._runner, content.encode())
+        """Renew the file that says so, with what requests wait for: whoever looks is told; and drop what killed runs
+        left."""
+        said = {"host": self.setting.host, "by": self.setting.by, "waits": dict(list(self.waits.items())[:100])}
+        control, content = self.setting.control, json.dumps({"schema": "logagent.runner/1", **said})
+        if content != self._said:
+            old = (self.setting.clock() - LEFT_BEHIND).timestamp()
+            for name in [file.name for file in control.files(RUNNERS) if file.modified < old]:
+                control.remove(RUNNERS, name)
+        control.replace(RUNNERS, self._runner, content.encode())
+        self._said = content
 
     def stop(self) -> None:
         """No longer say that this process runs."""
@@ -107,35 +117,34 @@ class Deletions:
 
     # Before the topic is deleted
 
-    def _carry_out(self, number: str, filed: Filed, seen: Sightings) -> bool:
-        """One request, as far as it can be carried out now; whether anything was written or sent."""
+    def _carry_out(self, number: str, filed: Filed, seen: Sightings) -> None:
+        """One request, as far as it can be carried out now."""
         request, decision = filed.request, filed.decision
         if request is None or filed.hold is not None or filed.outcome is not None:
-            return False
+            return
         if decision is not None and decision.decision != "delete":
-            return False
+            return
         if moment(request.at) > seen.at + CLOCKS_APART:
             self.waits[number] = f"it was made at {request.at}, which is in the future here"
-            return False
+            return
         over = seen.at >= ends_at(request)
         if decision is None and over:
             self._decide(filed, "expired", f"it was not decided by {instant(ends_at(request))}")
-            return True
+            return
         if request.kind != "topics":
-            return False
+            return
         names = {t.topic_id: t.topic for t in (decision.topics if decision is not None else request.topics)}
         if decision is not None:
             gone = {i for i in names if i in seen.cluster.gone and i not in seen.cluster.living}
             names = {i: n for i, n in names.items() if i not in gone | self._acknowledged}
             if not names or over:
-                return False
+                return
         if not self._may_go_on(number, filed):
-            return False
+            return
         try:
-            return self._delete(filed, names, seen)
+            self._delete(filed, names)
         except (ServiceUnreachable, UnreadableError, NotSigned) as error:
             self.waits[number] = f"the cluster could not be asked: {error}"
-            return False
 
     def _may_go_on(self, number: str, filed: Filed) -> bool:
         """Ask the witnesses, right before what cannot be undone."""
@@ -160,7 +169,7 @@ class Deletions:
             self.waits[number] = said.waits
         return said.waits is None
 
-    def _delete(self, filed: Filed, names: Mapping[str, str], seen: Sightings) -> bool:
+    def _delete(self, filed: Filed, names: Mapping[str, str]) -> None:
         """Own the decision to delete these topics, then have the cluster delete them."""
         assert filed.request is not None
         admin, number = self.setting.admin, filed.request_id
@@ -168,25 +177,25 @@ class Deletions:
         if moving:
             which = ", ".join(sorted(names[i] for i in moving)[:5])
             self.waits[number] = f"a partition of {which} is being reassigned; it goes on when that is complete"
-            return False
+            return
         living = admin.topics_now(names)
         other = {i for i, t in living.items() if t.topic != names[i]}
         if filed.decision is None:
             asked = {t.topic_id: t for t in filed.request.topics if t.topic_id not in other}
             if not asked:
                 self._decide(filed, "dropped", RENAMED)
-                return True
+                return
             now_there = tuple(_joined(topic, living.get(topic_id)) for topic_id, topic in asked.items())
             decision = self._decide(filed, "delete", topics=now_there)
             if decision is None or decision.decision != "delete":
-                return True  # who loses obeys the winner
+                return  # who loses obeys the winner
             names = {t.topic_id: t.topic for t in decision.topics}
         # Only what this cluster listed just now: an unknown id of another cluster is no deleted topic.
         sent = {i: n for i, n in names.items() if i in living and i not in other}
         said = admin.delete_topics(sent) if sent else {}
-        return self._take(filed, sent, said)
+        self._take(filed, sent, said)
 
-    def _take(self, filed: Filed, sent: Mapping[str, str], said: Mapping[str, TopicAnswerOfCluster]) -> bool:
+    def _take(self, filed: Filed, sent: Mapping[str, str], said: Mapping[str, TopicAnswerOfCluster]) -> None:
         number = filed.request_id
         self._acknowledged |= {i for i, answer in said.items() if answer.outcome == "deleted"}
         disabled = {i: answer.why for i, answer in said.items() if answer.outcome == "disabled"}
@@ -195,7 +204,6 @@ class Deletions:
         waiting = [f"{sent[i]}: {answer.why}" for i, answer in said.items() if answer.outcome in ("again", "refused")]
         if waiting:
             self.waits[number] = "; ".join(waiting[:5])
-        return True
 
     def _close_disabled(self, number: str, disabled: Mapping[str, str]) -> None:
         """Deletion is disabled: for good, whatever is enabled later. All that is not deleted yet ends with it."""

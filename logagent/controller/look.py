@@ -24,7 +24,7 @@ from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
-from logagent.store.records import LARGEST_COUNT, RequestedTopic, moment
+from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment
 from logagent.store.requests import Filed, Known, RequestFolder, known_in
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
@@ -282,12 +282,13 @@ class Looker:
 
     def _runners(self) -> tuple[Runner, ...]:
         found = []
-        for name in self.setting.control.names(RUNNERS)[:_MOST_RUNNERS]:
-            with suppress(ValueError, TypeError, KeyError, *UNREADABLE):
-                read: Any = self.setting.control.read_unsigned(RUNNERS, name)
-                at = self.setting.control.modified(RUNNERS, name)
-                if at is not None:
-                    found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at))
+        files = sorted(self.setting.control.files(RUNNERS), key=lambda f: f.modified, reverse=True)
+        for file in files[:_MOST_RUNNERS]:
+            with suppress(ValueError, TypeError, KeyError, AttributeError, *UNREADABLE):
+                read: Any = self.setting.control.read_unsigned(RUNNERS, file.name)
+                waits = {str(number): str(why)[:LONGEST_WORDS] for number, why in read["waits"].items()}
+                at = datetime.fromtimestamp(file.modified, UTC)
+                found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at, waits))
         return tuple(sorted(found, key=lambda r: (r.host, r.by, r.at)))
 
 

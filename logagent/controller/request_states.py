@@ -66,15 +66,17 @@ def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightin
     request = filed.request
     if request.kind == "directories":
         return _directories(filed.request_id, request, progress, seen)
-    who = ", ".join(sorted({f"{r.by} on {r.host}" for r in seen.runners if is_running(r, seen.at)}))
+    runners = [r for r in seen.runners if is_running(r, seen.at)]
+    why = next((r.waits[filed.request_id] for r in runners if filed.request_id in r.waits), "")
+    who = ", ".join(sorted({f"{r.by} on {r.host}" for r in runners}))
     nobody = "" if who else "nobody is carrying this out: run `logagent topics run`"
     if decision is None:
         if seen.at >= ends_at(request):
             return RequestState("expired", f"nobody has decided it by {instant(ends_at(request))}")
-        return RequestState("open", "no topic is deleted yet", nobody, who)
+        return RequestState("open", why or "no topic is deleted yet", nobody, who)
     if progress and all(topic.complete for topic in progress):
         return RequestState("done")
-    return RequestState("deleting", "", nobody, who)
+    return RequestState("deleting", why, nobody, who)
 
 
 def _directories(number: str, request: Request, progress: Sequence[TopicProgress], seen: Sightings) -> RequestState:

@@ -67,11 +67,12 @@ class ClusterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A `topics run`, by the file that it renews."""
+    """A `topics run`, by the file that it renews. `waits`: why requests do not go on, by id."""
 
     host: str
     by: str
     at: datetime
+    waits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,10 +158,11 @@ class RequestBox:
             told = f.told(known)
             if told.decision is not None or told.outcome is not None:
                 learned[number] = replace(told, signed=(*f.signed, *contents))
-            if number not in self._baselines:
-                self._baselines[number] = {node: s.at for node, s in seen.items()}
+            baseline = self._baselines.setdefault(number, {})
+            for node, s in seen.items():
+                baseline.setdefault(node, s.at)  # what is there when we first look was written before
             found = testimony(
-                number, f, self._baselines[number], seen, known,
+                number, f, baseline, seen, known,
                 node_id=self.node_id, agent=memory.agent, now=self._now(),
             )  # fmt: skip
             self._testimonies[number] = (self.clock.monotonic(), found)

@@ -19,6 +19,7 @@ from logagent.agent.session.session import Session, new_uuid
 from logagent.broker.files.log_look import look_at_log
 from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.state.journal import Entry
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import why_spared
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, action_id
@@ -78,10 +79,12 @@ class DirectoryRun:
     execution: Execution | None = None
     _places: Places = field(init=False)
     _marks: Mapping[DirKey, Mark] = field(init=False)
+    _restores: Mapping[tuple[str, int], Entry] = field(init=False)
 
     def __post_init__(self) -> None:
         self._places = Places.of(self.session.dirs)
         self._marks = self.session.marks()
+        self._restores = self.session.journal.restores()
 
     def run(self, rows: Sequence[RequestedDirectory]) -> dict[str, Row]:
         """Carry out `rows`, those of this node. Raises JournalError."""
@@ -118,7 +121,7 @@ class DirectoryRun:
         d = self._places.same(row.topic_id, row.partition, row.inode)
         if d is None:
             return self._gone(row, named)
-        if restored(self.session, d, self.request):
+        if is_restored(d, self._restores, self.request):
             return _refused(row, "restored", "it was restored on this host since the request", _AGAIN)
         mark = self._marks.get(d.key)
         home = mark.original_dir if mark is not None and mark.original_dir else d.log_dir
@@ -302,16 +305,16 @@ def refuse_all(rows: Iterable[RequestedDirectory], before: Mapping[str, Row], wh
     return answers
 
 
-def restored(session: Session, d: PartitionDir, request: Request) -> bool:
+def is_restored(d: PartitionDir, restores: Mapping[tuple[str, int], Entry], request: Request) -> bool:
     """Whether `d` has the name that a restore gave it, unless that was certainly before the request: a request is
     stamped by the operator's clock, a restore by this host's."""
-    entry = session.journal.restores().get((d.name, d.inode))
+    entry = restores.get((d.name, d.inode))
     return entry is not None and entry.at_ms >= moment(request.at).timestamp() * 1000 - APART_MS
 
 
 def updated(rows: Mapping[str, Row], session: Session, facts: Facts, request: Request) -> dict[str, Row]:
     """What became since of directories that were quarantined: removed, or restored."""
-    places = Places.of(session.dirs)
+    places, restores = Places.of(session.dirs), session.journal.restores()
     now: dict[str, Row] = dict(rows)
     for key, row in rows.items():
         if row.answer.result != "quarantined":
@@ -319,7 +322,7 @@ def updated(rows: Mapping[str, Row], session: Session, facts: Facts, request: Re
         d = places.same(row.topic_id, row.partition, row.inode)
         if d is None and session.whole and facts.not_seen() is None:
             now[key] = replace(row, answer=replace(row.answer, result="removed"))
-        elif d is not None and d.kind in LIVE and restored(session, d, request):
+        elif d is not None and d.kind in LIVE and is_restored(d, restores, request):
             fact = "it was quarantined, and restored on this host since"
             answer = replace(row.answer, state="refused", result=None, claim="restored", fact=fact, hint=_AGAIN)
             now[key] = replace(row, answer=answer)

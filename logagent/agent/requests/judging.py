@@ -110,8 +110,9 @@ def testimony(
     """Judge the seen files that were written after our look began. `baseline`: their times at its beginning, by node;
     `known`: the valid decisions and outcomes in any of them.
 
-    A witness is another agent whose memory is older than the request. Any decision in any seen file is obeyed. Where no
-    witness lists the request, only the machine that wrote it goes on, and that is never an agent.
+    A witness is another agent that is heard and whose memory is older than the request; `no-witness` counts only where
+    there is none. Any decision in any seen file is obeyed. Where no witness lists the request, only the machine that
+    wrote it goes on, and that is never an agent. (For DeleteTopics: `controller.witnesses`.)
     """
     request = filed.request
     if request is None:
@@ -120,18 +121,21 @@ def testimony(
     if told.decision is not None or told.outcome is not None:
         return Testimony("another host knows that it was decided")
     others = {n: s for n, s in seen.items() if n != node_id and s.agent != agent}
-    if "no-witness" in request.approvals:
-        return Testimony(None)
-    heard = {
+    present = {
         n: s
         for n, s in others.items()
-        if s.at > baseline.get(n, "")
-        and abs(moment(s.at) - now) <= CLOCKS_APART
-        and moment(s.born_at) <= moment(request.at)
+        if abs(moment(s.at) - now) <= CLOCKS_APART and moment(s.born_at) <= moment(request.at)
     }
-    silent = tuple(sorted(others.keys() - heard.keys()))
+    silent = tuple(sorted(others.keys() - present.keys()))
+    if not present:
+        alone = (
+            "no agent of another host is heard that could tell of a decision (request it with no-witness if none runs)"
+        )
+        return Testimony(None if "no-witness" in request.approvals else alone, silent)
+    heard = [s for n, s in present.items() if s.at > baseline.get(n, "")]
     if not heard:
-        return Testimony("no other host has said yet that nothing was decided since", silent)
-    if not any(number in s.open for s in heard.values()):
-        return Testimony("no other host that is heard has this request", silent)
+        first = ", ".join(str(n) for n in sorted(present)[:5])
+        return Testimony(f"until the agent of another host has written what it has seen: node {first}", silent)
+    if not any(number in s.open for s in heard):
+        return Testimony("no other host that is heard has this request: it may come from a backup of the store", silent)
     return Testimony(None, silent)

@@ -63,7 +63,7 @@ _acting = options(
     ),
     click.option(
         "--timeout",
-        default="1m",
+        default="3m",
         show_default=True,
         metavar="TIME",
         callback=_read(seconds),

@@ -118,7 +118,7 @@ def _request(
         "at": request.at or instant(manager.seen.at),
         "expires_at": instant(ends_at(request)) if request.at else instant(manager.seen.at),
         "state": state.state,
-        "why": deletions.waits.get(filed.request_id) or state.why,
+        "why": state.why,
         "next": state.next,
         "carried_out_by": state.carried_out_by,
         "topics_asked": len(progress),

@@ -77,7 +77,7 @@ def cancel(call: Call, given: str, options: Mapping[str, Any], timeout: float) -
         return
     filed = _named(seen, given)
     state = state_of(seen, deletions, filed.request_id)
-    if state.is_over and state.state != "done":
+    if filed.outcome is not None or (state.is_over and state.state != "done"):
         raise UsageError(f"request {filed.request_id} is {state.state} already")
     counts = deletions.cancel(filed)
     seen = deletions.looker.look()

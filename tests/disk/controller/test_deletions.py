@@ -513,6 +513,7 @@ def test_whoever_runs_it_is_named_and_nobody_is_said(fleet: SmallFleet) -> None:
     process.round()
     state = fleet.state(number)
     assert (state.next, state.carried_out_by) == ("", "ops on shell-1")
+    assert "no-witness" in state.why, "what it waits for is told to whoever looks"
     process.stop()
     assert fleet.state(number).carried_out_by == ""
 

@@ -227,17 +227,18 @@ def told(seen: dict[int, Seen], known: Known | None = None, request: Request = A
 def test_a_witness_is_another_agent_that_has_written_since_and_knows_the_request() -> None:
     assert told({2: SEEN})
     assert told({2: SEEN, 3: replace(SEEN, node_id=3, at=instant(NOON), open=())}), "a silent one is only named"
-    for no_witness in (
+    alone = replace(AT_ONCE, approvals=("no-retention", "no-witness"))
+    for nobody in (
         {},
         {1: SEEN},
         {2: replace(SEEN, agent="1" * 32)},
-        {2: replace(SEEN, at=instant(NOON + MINUTE))},
         {2: replace(SEEN, at=instant(NOON + 10 * MINUTE))},
         {2: replace(SEEN, born_at=instant(NOON + MINUTE))},
-        {2: replace(SEEN, open=())},
     ):
-        assert not told(no_witness), no_witness
-        assert told(no_witness, request=replace(AT_ONCE, approvals=("no-retention", "no-witness")))
+        assert not told(nobody), nobody
+        assert told(nobody, request=alone)
+    for not_yet in ({2: replace(SEEN, at=instant(NOON + MINUTE))}, {2: replace(SEEN, open=())}):
+        assert not told(not_yet) and not told(not_yet, request=alone), "somebody is there who can tell"
 
 
 @given(st.sampled_from(KINDS), st.booleans())
