@@ -178,6 +178,7 @@ class Act(StrEnum):
     TAKE_BACK = "take-back"
     MARK_STRAY = "mark-stray"
     REMOVE_STRAY = "remove-stray"
+    REMOVE_DOUBLE = "remove-double"
     REMOVE_MARKED = "remove-marked"
     RESTORE = "restore"
 
@@ -249,6 +250,8 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
         *_STRAY_THAT_GOES,
         *_KEPT,
     ),
+    # What a rescue has just set aside because of its copy, which has all of it.
+    Act.REMOVE_DOUBLE: (*_STOPPED, *_all(_C.COVERED)),
     Act.REMOVE_MARKED: (*_STOPPED, *_all(_C.CONFIGURATION), *_KEPT),
     Act.RESTORE: (*_STOPPED, *_all(_C.WHOLE)),
 }

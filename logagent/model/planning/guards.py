@@ -207,6 +207,7 @@ _IN_WORDS: dict[Act, Callable[[Proposal, Facts, Unmet], Refusal]] = {
     Act.SET_ASIDE_TO_REMOVE: _marked_orphan,
     Act.MARK_ASSIGNED: _assigned_mark,
     Act.SET_ASIDE_DOUBLE: _double,
+    Act.REMOVE_DOUBLE: _double,
 }
 
 
