@@ -177,6 +177,7 @@ class Act(StrEnum):
     MARK_STRAY = "mark-stray"
     REMOVE_STRAY = "remove-stray"
     REMOVE_LEFTOVERS = "remove-leftovers"
+    REMOVE_DOUBLE = "remove-double"
     REMOVE_MARKED = "remove-marked"
     RESTORE = "restore"
 
@@ -250,6 +251,8 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
     ),
     # Files that a start drops from a directory that stays. An approval lists each of them.
     Act.REMOVE_LEFTOVERS: (*_STOPPED, *_all(_C.LIVES_HERE)),
+    # What a rescue has just set aside because of its copy, which has all of it.
+    Act.REMOVE_DOUBLE: (*_STOPPED, *_all(_C.COVERED)),
     Act.REMOVE_MARKED: (*_STOPPED, *_all(_C.CONFIGURATION), *_KEPT),
     Act.RESTORE: (*_STOPPED, *_all(_C.WHOLE)),
 }

@@ -392,6 +392,7 @@ def _removals(session: Session, plan: Plan, aside: Sequence[Proposal]) -> Plan:
     session.take_inventory()
     before = {(p.new_dir or p.dir.log_dir, p.new_name): p for p in aside}
     removals = [removal_of(d, p) for d in session.dirs if (p := before.get(d.key)) is not None]
+    session.doubles |= {r.key: session.doubles[before[r.key].key] for r in removals if r.double}
     return replace(session.plan(removals, facts=session.facts()), plan_id=plan.plan_id)
 
 

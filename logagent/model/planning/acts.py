@@ -29,7 +29,8 @@ def act_of(p: Proposal, facts: Facts) -> Act | None:
     kind = p.dir.kind
     match p.action:
         case ActionKind.REMOVE:
-            return {Kind.STRAY: Act.REMOVE_STRAY, Kind.DELETE: Act.REMOVE_MARKED}.get(kind)
+            of_stray = Act.REMOVE_DOUBLE if p.double else Act.REMOVE_STRAY
+            return {Kind.STRAY: of_stray, Kind.DELETE: Act.REMOVE_MARKED}.get(kind)
         case ActionKind.REMOVE_LEFTOVERS:
             return Act.REMOVE_LEFTOVERS
         case ActionKind.RESTORE:

@@ -237,6 +237,7 @@ _IN_WORDS: dict[Act, Callable[[Proposal, Facts, Unmet], Refusal]] = {
     Act.MARK_ASSIGNED: _assigned_mark,
     Act.SET_ASIDE_DOUBLE: _double,
     Act.REMOVE_LEFTOVERS: _leftovers,
+    Act.REMOVE_DOUBLE: _double,
 }
 
 

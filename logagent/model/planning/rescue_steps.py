@@ -250,4 +250,5 @@ def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:
         full_topic=before.full_topic,
         approved=before.approved,
         flags=before.flags,
+        double=before.double,
     )

@@ -34,6 +34,7 @@ QUARANTINE = "/data/quarantine"
 WIDE = BlastRadius(1000, 1.0)
 STRAY, MARKED = f"orders-0.{HEX}-stray", f"orders-0.{HEX}-delete"
 UNDER = {Act.MARK_STRAY: STRAY, Act.REMOVE_STRAY: STRAY, Act.REMOVE_MARKED: MARKED, Act.RESTORE: STRAY}
+UNDER |= {Act.REMOVE_DOUBLE: STRAY}
 UNDER |= {Act.TAKE_BACK: MARKED}
 UNKNOWN = Ruling(Verdict.UNKNOWN, "no-topic-id", last_copy=None)
 ORPHANS = (Act.SET_ASIDE_ORPHAN, Act.SET_ASIDE_TO_REMOVE, Act.MARK_ORPHAN)
@@ -118,6 +119,8 @@ class World:
                 return replace(aside, flags=replace(self.flags, allow_assigned=True))
             case Act.SET_ASIDE_DOUBLE:
                 return replace(aside, double=True)
+            case Act.REMOVE_DOUBLE:
+                return proposal(ActionKind.REMOVE, d, double=True)
         return aside
 
     def falls_due(self, seen: Facts) -> Proposal | Claim | None:

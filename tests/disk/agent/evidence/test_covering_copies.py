@@ -22,7 +22,7 @@ from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Kind
-from tests.disk.messes import NODE, Mess, Sort, Thing, make
+from tests.disk.messes import NODE, Mess, Sort, Thing, ThisNodeLeads, make
 from tests.disk.sessions import Host
 
 
@@ -36,16 +36,6 @@ def session_on(mess: Mess) -> Iterator[Session]:
         session.take_inventory()
         asking(session, ThisNodeLeads())
         yield session
-
-
-class ThisNodeLeads:
-    """Stands in for the brokers of the cluster: every partition is led by this host's own broker."""
-
-    def epoch_ends(self, asked: Mapping[Any, Any], *_: Any, **__: Any) -> dict[Any, EpochEnd]:
-        return {key: EpochEnd("this node", None, None, led_here=True) for key in asked}
-
-    def close(self) -> None:
-        pass
 
 
 def asking(session: Session, leaders: object) -> None:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.broker.files.checkpoint_files import CLEANER, parse_checkpoint, render_checkpoint
 from logagent.broker.files.log_look import look_at_log
@@ -34,6 +35,7 @@ from tests.disk.messes import (
     Mess,
     Sort,
     Thing,
+    ThisNodeLeads,
     content,
     fill_all_but,
     fill_bytes,
@@ -533,13 +535,20 @@ def with_a_decayed_copy(root: Path, *strays: Thing) -> tuple[Mess, Path, list[Pa
     data = bytearray(log.read_bytes())
     data[5000] ^= 0xFF
     log.write_bytes(data)
-    (bad,), *others = mess.may_go
-    return mess, bad, [path for (path,) in others]
+    (bad,) = mess.if_led
+    return mess, bad, [path for (path,) in mess.may_go]
+
+
+@pytest.fixture
+def led_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host's broker leads every partition, whoever is asked."""
+    monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
 
 
 DUE = 'max_fraction = 1.0\nstray_retention = "0s"'
 
 
+@pytest.mark.usefixtures("led_here")
 def test_it_goes_on_until_enough_was_really_freed(tmp_path: Path) -> None:
     mess, bad, (first, second) = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
     shown = rescue(mess, "--need", "400KiB", settings=DUE)
@@ -564,6 +573,7 @@ def test_a_script_sees_whether_enough_was_freed(tmp_path: Path, need: str, statu
     assert list(done.outcomes().values()) == ["done"] and done.status == status, done.json["refusals"]
 
 
+@pytest.mark.usefixtures("led_here")
 def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
     """By the blast radius, or because it would go early."""
     limits = 'max_fraction = 1.0\nmax_dirs = 2\nstray_retention = "0s"'
@@ -581,6 +591,7 @@ def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
     assert not others[0].exists() and not others[1].exists()
 
 
+@pytest.mark.usefixtures("led_here")
 def test_an_approval_is_of_exactly_the_plan_that_was_shown(tmp_path: Path) -> None:
     mess, bad, others = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
     shown = rescue(mess, "--need", "400KiB", settings=DUE)
