@@ -91,10 +91,10 @@ def _run(options: argparse.Namespace) -> object:
             if options.command == "report":
                 return report(job)
             done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
-            if options.keep_landing is not None:
-                trim_landing(store, (now - options.keep_landing).date(), say=say, warn=_say)
             if options.out is not None:
                 report(job)
+            if options.keep_landing is not None:
+                trim_landing(store, (now - options.keep_landing).date(), say=say, warn=_say)
             return [one.document() for one in done]
     finally:
         spark.stop()

@@ -77,8 +77,8 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
         from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say, pinned=pinned)
-        trimmed = [] if keep is None else trim_landing(opened, (now - keep).date(), say=say, warn=tell)
         content, place = (None, None) if out is None or asked is None else _reported(opened, out, say, asked)
+        trimmed = [] if keep is None else trim_landing(opened, (now - keep).date(), say=say, warn=tell)
     if given["as_json"]:
         dates = [d.document() for d in done]
         document = {"schema": "logagent.fleet-ingest/1", "dates": dates, "trimmed": list(map(str, trimmed))}
