@@ -150,9 +150,9 @@ class Deletions:
         """Ask the witnesses, right before what cannot be undone."""
         assert filed.request is not None
         witnesses, known = self.looker.witnesses()
-        told = filed.told(known)
-        if told.outcome is not None or (told.decision is not None and told.decision.decision != "delete"):
-            self.waits[number] = "an agent knows a decision that the store has lost: it is obeyed"
+        now = self.looker.folder.again(number).told(known)
+        if now.is_over or now.hold is not None:
+            self.waits[number] = now.hold or "it was decided otherwise meanwhile, or an agent knows that it was"
             return False
         said = testimony(
             number,

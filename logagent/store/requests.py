@@ -305,6 +305,10 @@ class RequestFolder:
             del self._closed[number]
         return found
 
+    def again(self, number: str) -> Filed:
+        """One request as it is now, right before somebody acts on it. Raises ServiceUnreachable."""
+        return self._read(number)
+
     def _read(self, number: str) -> Filed:
         try:
             names = set(self.control.names(folder_of(number)))

@@ -117,6 +117,21 @@ def test_of_two_processes_who_loses_obeys(fleet: SmallFleet) -> None:
     assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
 
 
+def test_a_cancellation_counts_until_the_cluster_is_asked(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes after the look, beside the decision to delete."""
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.admin.says = "REQUEST_TIMED_OUT"
+    process, other = fleet.process(), fleet.process("other")
+    process.round()
+    fleet.minute()
+    process.round()
+    assert len(fleet.admin.sent) == 1 and other.looker.look().filed[number].decision is not None
+    filed = other.looker.look().filed[number]
+    monkeypatch.setattr(fleet.admin, "clock", lambda: other.cancel(filed) and None)
+    process.round()
+    assert len(fleet.admin.sent) == 1 and fleet.state(number).state == "cancelled"
+
+
 def test_a_cancellation_that_was_removed_still_counts(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
@@ -206,7 +221,11 @@ def test_what_a_broker_lists_refutes_its_agent(fleet: SmallFleet) -> None:
     process.round()
     liar = Answer(CLUSTER, 3, number, "kafka-3", f"{3:032x}", instant(fleet.now), (), (TopicAnswer(TOPIC_ID, 0, 0),))
     fleet.answers.write(liar)
-    assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [1, 2]
+    assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [1, 2], "nobody else can tell"
+    fleet.admin.described = {3}
+    (_, _, refuted) = (m for t in fleet.progress(number) for m in t.missing)
+    assert (refuted.node_id, refuted.reason.why) == (3, "broker 3 still has it")
+    fleet.admin.described = set()
     assert fleet.state(number).state == "deleting"
     forged = Answer(CLUSTER, 1, number, "kafka-3", f"{3:032x}", instant(fleet.now), (), (TopicAnswer(TOPIC_ID, 0, 0),))
     path = fleet.store / "answers" / CLUSTER / "2" / f"{number}.json"
@@ -350,14 +369,16 @@ def test_quota_and_timeouts_are_asked_again_and_only_for_a_day(fleet: SmallFleet
 
 
 def test_nothing_is_sent_a_day_after_the_request(fleet: SmallFleet) -> None:
+    """Not by the process that made it either."""
     number = fleet.request(topics=(fleet.topic(),))
-    fleet.now += timedelta(hours=25)
     process = fleet.process()
-    fleet.minute()
+    process.setting.wrote.add(number)
     process.round()
+    fleet.now += timedelta(hours=25)
     fleet.minute()
     process.round()
     assert fleet.admin.sent == [] and fleet.state(number).state == "expired"
+    assert fleet.place(number, "decision.json").exists(), "for good, whatever a clock says later"
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
