@@ -30,6 +30,8 @@ from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
 
 RUNNERS = "runners"
+REFUTED_BY_BROKERS = 20
+"""Brokers are asked where no agent answers; up to so many also where one does, and can refute it."""
 COPIES_HEARD = timedelta(hours=1)
 _MOST_RUNNERS = 100
 
@@ -276,8 +278,10 @@ class Looker:
             live = frozenset(admin.live_brokers())
         except LogAgentError as error:
             return ClusterSeen(why_not=str(error))
-        unsaid = {n for f in filed for n in _nodes(f) if (f.request_id, n) not in answers}
-        logs = {n: said for n in sorted(unsaid & live) if gone and (said := admin.logs(n, topics.values())) is not None}
+        unsaid = live & {n for f in filed for n in _nodes(f) if (f.request_id, n) not in answers}
+        said_so = sorted(live & {n for f in filed for n in _nodes(f)} - unsaid)
+        asked = [*sorted(unsaid), *said_so[: max(0, REFUTED_BY_BROKERS - len(unsaid))]] if gone else []
+        logs = {n: said for n in asked if (said := admin.logs(n, topics.values())) is not None}
         return ClusterSeen(living, gone, moving, live, logs)
 
     def _runners(self) -> tuple[Runner, ...]:

@@ -362,9 +362,10 @@ def _epoch(partition: Any) -> int:
 
 
 def _sure(answers: dict[str, IdAnswer], alive: list[str]) -> dict[str, IdAnswer]:
-    """The `answers` to one request; unless they prove that the broker knows living topics, UNKNOWN becomes
-    CANNOT_TELL."""
+    """The `answers` to one request; unless they prove that the broker knows living topics, UNKNOWN and NO_TOPIC
+    become CANNOT_TELL."""
     knows = IdAnswer.KNOWN in answers.values() and all(answers.get(i) is IdAnswer.KNOWN for i in alive)
     if knows:
         return answers
-    return {i: IdAnswer.CANNOT_TELL if answer is IdAnswer.UNKNOWN else answer for i, answer in answers.items()}
+    told = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
+    return {i: IdAnswer.CANNOT_TELL if answer in told else answer for i, answer in answers.items()}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
 NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 REPLICA_NOT_AVAILABLE = 9
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -35,10 +36,12 @@ HARMLESS_PARTITION_ERRORS = frozenset({NONE, LEADER_NOT_AVAILABLE, REPLICA_NOT_A
 
 
 class IdAnswer(StrEnum):
-    """A broker's answer about one topic id. Only UNKNOWN means that the topic is gone."""
+    """A broker's answer about one topic id. Only UNKNOWN means that the topic is gone. NO_TOPIC: it remembers the id,
+    and has no topic of it any more: the ZooKeeper generation is deleting it, or has (seen on 3.5.2)."""
 
     KNOWN = "known"
     UNKNOWN = "unknown"
+    NO_TOPIC = "no-topic"
     NOT_AUTHORISED = "not-authorised"
     CANNOT_TELL = "cannot-tell"
 
@@ -57,6 +60,7 @@ def id_answer(error_code: int) -> IdAnswer:
     known = {
         NONE: IdAnswer.KNOWN,
         UNKNOWN_TOPIC_ID: IdAnswer.UNKNOWN,
+        UNKNOWN_TOPIC_OR_PARTITION: IdAnswer.NO_TOPIC,
         TOPIC_AUTHORIZATION_FAILED: IdAnswer.NOT_AUTHORISED,
     }
     return known.get(error_code, IdAnswer.CANNOT_TELL)

@@ -205,10 +205,21 @@ class Admin:
         return with_retries(ask)
 
     def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        """Deleted is an id that the cluster does not know, one that it knows without a topic, and one whose name is
+        another topic's by now: the ZooKeeper generation answers by that name."""
         from logagent.broker.admin.reader import IdAnswer
 
-        said = self._asked(lambda reader: reader.topic_ids_known(reader.nodes()[0], topics))
-        return {topic_id for topic_id, answer in said.items() if answer is IdAnswer.UNKNOWN}
+        gone = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
+
+        def ask(reader: AdminReader) -> set[str]:
+            node = reader.nodes()[0]
+            said = reader.topic_ids_known(node, topics)
+            unsaid = {i: topics[i] for i, answer in said.items() if answer is IdAnswer.CANNOT_TELL}
+            now = reader.ids_of_names(node, unsaid.values())
+            recreated = {i for i, name in unsaid.items() if now.get(name, i) != i}
+            return {i for i, answer in said.items() if answer in gone} | recreated
+
+        return self._asked(ask) if topics else ()
 
     def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
         return self._asked(lambda reader: reader.in_sync(topics))

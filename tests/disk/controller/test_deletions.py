@@ -221,7 +221,11 @@ def test_what_a_broker_lists_refutes_its_agent(fleet: SmallFleet) -> None:
     process.round()
     liar = Answer(CLUSTER, 3, number, "kafka-3", f"{3:032x}", instant(fleet.now), (), (TopicAnswer(TOPIC_ID, 0, 0),))
     fleet.answers.write(liar)
-    assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [1, 2]
+    assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [1, 2], "nobody else can tell"
+    fleet.admin.described = {3}
+    (_, _, refuted) = (m for t in fleet.progress(number) for m in t.missing)
+    assert (refuted.node_id, refuted.reason.why) == (3, "broker 3 still has it")
+    fleet.admin.described = set()
     assert fleet.state(number).state == "deleting"
     forged = Answer(CLUSTER, 1, number, "kafka-3", f"{3:032x}", instant(fleet.now), (), (TopicAnswer(TOPIC_ID, 0, 0),))
     path = fleet.store / "answers" / CLUSTER / "2" / f"{number}.json"

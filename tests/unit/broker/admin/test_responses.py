@@ -65,7 +65,7 @@ def test_a_partial_answer_is_none(answer: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("code", range(-1, 140))
 def test_only_one_code_says_gone(code: int) -> None:
-    expected = {0: IdAnswer.KNOWN, 29: IdAnswer.NOT_AUTHORISED, 100: IdAnswer.UNKNOWN}
+    expected = {0: IdAnswer.KNOWN, 3: IdAnswer.NO_TOPIC, 29: IdAnswer.NOT_AUTHORISED, 100: IdAnswer.UNKNOWN}
     assert id_answer(code) is expected.get(code, IdAnswer.CANNOT_TELL)
 
 
