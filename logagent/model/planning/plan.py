@@ -27,12 +27,6 @@ PlanGuard = Literal[
     "policy",
 ]
 """The guards that refuse an action of a plan, or a whole plan (`logagent.plan/1`)."""
-FleetGuard = Literal["order", "identity", "restored", "retention", "answer", "only-copy"]
-"""What else refuses a deletion of the fleet: of the agent, the order as a whole, that the directory is another one by
-now, that it was restored since, and a stray's retention; of the controller, an agent that does not answer, and the only
-copy of a partition."""
-GuardName = PlanGuard | FleetGuard
-"""Every guard that can refuse: there is no other name, which mypy checks."""
 GUARD_NAMES: tuple[PlanGuard, ...] = get_args(PlanGuard)
 # Items that `first_of_plan` joins again when one of them goes: 20,000 actions are 40 blocks.
 _BLOCK = 512

@@ -43,7 +43,12 @@ def test_the_strays_of_a_host_that_was_down_go_after_retention_in_report_mode(
         for node in (1, 2):
             ordered.agent(node)
         answers = Answers(ordered.store, one.cluster_id)
-        wait_until(lambda: answers.nodes() == [1, 2], 120, "both agents have looked")
+        memories = [root / f"agent{node}" / "state" / "requests.json" for node in (1, 2)]
+        wait_until(
+            lambda: all(m.exists() and b'"stood"' in m.read_bytes() for m in memories),
+            120,
+            "both remember a first look",
+        )
         ordered.heard(1, 2)
 
         ordered.stop_agent(2)
@@ -53,7 +58,7 @@ def test_the_strays_of_a_host_that_was_down_go_after_retention_in_report_mode(
         words = ("--approve", f"{plan['plan_id']}:limit,no-witness", "--timeout", "20s")
         status, _, said = ordered.topics("delete", "--topic", "clicks", "--execute", *words)
         assert status in (0, 3), said
-        wait_until(lambda: "clicks" not in cluster.topics(), 60, "the topic is deleted")
+        wait_until(lambda: "clicks" not in cluster.topics(), 120, "the topic is deleted")
         assert len(current(two, "clicks")) == 3
 
         two.start()
