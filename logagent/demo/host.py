@@ -142,9 +142,9 @@ def look(folder: Path) -> Tree:
 def _files(directory: Path) -> Iterator[tuple[str, FileState]]:
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            found = path.stat()
+            status = path.stat()
             digest = hashlib.sha256(path.read_bytes()).digest()
-            yield str(path.relative_to(directory)), FileState(found.st_size, found.st_mtime_ns, digest)
+            yield str(path.relative_to(directory)), FileState(status.st_size, status.st_mtime_ns, digest)
 
 
 def differences(before: Tree, after: Tree) -> list[str]:

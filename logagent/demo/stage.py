@@ -109,8 +109,8 @@ def _shortened(line: str) -> str:
 @contextmanager
 def own_environment(*, color: bool) -> Iterator[None]:
     """Without the user's own LOGAGENT_… settings: only the demo's configuration is in effect."""
-    kept = dict(os.environ)
-    for name in kept:
+    saved = dict(os.environ)
+    for name in saved:
         if name.startswith(ENV_PREFIX):
             del os.environ[name]
     if not color:
@@ -121,4 +121,4 @@ def own_environment(*, color: bool) -> Iterator[None]:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(kept)
+        os.environ.update(saved)

@@ -88,8 +88,8 @@ def _broker_is_there(stage: Stage) -> None:
         stage.command(*arguments, expect=3)
         document = stage.ask(*arguments)
         refusals = document["refusals"]
-        told = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
-        stage.check(told, f"guard `window` named process {pid}")
+        named = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
+        stage.check(named, f"guard `window` named process {pid}")
         stage.check(look(stage.folder) == before, "the disk is as it was, down to every ctime")
     stage.tell("That process is gone again: from here on, the broker is stopped.")
 

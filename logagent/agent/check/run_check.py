@@ -55,8 +55,8 @@ def emptied_strays(session: Session) -> tuple[Emptied, ...]:
         for path in {d.log_dir for d in strays}
         if path not in session.log_dirs.quarantine
     }
-    found = session.calls.looks(jobs)
-    return tuple(e for looked in found.values() if not isinstance(looked, LogAgentError) for e in looked)
+    by_log_dir = session.calls.looks(jobs)
+    return tuple(e for each in by_log_dir.values() if not isinstance(each, LogAgentError) for e in each)
 
 
 def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emptied]:
@@ -66,7 +66,7 @@ def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emp
         except UnreadableError:
             # Another finding reports this: the log dir goes offline, and nothing in it is loaded.
             return []
-    found: list[Emptied] = []
+    emptied: list[Emptied] = []
     for d in strays:
         # For a truncated name the broker looks up the truncated topic.
         start = starts.get(TopicPartition(d.topic or "", d.partition if d.partition is not None else -1), 0)
@@ -74,8 +74,8 @@ def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emp
             continue
         log = read_log(log_dir, d)
         if log is not None and log.emptied_by(start):
-            found.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end))
-    return found
+            emptied.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end))
+    return emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,8 @@ def _space_of(log_dir: OpenLogDir, timeout: float, *, metadata_only: bool) -> li
     with log_dir.acting("look"):
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
-    look = StartLogDirLook(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
-    return list(check_disk(look))
+    state = StartLogDirLook(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
+    return list(check_disk(state))
 
 
 def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> None:
@@ -238,7 +238,7 @@ def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Ove
     """What the command lines of the running broker and of the units that start it say otherwise than `config`."""
     if config is None:
         return ()
-    found: dict[tuple[str, str], Override] = {}
+    overrides: dict[tuple[str, str], Override] = {}
     launches = [(u.name, u.launch) for u in broker_units() if same_file(u.launch.config, config)]
     for pid in dict.fromkeys(f.holder.pid for f in log_dirs if f.holder.state in HELD and f.holder.pid is not None):
         launch = launch_of_process(pid)
@@ -247,8 +247,8 @@ def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Ove
     for who, launch in launches:
         for key, value in launch.overrides.items():
             if concerns_us(key):
-                found.setdefault((key, value), Override(who, f"{key}={value}"))
-    return tuple(found.values())
+                overrides.setdefault((key, value), Override(who, f"{key}={value}"))
+    return tuple(overrides.values())
 
 
 def _assigned(session: Session) -> frozenset[TopicPartition]:

@@ -72,23 +72,23 @@ class Looker:
         )
 
     def all_log_dirs(self) -> tuple[StartLogDirLook, ...]:
-        looks: dict[str, StartLogDirLook] = {}
+        by_path: dict[str, StartLogDirLook] = {}
         for path, f in self._facts.log_dirs.items():
             if f.quarantine:  # no broker ever opens it
                 continue
-            first = looks.get(self._session.log_dirs.second_paths.get(path, path))
-            looks[path] = replace(first, path=path) if first is not None else self._one(path, f)
-        return tuple(looks.values())
+            first = by_path.get(self._session.log_dirs.second_paths.get(path, path))
+            by_path[path] = replace(first, path=path) if first is not None else self._one(path, f)
+        return tuple(by_path.values())
 
     def _one(self, path: str, f: LogDirFacts) -> StartLogDirLook:
         log_dir = self._session.log_dirs.online().get(path)
         canonical = os.path.realpath(path)
-        ours = canonical == self._metadata_dir
+        holds_metadata = canonical == self._metadata_dir
         seen = StartLogDirLook(
             path,
             canonical,
-            holds_metadata=ours,
-            metadata_only=ours and self._session.target.server.controller_only,
+            holds_metadata=holds_metadata,
+            metadata_only=holds_metadata and self._session.target.server.controller_only,
             holder=f.holder,
             detail=f.health_reason,
         )
@@ -158,10 +158,10 @@ class Looker:
 
     def _given_up(self, path: str) -> int | None:
         """The PID of the running broker if it has certainly given up this log dir."""
-        found, broker = self._lost.get(path), self._broker
-        if found is None or broker is None or broker.pid != found.pid or not found.is_settled(self._facts.now_ms):
+        lost, broker = self._lost.get(path), self._broker
+        if lost is None or broker is None or broker.pid != lost.pid or not lost.is_settled(self._facts.now_ms):
             return None
-        return found.pid
+        return lost.pid
 
     def _is_the_broker(self, holder: Holder) -> bool | None:
         if holder.state not in HELD:
@@ -218,11 +218,11 @@ class MetadataDir:
             holder = holder_of(opened.fd, opened.path, OpenFiles())
         brokers = {s.holder.pid for s in self._log_dirs if s.holder_is_broker}
         is_broker = holder.pid in brokers if holder.state in HELD else None
-        found, odd = [], []
+        denied, odd = [], []
         if self._user is not None:
             log = PartitionDirs(opened, self._user)
             log.look([METADATA_LOG])
-            found, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
+            denied, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
         return replace(
             seen,
             health=health,
@@ -234,5 +234,5 @@ class MetadataDir:
             metadata_faults=metadata_faults(opened.fd, self._voters),
             room=room_of(opened.fd),
             odd_files=tuple(odd),
-            denied=tuple(found),
+            denied=tuple(denied),
         )

@@ -136,29 +136,29 @@ def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
 
 def _reclaimable(session: Session, plan: Plan | None, execution: Execution | None) -> dict[tuple[str, str], int]:
     """Bytes in the plan that were not removed, plus those that still wait: the most that could be freed, by log dir."""
-    found = {(path, when): 0 for path in session.log_dirs.by_path for when in ("now", "later")}
+    sizes = {(path, when): 0 for path in session.log_dirs.by_path for when in ("now", "later")}
     if plan is None:
-        return found
+        return sizes
     results = execution.results if execution is not None else {}
     for p in plan.actions:
         result = results.get(action_id(p))
-        if (p.dir.log_dir, "now") in found and (result is None or result.outcome is not Outcome.DONE):
-            found[p.dir.log_dir, "now"] += p.dir.allocated
+        if (p.dir.log_dir, "now") in sizes and (result is None or result.outcome is not Outcome.DONE):
+            sizes[p.dir.log_dir, "now"] += p.dir.allocated
     later = {w.key for w in plan.waiting}
     for d in session.dirs:
-        if d.key in later and (d.log_dir, "later") in found:
-            found[d.log_dir, "later"] += d.allocated
-    return found
+        if d.key in later and (d.log_dir, "later") in sizes:
+            sizes[d.log_dir, "later"] += d.allocated
+    return sizes
 
 
 def _orphans(session: Session, facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    by_reason: dict[tuple[str, str], tuple[int, int]] = {}
     for d in session.of_kind(Kind.CURRENT, Kind.FUTURE):
         ruling = facts.rulings.get(d.key)
         if ruling is not None and ruling.verdict is Verdict.ORPHAN:
-            count, size = found.get((d.log_dir, ruling.reason or ""), (0, 0))
-            found[d.log_dir, ruling.reason or ""] = (count + 1, size + d.bytes)
-    return found
+            count, size = by_reason.get((d.log_dir, ruling.reason or ""), (0, 0))
+            by_reason[d.log_dir, ruling.reason or ""] = (count + 1, size + d.bytes)
+    return by_reason
 
 
 def _assignments(session: Session) -> AssignmentsSummary:

@@ -219,11 +219,11 @@ class Daemon:
     def _orders(self) -> None:
         """Look for orders and obey new ones; retry those that could not be done before, for at most a twentieth of the
         time."""
-        found = self._jobs.orders()
+        orders = self._jobs.orders()
         last, now = self.last.get("obey"), self.clock.now_ms()
         pause = max(self.config.settings.orders.interval, HINT_SHARE * round(last.seconds * 1000)) if last else 0
         rested = last is None or now >= last.started_ms + pause
-        if found == "new" or (found == "standing" and rested):
+        if orders == "new" or (orders == "standing" and rested):
             self.post("obey")
 
     def _came_back(self, s: HealthSummary) -> set[str]:

@@ -155,8 +155,8 @@ class HostJobs:
 
     def health(self) -> HealthSummary:
         summary = self.probes.round()
-        found = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
-        self._brokers = tuple(b for b in found if b is not None)
+        processes = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
+        self._brokers = tuple(b for b in processes if b is not None)
         self._metrics.health(summary, self._brokers)
         return summary
 
@@ -218,7 +218,7 @@ class HostJobs:
         except LogAgentError as e:
             unsent = e
         try:
-            standing = box.receive()
+            pending = box.receive()
             summary = box.summary()
         except LogAgentError as e:
             self._metrics.orders(OrdersSummary(self._clock.now_ms(), error=str(e)))
@@ -232,7 +232,7 @@ class HostJobs:
             self._events.say("orders-ignored", "warning", files=ignored.count, example=ignored.example)
         ids = box.standing_ids()
         new, self._standing = ids - self._standing, ids
-        return "new" if new else "standing" if standing else None
+        return "new" if new else "standing" if pending else None
 
     def publish(self) -> PublishSummary | None:
         if self._publisher is None:

@@ -39,8 +39,8 @@ class RunConfig:
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """`section.key` of every setting that differs, and "log dirs" if the broker's differ."""
     before, after = as_document(old.settings), as_document(new.settings)
-    found = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
-    return [*found, *(["log dirs"] if old.target != new.target else [])]
+    changed = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
+    return [*changed, *(["log dirs"] if old.target != new.target else [])]
 
 
 Tick = Callable[[], None]

@@ -29,9 +29,9 @@ _KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
 _PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
-def look_at_brokers(found: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerLook, ...]:
+def look_at_brokers(configs: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerLook, ...]:
     """Each configuration on this host; `chosen` is the one in use."""
-    candidates = brokers_of(found)
+    candidates = brokers_of(configs)
     return tuple(
         BrokerLook(
             config=b.config,
@@ -45,7 +45,7 @@ def look_at_brokers(found: Sequence[BrokerConfigLook], chosen: str | None) -> tu
             candidate=b in candidates,
             ignored=b.ignored,
         )
-        for b in found
+        for b in configs
     )
 
 
@@ -80,7 +80,7 @@ def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLo
     except (OSError, KeyError, ValueError):
         return HolderLook(pid=pid, command="its command cannot be read", proc=seen)
     launch = launch_of_java(words)
-    theirs = _absolute(launch.config, pid) if launch is not None else None
+    started_with = _absolute(launch.config, pid) if launch is not None else None
     return HolderLook(
         pid=pid,
         command=os.path.basename(words[0]) if words[0] else status.get("Name", "?"),
@@ -88,8 +88,8 @@ def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLo
         uid=uid,
         gid=gid,
         kafka=launch is not None or any(_KAFKA.match(word) for word in words),
-        config=theirs,
-        ours=_is_ours_in_time(theirs, config, pid),
+        config=started_with,
+        ours=_is_ours_in_time(started_with, config, pid),
         overrides=tuple(f"{k}={v}" for k, v in launch.overrides.items()) if launch is not None else (),
         proc=seen,
         capabilities=capabilities if uid != 0 else 0,
@@ -106,26 +106,25 @@ def _absolute(config: str, pid: int) -> str | None:
         return None
 
 
-def _is_ours_in_time(theirs: str | None, ours: str | None, pid: int) -> bool | None:
-    """Anybody who may read a log dir's files can hold its lock, and name a path that never answers."""
+def _is_ours_in_time(started_with: str | None, configured: str | None, pid: int) -> bool | None:
+    """`_is_ours` in a child: anybody who may read a log dir's files can hold its lock, and name a path that never
+    answers."""
     try:
-        return (
-            bool(answer)
-            if (answer := ask_as(None, lambda: _is_ours(theirs, ours, pid), LOOK_SECONDS)) is not None
-            else None
-        )
+        answer = ask_as(None, lambda: _is_ours(started_with, configured, pid), LOOK_SECONDS)
     except OSError:
         return None
+    return None if answer is None else bool(answer)
 
 
-def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
+def _is_ours(started_with: str | None, configured: str | None, pid: int) -> bool | None:
     """Whether the file that the process was started with is the one we use; None if unknown."""
-    if theirs is None or ours is None:
+    if started_with is None or configured is None:
         return None
-    if same_file(theirs, ours):
-        return True
     # In a container the same file has another path.
-    return True if same_file(f"/proc/{pid}/root{theirs}", ours) else os.path.realpath(theirs) == os.path.realpath(ours)
+    seen_from_here = (started_with, f"/proc/{pid}/root{started_with}")
+    return any(same_file(path, configured) for path in seen_from_here) or (
+        os.path.realpath(started_with) == os.path.realpath(configured)
+    )
 
 
 def find_version(
@@ -150,7 +149,7 @@ def look_at_assignments(
     read = load_assignments(target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms)
     document = read.document(now_ms)
     address, secure = client_address(target.server)
-    look = AssignmentsLook(
+    facts = AssignmentsLook(
         usable=read.first is not None,
         source=document["source"],
         age_seconds=document["age_seconds"],
@@ -164,7 +163,7 @@ def look_at_assignments(
         kraft=bool(target.server.process_roles),
         empty=document["source"] != "none" and document["topics"] == 0,
     )
-    return look, read
+    return facts, read
 
 
 def client_address(server: ServerProperties) -> tuple[str | None, bool]:

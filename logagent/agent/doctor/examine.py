@@ -71,8 +71,8 @@ class Question:
 def examine(question: Question, clock: Clock) -> DoctorFacts:
     """Look at the host. Raises only UsageError (a user that we cannot become)."""
     settings = question.settings
-    found = find_brokers()
-    config, target = _configuration(question, found)
+    brokers = find_brokers()
+    config, target = _configuration(question, brokers)
     instance = config.instance
     service = look_at_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
     if service is not None:
@@ -82,14 +82,14 @@ def examine(question: Question, clock: Clock) -> DoctorFacts:
     daemon = look_at_daemon(question.state_dir)
     facts = DoctorFacts(
         config=config,
-        brokers=look_at_brokers(found, config.kafka_config),
+        brokers=look_at_brokers(brokers, config.kafka_config),
         subject=subject,
         service=service,
         proc=look_at_proc(mounts_or_none(), identity),
         daemon=daemon,
         port=look_at_port(settings.metrics.listen, identity, daemon.pid) if question.wrong is None else None,
         siblings=look_at_siblings(config.file or config.default, log_dirs, settings.metrics.listen),
-        state=look_at_state(question.state_dir, service, log_dirs, _strangers(found, log_dirs), identity),
+        state=look_at_state(question.state_dir, service, log_dirs, _strangers(brokers, log_dirs), identity),
         files=_files(settings, config, target, identity),
         root=os.geteuid() == 0,
     )
@@ -105,14 +105,14 @@ def _with_broker(
     facts: DoctorFacts,
     question: Question,
     target: Target,
-    there: Sequence[str],
+    reachable: Sequence[str],
     identity: Identity | None,
     clock: Clock,
 ) -> DoctorFacts:
     """Add what can only be looked at once the broker is known."""
-    looks, answering, cluster = _look_at_log_dirs(target, there, identity, clock)
-    holders = look_at_holders(looks, target.config, identity)
-    stopped = all(d.holder is HolderState.FREE for d in looks if d.health is not Health.OFFLINE)
+    log_dirs, answering, cluster = _look_at_log_dirs(target, reachable, identity, clock)
+    holders = look_at_holders(log_dirs, target.config, identity)
+    stopped = all(d.holder is HolderState.FREE for d in log_dirs if d.health is not Health.OFFLINE)
     config, settings = facts.config, question.settings
     if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
         others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
@@ -123,12 +123,12 @@ def _with_broker(
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
-    version = find_version(target, looks, facts.brokers, read, cluster, question.state_dir)
+    version = find_version(target, log_dirs, facts.brokers, read, cluster, question.state_dir)
     strange = cluster.problems_for(version, zookeeper=not target.server.process_roles)
     return replace(
         facts,
         config=config,
-        log_dirs=looks,
+        log_dirs=log_dirs,
         holders=holders,
         kafka_version=version,
         cluster_id=cluster.cluster_id,
@@ -141,13 +141,13 @@ def _with_broker(
 
 
 def _look_at_log_dirs(
-    target: Target, there: Sequence[str], identity: Identity | None, clock: Clock
+    target: Target, reachable: Sequence[str], identity: Identity | None, clock: Clock
 ) -> tuple[tuple[LogDirLook, ...], tuple[str, ...], ClusterFacts]:
     """Every log dir, the paths of those that answered in time, and what they say of the cluster."""
     table = mounts_or_none()
     accesses = {
         path: look_at_access(path, "a log dir", READ | WRITE | SEARCH, identity)
-        if path in there
+        if path in reachable
         else AccessLook(path=path, what="a log dir", answered=False, write=True)
         for path in target.log_dirs
     }
@@ -160,7 +160,7 @@ def _look_at_log_dirs(
     with LogDirs(replace(target, log_dirs=answering), clock, failures, calls=calls) as opened:
         seen = opened.log_dir_facts()
         cluster = opened.cluster
-    looks = tuple(
+    log_dirs = tuple(
         replace(
             _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
             access=accesses[path],
@@ -168,13 +168,13 @@ def _look_at_log_dirs(
         )
         for path in target.log_dirs
     )
-    return looks, answering, cluster
+    return log_dirs, answering, cluster
 
 
-def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[ConfigLook, Target | None]:
+def _configuration(q: Question, brokers: Sequence[BrokerConfigLook]) -> tuple[ConfigLook, Target | None]:
     settings = q.settings
     file = q.loaded.file if q.loaded is not None else q.config_file
-    look = ConfigLook(
+    facts = ConfigLook(
         file=file if file is not None and os.path.exists(file) else None,
         default=q.config_file or str(DEFAULT_CONFIG),
         keys=key_lines(file) if file is not None else {},
@@ -187,17 +187,17 @@ def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[Conf
         log_dirs_named=bool(q.log_dirs),
         mode=settings.cleanup.mode,
     )
-    if look.instance is not None and settings.kafka.config is None and not q.log_dirs:
-        return look, None
+    if facts.instance is not None and settings.kafka.config is None and not q.log_dirs:
+        return facts, None
     try:
         target = resolve_target(settings, q.log_dirs)
     except ConfigError as e:
-        if settings.kafka.config is None and not _the_only(found):
-            return look, None  # none or several: other findings say so
-        config = settings.kafka.config or _the_only(found)
+        if settings.kafka.config is None and not _the_only(brokers):
+            return facts, None  # none or several: other findings say so
+        config = settings.kafka.config or _the_only(brokers)
         wrong = e.problems or (str(e),)
-        return replace(look, kafka_config=config, problems=look.problems + wrong, hint=e.hint or look.hint), None
-    return replace(look, kafka_config=target.config), target
+        return replace(facts, kafka_config=config, problems=facts.problems + wrong, hint=e.hint or facts.hint), None
+    return replace(facts, kafka_config=target.config), target
 
 
 def _names_broker(file: str | None) -> bool:
@@ -207,8 +207,8 @@ def _names_broker(file: str | None) -> bool:
     return load_valid_part(file, {})[0].settings.kafka.config is not None
 
 
-def _the_only(found: Sequence[BrokerConfigLook]) -> str | None:
-    only = only_broker(found)
+def _the_only(brokers: Sequence[BrokerConfigLook]) -> str | None:
+    only = only_broker(brokers)
     return only.config if only is not None else None
 
 
@@ -261,14 +261,14 @@ def _files(
         metadata = os.path.join(target.server.metadata_log_dir, METADATA_DIR) if target.config is not None else None
         if metadata is not None:
             wanted.append((metadata, METADATA_LOG, READ | SEARCH))
-    looks = (look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
+    accesses = (look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
     # In ZooKeeper mode there is no metadata log; the findings on assignments cover that.
-    return tuple(look for look in looks if look.exists or look.what != METADATA_LOG)
+    return tuple(access for access in accesses if access.exists or access.what != METADATA_LOG)
 
 
-def _strangers(found: Sequence[BrokerConfigLook], log_dirs: Sequence[str]) -> set[str]:
+def _strangers(brokers: Sequence[BrokerConfigLook], log_dirs: Sequence[str]) -> set[str]:
     """Log dirs of the other brokers on this host."""
-    return {d.rstrip("/") for broker in found for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
+    return {d.rstrip("/") for broker in brokers for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
 
 
 def _with_sandbox(

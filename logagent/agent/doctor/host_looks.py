@@ -105,8 +105,8 @@ def find_subject(
         raise UsageError(f"--user: only root can check as user {user.name}", hint="run it as root or as that user")
     gid = _group(user, service)
     serves = service is not None and service.user in (user.name, str(user.uid))
-    look = SubjectLook(name=user.name, uid=user.uid, gid=gid, how=user.known_by, service=serves)
-    return look, Identity(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
+    subject = SubjectLook(name=user.name, uid=user.uid, gid=gid, how=user.known_by, service=serves)
+    return subject, Identity(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
 
 
 def _subject(named: str | None, service: ServiceLook | None, state_dir: str, log_dirs: Sequence[str]) -> User | None:
@@ -120,9 +120,9 @@ def _subject(named: str | None, service: ServiceLook | None, state_dir: str, log
             return _known(user_named(service.user), f"the user of {service.unit}")
     for place in (state_dir, *log_dirs):
         with suppress(OSError):
-            found = os.stat(place)
-            if found.st_uid != 0:
-                return owner_of(found, place)
+            status = os.stat(place)
+            if status.st_uid != 0:
+                return owner_of(status, place)
     return None
 
 
@@ -152,8 +152,8 @@ def look_at_access(path: str, what: str, wants: int, identity: Identity | None) 
         return AccessLook(path=path, what=what, write=write)
     owner, mode = None, None
     with suppress(OSError):
-        found = os.stat(seen["at"])
-        owner, mode = user_name(found.st_uid), stat.S_IMODE(found.st_mode)
+        status = os.stat(seen["at"])
+        owner, mode = user_name(status.st_uid), stat.S_IMODE(status.st_mode)
     return AccessLook(
         path=path,
         what=what,
@@ -258,10 +258,10 @@ def look_at_port(listen: str | None, identity: Identity | None, daemon_pid: int 
     words = {errno.EADDRINUSE: "taken", errno.EADDRNOTAVAIL: "not-local", errno.EACCES: "not-permitted"}
     problem = "not-local" if code < 0 else words.get(code, os.strerror(code))
     pids = sorted(_listening(number)) if problem == "taken" else []
-    ours = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
+    by_daemon = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
     by = f"process {pids[0]} ({_command(pids[0])})" if pids else None
     free = _free("127.0.0.1" if problem == "not-local" else host, max(number, 1024))
-    return PortLook(listen=listen, problem=problem, by=by, ours=ours, next_free=free)
+    return PortLook(listen=listen, problem=problem, by=by, ours=by_daemon, next_free=free)
 
 
 def _bind(host: str, port: int) -> int:
@@ -326,13 +326,13 @@ def look_at_state(
     nearest = nearest_directory(path)
     given = service_state_dir(service)
     seen = look_at_journal(path)
-    there = {log_dir: found for log_dir in log_dirs if (found := look_at_directory(log_dir)) is not None}
+    present = {log_dir: status for log_dir in log_dirs if (status := look_at_directory(log_dir)) is not None}
     return StateLook(
         path=path,
         exists=exists,
         access=look_at_access(nearest, "the state dir", os.W_OK | os.X_OK, identity),
         made_by_unit=given == path,
-        in_log_dir=log_dir_above(path, there),
+        in_log_dir=log_dir_above(path, present),
         full=lacks_room_for_journal(nearest, path),
         no_reserve=lacks_room_for_reserve(nearest, path),
         journal=seen.exists,
@@ -346,8 +346,8 @@ def look_at_state(
 def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> tuple[SiblingLook, ...]:
     """The other configurations beside `file`, and what they share with this one."""
     folder = os.path.dirname(file)
-    ours = {real_path(d, LOOK_SECONDS) or d: d for d in log_dirs}
-    found = []
+    by_real_path = {real_path(d, LOOK_SECONDS) or d: d for d in log_dirs}
+    others = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         path = os.path.join(folder, name)
         if not name.endswith(".toml") or os.path.realpath(path) == os.path.realpath(file):
@@ -356,15 +356,15 @@ def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> 
             settings = load(path, environ={}).settings
             target = resolve_target(settings) if settings.kafka.config is not None else None
         except LogAgentError as e:
-            found.append(SiblingLook(file=path, problem=str(e)))
+            others.append(SiblingLook(file=path, problem=str(e)))
             continue
-        theirs = [real_path(d, LOOK_SECONDS) or d for d in target.log_dirs] if target is not None else []
-        found.append(
+        their_dirs = [real_path(d, LOOK_SECONDS) or d for d in target.log_dirs] if target is not None else []
+        others.append(
             SiblingLook(
                 file=path,
                 number=key_lines(path).get("kafka.config"),
-                log_dirs=tuple(ours[d] for d in theirs if d in ours),
+                log_dirs=tuple(by_real_path[d] for d in their_dirs if d in by_real_path),
                 listen=bool(listen) and settings.metrics.listen == listen,
             )
         )
-    return tuple(found)
+    return tuple(others)

@@ -110,11 +110,11 @@ def look_at_setup(name: str | None) -> SetupLook | None:
     """Whether the existing drop-in fits, for doctor. Without root, one may not see enough to tell."""
     service, _, command = service_of(name)
     place = place_of(service)
-    there = existing_drop_in(place)
-    if there is None:
+    present = existing_drop_in(place)
+    if present is None:
         return SetupLook(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
-        state: Literal["fits", "differs"] = "fits" if look(name).text == there else "differs"
+        state: Literal["fits", "differs"] = "fits" if look(name).text == present else "differs"
     except (LogAgentError, OSError) as e:
         return SetupLook(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
     return SetupLook(place=place, state=state, command=command)
@@ -164,7 +164,7 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
     units = broker_units(content=lambda path: read_trusted(path, UNIT, ROOT))
     if settings.kafka.config is not None:
         return _read(settings.kafka.config, units)
-    found: dict[str, _Broker] = {}
+    by_path: dict[str, _Broker] = {}
     for path in dict.fromkeys([*(u.launch.config for u in units), *USUAL_SERVER_PROPERTIES]):
         if not os.path.lexists(path):
             continue
@@ -174,9 +174,9 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
             left_out.append(f"{path}: {e}")
             continue
         if broker.server.process_roles != ["controller"] and (broker.unit is not None or not is_sample(broker.server)):
-            found.setdefault(os.path.realpath(path), broker)
-    started = [b for b in found.values() if b.unit is not None and b.unit.enabled]
-    brokers = started if len(started) == 1 else list(found.values())
+            by_path.setdefault(os.path.realpath(path), broker)
+    started = [b for b in by_path.values() if b.unit is not None and b.unit.enabled]
+    brokers = started if len(started) == 1 else list(by_path.values())
     if len(brokers) == 1:
         return brokers[0]
     problems = tuple(f"{b.config}: one of several" for b in brokers) or tuple(left_out)
@@ -219,8 +219,8 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
         uid, gid = next(iter(owners.values()))
         how = "the log dirs belong to root"
     else:
-        said = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them exists"
-        raise LogAgentError(f"cannot determine who owns the log dirs: {said}", hint="mount their disks first")
+        owned_by = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them exists"
+        raise LogAgentError(f"cannot determine who owns the log dirs: {owned_by}", hint="mount their disks first")
     if uid == 0:
         raise LogAgentError(
             f"{how}, and logagent never runs as root", hint="run the broker as its own user, which owns the log dirs"
@@ -243,12 +243,12 @@ def _name_of(uid: int) -> str:
 
 def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:
     """User and group of the log dirs that exist."""
-    found: dict[str, tuple[int, int]] = {}
+    owners: dict[str, tuple[int, int]] = {}
     for path in server.log_dirs:
         with suppress(OSError):
-            seen = os.stat(path)
-            found[path] = (seen.st_uid, seen.st_gid)
-    return found
+            status = os.stat(path)
+            owners[path] = (status.st_uid, status.st_gid)
+    return owners
 
 
 def _configured(settings: Settings) -> list[str]:
@@ -273,17 +273,17 @@ def _resolved(path: str, owners: set[int]) -> str:
 
     Raises Untrusted, also if it leads to a system directory.
     """
-    there, missing = path.rstrip("/"), ""
-    while not os.path.lexists(there) and there:
-        there, _, name = there.rpartition("/")
+    existing, missing = path.rstrip("/"), ""
+    while not os.path.lexists(existing) and existing:
+        existing, _, name = existing.rpartition("/")
         missing = f"/{name}{missing}"
     try:
-        found = trusted_path(there or "/", owners, others_may_write=True).rstrip("/") + missing
+        resolved = trusted_path(existing or "/", owners, others_may_write=True).rstrip("/") + missing
     except OSError as e:
         raise Untrusted(f"{path}: {e.strerror}") from e
-    if not allowed(found):
-        raise Untrusted(f"{path} leads to {found}, which is not a path that may be opened to the service")
-    return found
+    if not allowed(resolved):
+        raise Untrusted(f"{path} leads to {resolved}, which is not a path that may be opened to the service")
+    return resolved
 
 
 _SECONDS = 30.0
@@ -313,8 +313,8 @@ def verify(setup: Setup) -> str | None:
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as e:
             return f"systemd-analyze verify did not answer ({e})"
-    said = done.stdout.decode("utf-8", "replace").replace(f"{folder}/", "")
-    complaints = [line for line in said.splitlines() if "logagent" in line]
+    output = done.stdout.decode("utf-8", "replace").replace(f"{folder}/", "")
+    complaints = [line for line in output.splitlines() if "logagent" in line]
     if complaints:
         raise LogAgentError(f"systemd-analyze verify: {complaints[0]}", hint="nothing was written")
     return None

@@ -91,10 +91,10 @@ class ClientLog(logging.Handler):
     def reason(self, error: BaseException) -> str:
         """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
         telling = self.error if self.error is not None and isinstance(error, self._ignored) else error
-        said = str(telling)
-        while said.startswith(prefix := f"{type(telling).__name__}: "):
-            said = said.removeprefix(prefix)
-        return said or type(telling).__name__
+        text = str(telling)
+        while text.startswith(prefix := f"{type(telling).__name__}: "):
+            text = text.removeprefix(prefix)
+        return text or type(telling).__name__
 
 
 # ApiVersions and SASL handshakes take a few hundred bytes.

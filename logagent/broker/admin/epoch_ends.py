@@ -20,7 +20,7 @@ def ask_epoch_ends(
     client: AdminClient, leaders: Mapping[TopicPartition, int], wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, EpochEnd]:
     """For each of `wanted` (partition: leader epoch) that its leader answers, where that epoch ends in its log."""
-    found: dict[TopicPartition, EpochEnd] = {}
+    answers: dict[TopicPartition, EpochEnd] = {}
     for node_id in sorted({leaders[p] for p in wanted if p in leaders}):
         mine = {p: epoch for p, epoch in wanted.items() if leaders.get(p) == node_id}
         try:
@@ -33,10 +33,10 @@ def ask_epoch_ends(
             # For an epoch below all those it knows, a leader returns the start of the first known epoch as the end of
             # the requested one (`LeaderEpochFileCache.endOffsetFor`): this proves nothing about earlier records.
             known = 0 <= oldest <= epoch
-            found[partition] = EpochEnd(
+            answers[partition] = EpochEnd(
                 f"the leader (node {node_id})", epoch if known else None, end if known else None, start
             )
-    return found
+    return answers
 
 
 def _ends(

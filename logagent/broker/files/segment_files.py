@@ -125,8 +125,8 @@ def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexLook | 
     except FileNotFoundError:
         return None
     except UnreadableError:
-        found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-        return IndexLook(found.st_size if stat.S_ISREG(found.st_mode) else 0, sound=False)
+        status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        return IndexLook(status.st_size if stat.S_ISREG(status.st_mode) else 0, sound=False)
     return IndexLook(size, sound=size % entry == 0 and (size == 0 or any(last)))
 
 

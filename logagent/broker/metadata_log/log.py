@@ -220,8 +220,8 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
 def _beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
     """Offset and byte position of a batch in this segment, at or before `offset` and as close to it as is known."""
     position = position_before(dir_fd, base, offset) if file.size > WINDOW else 0
-    found = file.offset_at(position) if position else None
-    return (found, position) if found is not None and base < found <= offset else (base, 0)
+    begins_at = file.offset_at(position) if position else None
+    return (begins_at, position) if begins_at is not None and base < begins_at <= offset else (base, 0)
 
 
 def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> None:
@@ -336,13 +336,13 @@ def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogSta
 
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     """The contents of `leader-epoch-checkpoint` and `quorum-state`; None for a missing file."""
-    found: list[bytes | None] = []
+    contents: list[bytes | None] = []
     for name, limit in (("leader-epoch-checkpoint", LEADER_EPOCHS), ("quorum-state", QUORUM_STATE)):
         try:
-            found.append(read_regular(name, limit, dir_fd=dir_fd))
+            contents.append(read_regular(name, limit, dir_fd=dir_fd))
         except FileNotFoundError:
-            found.append(None)
-    return found[0], found[1]
+            contents.append(None)
+    return contents[0], contents[1]
 
 
 def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState:

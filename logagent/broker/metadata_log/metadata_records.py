@@ -247,15 +247,15 @@ class Reader:
         count = self.unsigned_varint()
         if count == 0:
             return {}
-        found: dict[int, Reader] = {}
+        readers: dict[int, Reader] = {}
         last = -1
         for _ in range(count):
             tag = self.unsigned_varint()
             if tag <= last or tag not in known:
                 raise UnreadableError(f"a metadata record holds an unexpected tagged field {tag}")
             last = tag
-            found[tag] = Reader(self.take(self.unsigned_varint()))
-        return found
+            readers[tag] = Reader(self.take(self.unsigned_varint()))
+        return readers
 
     def finish(self) -> None:
         if self.pos != len(self.data):

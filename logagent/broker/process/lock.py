@@ -82,8 +82,8 @@ def look(dir_fd: int) -> LockLook:
         kind, _, _, _, pid = _FLOCK.unpack(_ask(fd, _ANY_LOCK))
         shared = kind == fcntl.F_RDLCK
         if shared:  # there could still be an exclusive lock on another part of the file
-            found = _FLOCK.unpack(_ask(fd, _EXCLUSIVE_LOCK))
-            kind, pid = (found[0], found[4]) if found[0] != fcntl.F_UNLCK else (fcntl.F_UNLCK, pid)
+            exclusive = _FLOCK.unpack(_ask(fd, _EXCLUSIVE_LOCK))
+            kind, pid = (exclusive[0], exclusive[4]) if exclusive[0] != fcntl.F_UNLCK else (fcntl.F_UNLCK, pid)
     except OSError as error:
         return LockLook(held=False, pid=None, present=True, readable=False, errno=error.errno)
     finally:

@@ -91,15 +91,15 @@ def _configuration(arguments: Sequence[str]) -> str | None:
 
 
 def _overrides(arguments: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     for n, word in enumerate(arguments):
         pair = word.removeprefix("--override=") if word.startswith("--override=") else None
         if word == "--override" and n + 1 < len(arguments):
             pair = arguments[n + 1]
         if pair is not None:
             key, _, value = pair.partition("=")
-            found[key.strip()] = value.strip()
-    return found
+            overrides[key.strip()] = value.strip()
+    return overrides
 
 
 def _class_path(words: Sequence[str]) -> tuple[str, ...]:
@@ -143,8 +143,8 @@ def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
     """The version that all of Kafka's own jars among `names` (paths or file names) agree on, else None. The clients'
     jar alone does not count."""
     jars = [(name, m) for name in names if (m := _JAR.search(name))]
-    found = {apache_version(int(m[1]), int(m[2]), int(m[3])) for _, m in jars}
-    return next(iter(found)) if len(found) == 1 and any(_BROKER_JAR.search(name) for name, _ in jars) else None
+    versions = {apache_version(int(m[1]), int(m[2]), int(m[3])) for _, m in jars}
+    return next(iter(versions)) if len(versions) == 1 and any(_BROKER_JAR.search(name) for name, _ in jars) else None
 
 
 def version_beside(config: str | None) -> tuple[int, int, int] | None:
@@ -154,8 +154,8 @@ def version_beside(config: str | None) -> tuple[int, int, int] | None:
     """
     if config is None:
         return None
-    here = os.path.dirname(os.path.realpath(config))
-    return next((v for place in _BESIDE if (v := _version_in(os.path.join(here, place))) is not None), None)
+    folder = os.path.dirname(os.path.realpath(config))
+    return next((v for place in _BESIDE if (v := _version_in(os.path.join(folder, place))) is not None), None)
 
 
 def version_of_process(pid: int, proc: str = "/proc") -> tuple[int, int, int] | None:
@@ -198,10 +198,10 @@ def version_of_script(script: str) -> tuple[int, int, int] | None:
     """The version that a start script (`kafka-server-start.sh`) would start: that of the jars in its own installation,
     or in the one whose script it calls."""
     for path in (script, *_called_by(script)):
-        here = os.path.dirname(os.path.realpath(path))
-        found = next((v for place in _BY_SCRIPT if (v := _version_in(os.path.join(here, place))) is not None), None)
-        if found is not None:
-            return found
+        folder = os.path.dirname(os.path.realpath(path))
+        version = next((v for place in _BY_SCRIPT if (v := _version_in(os.path.join(folder, place))) is not None), None)
+        if version is not None:
+            return version
     return None
 
 

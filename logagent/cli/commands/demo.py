@@ -28,7 +28,7 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     real commands and checked: the exit status is 0 only if every step did what it should. It needs no broker, no root
     and no network, and touches nothing outside the directory.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     color = not no_color and "NO_COLOR" not in os.environ and sys.stdout.isatty()
     folder = make_folder(wanted)
     lay_out(folder)
@@ -41,7 +41,7 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     finally:
         if not keep:
             shutil.rmtree(folder)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     click.echo(f"\n{stage.checks} checks in {seconds:.1f} s, {len(stage.failures)} failed.")
     if keep:
         click.echo(

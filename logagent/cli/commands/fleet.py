@@ -51,9 +51,9 @@ def init(store: str) -> None:
     try:
         made = init_store(store)
     except OSError as error:
-        said = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
+        problem = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
         hint = "mount or create the directory first" if isinstance(error, FileNotFoundError) else None
-        raise LogAgentError(said, hint=hint) from error
+        raise LogAgentError(problem, hint=hint) from error
     click.echo(f"{store} is a fleet store" if made else f"{store} is a fleet store already")
 
 
@@ -102,7 +102,7 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
     A host or cluster about which too little is known is listed as unknown; nothing is concluded from its
     silence.
     """
-    asked = {
+    values = {
         "day": value_of("--date", given["day"]),
         "max_age": value_of("--max-snapshot-age", given["max_snapshot_age"]),
         "commit": value_of("--commit", given["commit"]),
@@ -114,7 +114,7 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
         from logagent.fleet.job import Job
         from logagent.fleet.job import report as run
 
-        content = run(Job(opened, out, datetime.now(UTC), say=say, **asked))
+        content = run(Job(opened, out, datetime.now(UTC), say=say, **values))
         place = f"{opened.files.qualify(out)}/{content['run_id']}"
     if given["as_json"]:
         dump(content)
@@ -140,12 +140,12 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     """
     from logagent.fleet.demo import CLUSTERS, Fleet, generate
 
-    began = time.monotonic()
+    started = time.monotonic()
     folder = _empty_folder(wanted)
     now = datetime.now(UTC).replace(microsecond=0)
     clusters = generate(folder, Fleet(at=now, hosts=hosts, partitions=partitions))
     names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
-    tell(f"created {hosts} hosts in {time.monotonic() - began:.1f} s: {folder}/landing")
+    tell(f"created {hosts} hosts in {time.monotonic() - started:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
         from logagent.fleet.ingest.ingest import ingest_dates
         from logagent.fleet.job import Job

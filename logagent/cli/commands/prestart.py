@@ -84,8 +84,8 @@ def _notes(device: int, room: StartRoom, prestart: Prestart, gone: set[DirKey]) 
             f" {human_bytes(_given(beyond, prestart.gains).bytes)} in {where} (logagent cleanup shows a plan that can"
             " be approved)"
         )
-    told = gone.union(p.key for p in beyond)
-    marked = [p for p in prestart.marked if p.dir.device == device and p.key not in told]
+    counted = gone.union(p.key for p in beyond)
+    marked = [p for p in prestart.marked if p.dir.device == device and p.key not in counted]
     if marked:
         # Before it is due, removing it needs an approval, and only `rescue` takes one.
         size = _given(marked, prestart.gains).bytes
@@ -111,8 +111,8 @@ def _given(removals: Sequence[Proposal], gains: Mapping[DirKey, Space]) -> Space
     return sum((gains.get(p.key, NOTHING) for p in removals), NOTHING)
 
 
-def _count(found: Sequence[Proposal], one: str, many: str) -> str:
-    return f"1 {one}" if len(found) == 1 else f"{len(found)} {many}"
+def _count(removals: Sequence[Proposal], one: str, many: str) -> str:
+    return f"1 {one}" if len(removals) == 1 else f"{len(removals)} {many}"
 
 
 # How long to wait for another logagent to finish acting: a broker is waiting for us.
@@ -141,14 +141,14 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     started = time.monotonic()
     step = _Step()
     try:
-        found = work_in_child(
+        result = work_in_child(
             lambda: _Run(call, started + _ours(allowed), step, strict=strict).act(dry_run=dry_run), allowed
         )
     except TimeoutError:
-        found = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
-    call.record_status(found.status)
-    fatal = _tell(call, found)
-    if strict and any(finding not in found.settled for finding in fatal):
+        result = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
+    call.record_status(result.status)
+    fatal = _tell(call, result)
+    if strict and any(finding not in result.settled for finding in fatal):
         call.record_status(Exit.CHECK_FATAL)
     if call.json:
         dump(
@@ -157,11 +157,11 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "at": rfc3339(time.time_ns() // 1_000_000),
                 "budget_ms": int(allowed * 1000),
                 "spent_ms": int((time.monotonic() - started) * 1000),
-                "skipped": found.skipped,
-                "hint": found.hint,
-                "plan": found.done.document if found.done is not None else None,
-                "findings": found.findings,
-                "settled_by_plan": found.settled,
+                "skipped": result.skipped,
+                "hint": result.hint,
+                "plan": result.done.document if result.done is not None else None,
+                "findings": result.findings,
+                "settled_by_plan": result.settled,
             }
         )
 
@@ -179,19 +179,19 @@ def _allowed_seconds(budget: str) -> float:
     return allowed
 
 
-def _tell(call: Call, found: _Found) -> list[FindingDoc]:
+def _tell(call: Call, result: _Found) -> list[FindingDoc]:
     """For a person; returns the fatal findings."""
-    if found.done is not None and not call.json:
-        show_plan(call, found.done)
-    for note in found.notes:
+    if result.done is not None and not call.json:
+        show_plan(call, result.done)
+    for note in result.notes:
         call.say(f"prestart: {note}")
-    if found.skipped is not None:
-        call.say(f"prestart: {found.skipped}")
-        if found.hint is not None:
-            call.say(f"  hint: {found.hint}")
-    fatal = [f for f in found.findings if f["severity"] == "fatal"]
+    if result.skipped is not None:
+        call.say(f"prestart: {result.skipped}")
+        if result.hint is not None:
+            call.say(f"  hint: {result.hint}")
+    fatal = [f for f in result.findings if f["severity"] == "fatal"]
     for finding in fatal:
-        what = "start only once this plan is carried out" if finding in found.settled else "not start"
+        what = "start only once this plan is carried out" if finding in result.settled else "not start"
         call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
     return fatal
 

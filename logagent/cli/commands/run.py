@@ -82,11 +82,11 @@ def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
     paths = config.target.log_dirs
     children = {path: Child(partial(_pickled, path)) for path in paths}
     deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
-    there: dict[str, os.stat_result | None] = dict.fromkeys(paths)
+    statuses: dict[str, os.stat_result | None] = dict.fromkeys(paths)
     for path, child in children.items():
         with suppress(OSError):  # TimeoutError is one, too
-            there[path] = pickle.loads(child.answer(max(0.0, deadline - time.monotonic())))
-    return there
+            statuses[path] = pickle.loads(child.answer(max(0.0, deadline - time.monotonic())))
+    return statuses
 
 
 def _pickled(path: str) -> bytes:

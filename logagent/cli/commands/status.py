@@ -101,8 +101,8 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
     if s["assignments"]:
         a = s["assignments"]
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
-        said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
-        lines.append(f"assignments: {said}")
+        state = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
+        lines.append(f"assignments: {state}")
     for path in s["open_exchanges"]:
         lines.append(
             f"restore --replace was cut short: {path} is the directory it displaced (logagent check says more)"

@@ -166,8 +166,8 @@ def close_unlocked(fd: int) -> None:
 def flock_holders(fd: int) -> list[int]:
     """The visible processes that took an `flock` on the file open as `fd`. A process that has ended is still listed
     while a child of it keeps the descriptor open."""
-    found = os.fstat(fd)
-    device, inode = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", str(found.st_ino)
+    status = os.fstat(fd)
+    device, inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)
     with open("/proc/locks", encoding="ascii", errors="replace") as file:
         rows = [words for line in file if len(words := line.split()) >= 6 and words[1] == "FLOCK"]
     same = [(words[4], *words[5].rpartition(":")) for words in rows]

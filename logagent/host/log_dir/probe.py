@@ -132,8 +132,8 @@ def _visit_of(path: str) -> Callable[[], Visit]:
 
 def _look(path: str, fd: int, started: float) -> Visit:
     try:
-        found = os.fstat(fd)
-        identity, real = Identity(found.st_dev, found.st_ino), os.readlink(f"/proc/self/fd/{fd}")
+        status = os.fstat(fd)
+        identity, real = Identity(status.st_dev, status.st_ino), os.readlink(f"/proc/self/fd/{fd}")
         meta, lock = look_at_meta(fd), look(fd)
         seen = _Probe(path, fd, identity).look()
     except OSError as error:
@@ -169,10 +169,10 @@ class _Probe:
 
     def look(self) -> _Seen:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError as error:
             return ProbeOutcome.FAILED, f"its path cannot be followed ({error.strerror})", False, None, error.errno
-        if Identity(found.st_dev, found.st_ino) != self._identity:
+        if Identity(status.st_dev, status.st_ino) != self._identity:
             reason = "its path now leads to another directory (was it unmounted, or mounted over?)"
             return ProbeOutcome.FAILED, reason, False, None, None
         room = os.fstatvfs(self._fd)
@@ -188,11 +188,11 @@ class _Probe:
         try:
             _write_and_read_back(self._fd)
         except OSError as error:
-            said = error.strerror or str(error)
+            reason = error.strerror or str(error)
             if error.errno in _NO_ROOM:
-                return self._read(ProbeOutcome.FULL, f"cannot write to it ({said})")
+                return self._read(ProbeOutcome.FULL, f"cannot write to it ({reason})")
             if error.errno == errno.EROFS:
-                return self._read(ProbeOutcome.READ_ONLY, f"cannot write to it ({said})")
+                return self._read(ProbeOutcome.READ_ONLY, f"cannot write to it ({reason})")
             if error.errno in _NO_TMPFILE:
                 return self._read(limited="its file system has no O_TMPFILE, so nothing is written to it")
             if error.errno in _NOT_ALLOWED:
@@ -226,11 +226,11 @@ def _result(path: str, started: float, seen: _Seen) -> ProbeResult:
 
 
 def _failure(error: OSError) -> _Seen:
-    said = error.strerror or str(error)
+    reason = error.strerror or str(error)
     if error.errno in OFFLINE_ERRNOS or error.errno == errno.ENOENT:
-        return ProbeOutcome.FAILED, f"the probe failed ({said})", False, None, error.errno
+        return ProbeOutcome.FAILED, f"the probe failed ({reason})", False, None, error.errno
     # EMFILE, ENOMEM and the like are our own shortage and say nothing about the disk.
-    return ProbeOutcome.GOOD, None, False, f"it could not be probed ({said})", error.errno
+    return ProbeOutcome.GOOD, None, False, f"it could not be probed ({reason})", error.errno
 
 
 def _write_and_read_back(dir_fd: int) -> None:

@@ -60,8 +60,8 @@ def read_meta_file(dir_fd: int) -> MetaFile:
 
 
 def room_of(dir_fd: int) -> Room:
-    found = os.fstatvfs(dir_fd)
-    return Room(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, found.f_files, found.f_favail)
+    vfs = os.fstatvfs(dir_fd)
+    return Room(vfs.f_blocks * vfs.f_frsize, vfs.f_bavail * vfs.f_frsize, vfs.f_files, vfs.f_favail)
 
 
 def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
@@ -141,12 +141,12 @@ def denied_in_log_dir(log_dir: OpenLogDir, user: User) -> Iterator[Denied]:
         needed += [(name, READ), (f"{name}.tmp", WRITE)]
     for name, wants in needed:
         try:
-            found = os.stat(name, dir_fd=fd)
+            status = os.stat(name, dir_fd=fd)
         except OSError as error:
             if error.errno in OFFLINE_ERRNOS:
                 raise
             continue
-        yield from denied(user, fd, name, f"{path}/{name}", found, wants)
+        yield from denied(user, fd, name, f"{path}/{name}", status, wants)
 
 
 class PartitionDirs:
@@ -173,8 +173,8 @@ class PartitionDirs:
     def _look(self, name: str) -> None:
         # A symlink is followed here, because the broker follows it too; nothing is changed.
         path = f"{self._log_dir.path}/{name}"
-        found = os.stat(name, dir_fd=self._log_dir.fd)
-        self.denied += denied(self._user, self._log_dir.fd, name, path, found, READ | WRITE | SEARCH)
+        status = os.stat(name, dir_fd=self._log_dir.fd)
+        self.denied += denied(self._user, self._log_dir.fd, name, path, status, READ | WRITE | SEARCH)
         with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
             for file in os.listdir(fd):
                 self._file(fd, path, name, file)
@@ -186,12 +186,12 @@ class PartitionDirs:
         if self._user.privileged:
             return
         try:
-            found = os.stat(file, dir_fd=dir_fd)
+            status = os.stat(file, dir_fd=dir_fd)
         except FileNotFoundError:
             return  # removed since, or a dangling symlink
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(status.st_mode):
             wants = READ | WRITE if file.endswith(_WRITTEN) else READ
-            self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", found, wants)
+            self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", status, wants)
 
 
 def _is_odd(file: str) -> bool:

@@ -13,12 +13,12 @@ import os
 import stat
 from collections.abc import Callable
 
-REMOVAL_BEGUN = stat.S_ISUID
+REMOVAL_STARTED = stat.S_ISUID
 
 
 def is_started(mode: int) -> bool:
     """Whether a directory with this mode has the mark."""
-    return bool(mode & REMOVAL_BEGUN)
+    return bool(mode & REMOVAL_STARTED)
 
 
 def mark_started(fd: int, before: Callable[[], None]) -> None:
@@ -26,10 +26,10 @@ def mark_started(fd: int, before: Callable[[], None]) -> None:
 
     Raises OSError if it cannot be marked (EPERM: it belongs to another user) or the file system does not keep it.
     """
-    found = os.fstat(fd)
-    if not is_started(found.st_mode):
+    status = os.fstat(fd)
+    if not is_started(status.st_mode):
         before()
-        os.fchmod(fd, stat.S_IMODE(found.st_mode) | REMOVAL_BEGUN)
+        os.fchmod(fd, stat.S_IMODE(status.st_mode) | REMOVAL_STARTED)
         if not is_started(os.fstat(fd).st_mode):
             raise OSError(errno.EOPNOTSUPP, "its file system cannot store the mark that a removal has started")
     # Also if it was there already: the run that set it may have been killed before its fsync.

@@ -105,11 +105,11 @@ class ExecutorLock:
     def _write_holder(self) -> None:
         """For processes that are refused the lock. If there is no space to write it, the lock holds all the same."""
         at = b"" if self._at is None else os.fsencode(self._at).replace(b"\n", b"?") + b"\n"
-        said = f"{os.getpid()} {self._who}\n".encode() + at
+        text = f"{os.getpid()} {self._who}\n".encode() + at
         try:
             # Never empty in between, for a concurrent reader.
-            os.pwrite(self._fd, said, 0)
-            os.ftruncate(self._fd, len(said))
+            os.pwrite(self._fd, text, 0)
+            os.ftruncate(self._fd, len(text))
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

@@ -229,7 +229,7 @@ class Journal:
             "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
             " FROM sightings"
         )
-        found = [
+        sightings = [
             Sighting(
                 log_dir=text_of(r["log_dir"]),
                 name=text_of(r["name"]),
@@ -243,7 +243,7 @@ class Journal:
             )
             for r in rows
         ]
-        return {s.key: s for s in found}
+        return {s.key: s for s in sightings}
 
     def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
         """Make exactly these the known sightings, in one durable transaction."""
@@ -380,8 +380,8 @@ class Journal:
     def renamed_to(self, name: str, identity: Identity) -> Entry | None:
         """Our newest finished rename that gave this directory its present name."""
         where = "WHERE new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1"
-        found = self._entries(where, (put(name), signed(identity.inode)))
-        return found[0] if found else None
+        entries = self._entries(where, (put(name), signed(identity.inode)))
+        return entries[0] if entries else None
 
     def renames(self) -> dict[tuple[str, int], Entry]:
         """(present name, inode) → our newest finished rename to that name, for whole listings."""
@@ -400,13 +400,13 @@ class Journal:
             "SELECT name, inode, files, bytes FROM actions"
             " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
-        found: dict[tuple[str, int], list[RemovalIntent]] = {}
+        intents: dict[tuple[str, int], list[RemovalIntent]] = {}
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.
             for name, inode, files, size in self._db.execute(sql):
                 if inode % (1 << 64) in inodes:
-                    found.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(files, size))
-        return found
+                    intents.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(files, size))
+        return intents
 
     def of_plan(self, plan_id: str) -> list[Entry]:
         """The finished renames by which `plan_id` set directories aside or marked them."""

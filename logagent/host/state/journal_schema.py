@@ -308,19 +308,19 @@ def _copy_elsewhere(path: str) -> sqlite3.Connection:
     files = (path, path + "-wal")
 
     def state() -> list[tuple[int, int, int]]:
-        return [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, files)]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
 
     before = state()
     with tempfile.TemporaryDirectory(prefix="logagent-", dir=MEMORY_DIR) as folder:
-        there = os.path.join(folder, FILE_NAME)
+        target = os.path.join(folder, FILE_NAME)
         for file, suffix in zip(files, ("", "-wal"), strict=True):
-            shutil.copyfile(file, there + suffix)
+            shutil.copyfile(file, target + suffix)
         if state() != before:
             raise OSError(errno.EAGAIN, "it was written to while being read; try again")
         copy = connect(":memory:")
         try:
-            with closing(connect(there)) as found:
-                found.backup(copy)
+            with closing(connect(target)) as source:
+                source.backup(copy)
         except BaseException:
             copy.close()
             raise

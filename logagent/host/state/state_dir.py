@@ -26,15 +26,15 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
     Raises JournalError if root would have to follow a symlink or pass a directory that others can write to, or OSError.
     """
     *above, name = path.strip("/").split("/")
-    fd, here = os.open("/", _DIRECTORY), ""
+    fd, reached = os.open("/", _DIRECTORY), ""
     try:
         for step in above:
-            _only_root_writes(fd, here or "/", path)
+            _only_root_writes(fd, reached or "/", path)
             with suppress(FileExistsError):
                 os.mkdir(step, 0o755, dir_fd=fd)
-            here = f"{here}/{step}"
-            fd = _step_into(fd, step, here)
-        _only_root_writes(fd, here or "/", path)
+            reached = f"{reached}/{step}"
+            fd = _step_into(fd, step, reached)
+        _only_root_writes(fd, reached or "/", path)
         made = True
         try:
             os.mkdir(name, 0o750, dir_fd=fd)
@@ -63,13 +63,13 @@ def _step_into(fd: int, name: str, path: str) -> int:
     return below
 
 
-def _only_root_writes(fd: int, here: str, path: str) -> None:
+def _only_root_writes(fd: int, directory: str, path: str) -> None:
     """Check that only root can write here: others could swap entries of a directory they can write to, unless it is
     sticky (like /tmp)."""
-    found = os.fstat(fd)
-    if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+    status = os.fstat(fd)
+    if status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX):
         raise JournalError(
-            f"root uses no state dir below {here}, which user {found.st_uid} or others can write: {path}",
+            f"root uses no state dir below {directory}, which user {status.st_uid} or others can write: {path}",
             hint="run it as that user (setpriv, sudo -u), or name a state dir elsewhere with --state-dir",
         )
 
@@ -104,10 +104,10 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
 def look_at_directory(path: str) -> os.stat_result | None:
     """The status of the directory `path`; None if there is none. On a dead disk this may hang."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found if stat.S_ISDIR(found.st_mode) else None
+    return status if stat.S_ISDIR(status.st_mode) else None
 
 
 def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> None:
@@ -123,7 +123,7 @@ def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) 
     create. Raises JournalError, also for a path in one of `log_dirs`: no broker starts with a directory such as `state`
     or `.local` in a log dir (and the home of the broker's user can be one).
     """
-    seen = {log_dir: found for log_dir, found in log_dirs.items() if found is not None}
+    seen = {log_dir: status for log_dir, status in log_dirs.items() if status is not None}
     try:
         _keep_out(path, seen)
         if os.geteuid() == 0:
@@ -195,13 +195,13 @@ def _keep_out(path: str, log_dirs: Mapping[str, os.stat_result]) -> None:
 def log_dir_above(path: str, log_dirs: Mapping[str, os.stat_result], *, unseen: type[OSError] = OSError) -> str | None:
     """The log dir that `path` is or is in, by device and inode of every parent directory, because symlinks and bind
     mounts give one directory many paths. `unseen`: errors for which a parent directory is skipped."""
-    known = {(found.st_dev, found.st_ino): log_dir for log_dir, found in log_dirs.items()}
+    known = {(status.st_dev, status.st_ino): log_dir for log_dir, status in log_dirs.items()}
     above = os.path.realpath(path)
     while True:
         with suppress(unseen):
-            found = os.stat(above)
-            if (found.st_dev, found.st_ino) in known:
-                return known[found.st_dev, found.st_ino]
+            status = os.stat(above)
+            if (status.st_dev, status.st_ino) in known:
+                return known[status.st_dev, status.st_ino]
         if above == "/":
             return None
         above = os.path.dirname(above)

@@ -27,7 +27,7 @@ def check_long_names(facts: StartFacts) -> Iterator[Finding]:
     Right before a start only a warning: nothing on this host shows whether the marker has been removed since, and a
     `prestart --strict` would hold back the very start that the cure calls for.
     """
-    found = {d.key: d.topic for d in facts.dirs if d.kind is Kind.CURRENT and too_long_to_mark(d.name)}
+    too_long = {d.key: d.topic for d in facts.dirs if d.kind is Kind.CURRENT and too_long_to_mark(d.name)}
     for where in facts.log_dirs:
         if not where.holds_logs:
             continue
@@ -35,7 +35,7 @@ def check_long_names(facts: StartFacts) -> Iterator[Finding]:
         for name, log in failed.items():
             if not _serves(where):
                 yield _failed(facts, where, name, f"{log} shows it, since the broker's last start")
-        for log_dir, name in found:
+        for log_dir, name in too_long:
             if log_dir != where.path or (name in failed and not _serves(where)):
                 continue
             if where.given_up_by is not None:

@@ -65,9 +65,9 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
             )
 
 
-def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Finding]:
+def _which_broker(known: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Finding]:
     """No broker is configured, and none or several were found: a finding for each, with the line that selects it."""
-    candidates = [b for b in found if b.candidate]
+    candidates = [b for b in known if b.candidate]
     if not candidates:
         yield fatal(
             "broker-not-found",

@@ -22,13 +22,13 @@ def daemon(f: DoctorFacts) -> Iterator[Finding]:
     if d is None:
         return
     if d.state == "running":
-        ours = {path.rstrip("/") for path in (x.path for x in f.log_dirs)}
-        theirs = None if d.log_dirs is None else {path.rstrip("/") for path in d.log_dirs}
-        if theirs is not None and ours and theirs != ours:
+        configured = {path.rstrip("/") for path in (x.path for x in f.log_dirs)}
+        served = None if d.log_dirs is None else {path.rstrip("/") for path in d.log_dirs}
+        if served is not None and configured and served != configured:
             yield fatal(
                 "other-daemon",
                 d.socket,
-                f"the daemon there (process {d.pid}) serves {', '.join(sorted(theirs)) or 'no log dir'}, not the log"
+                f"the daemon there (process {d.pid}) serves {', '.join(sorted(served)) or 'no log dir'}, not the log"
                 " dirs of this configuration",
                 "give the state dir of the right daemon (--state-dir), or reload it if its configuration changed",
             )
@@ -48,11 +48,11 @@ def state_dir(f: DoctorFacts) -> Iterator[Finding]:
     s = f.state
     if s is None:
         return
-    found = list(_state_problems(f))
-    if not found:
+    problems = list(_state_problems(f))
+    if not problems:
         what = "the journal exists" if s.journal else "the first command that acts creates the journal"
-        found = [works("state-dir", s.path, what)]
-    yield from found
+        problems = [works("state-dir", s.path, what)]
+    yield from problems
     if s.service_path is not None and s.service_path != s.path:
         says = f"{f.service.unit if f.service else 'the service'} keeps its journal in {s.service_path}, not here"
         yield info("other-state-dir", s.path, says, f"add --state-dir {quote(s.service_path)}")
@@ -170,27 +170,27 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
         hint = "the commands work without it; the packages install logagent.service"
         yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
-    found = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s), *_failed(s)]
-    if not found:
+    problems = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s), *_failed(s)]
+    if not problems:
         state = s.active or "state unknown: systemd does not answer"
         yield works("service", s.unit, f"{state}; user {s.user or 'root'}; nothing in the unit blocks the agent")
-    yield from found
+    yield from problems
 
 
 def _setup(s: ServiceLook) -> Iterator[Finding]:
     """Whether the drop-in is still what `logagent setup` would write."""
-    look = s.setup
-    if look is None or look.state == "fits":
+    setup = s.setup
+    if setup is None or setup.state == "fits":
         return
     says = {
         "missing": f"{s.unit} is not set up yet: it does not start without a drop-in",
         "differs": "it no longer fits server.properties, the broker's user, the mounts or kafka.config",
-        "refused": f"it could not be written again: {look.why}",
-    }[look.state]
-    hint = f"look at what `{look.command.removesuffix(' --execute')}` shows first"
+        "refused": f"it could not be written again: {setup.why}",
+    }[setup.state]
+    hint = f"look at what `{setup.command.removesuffix(' --execute')}` shows first"
     then = f"systemctl daemon-reload && systemctl restart {quote(s.unit)}"
-    change = Change(line=look.command, then=then) if look.state != "refused" else None
-    yield fatal("setup-outdated" if look.state != "missing" else "not-set-up", look.place, says, hint, change=change)
+    change = Change(line=setup.command, then=then) if setup.state != "refused" else None
+    yield fatal("setup-outdated" if setup.state != "missing" else "not-set-up", setup.place, says, hint, change=change)
 
 
 def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
@@ -203,8 +203,8 @@ def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
         or "EnvironmentFiles" in p
     )
     named = named or any(option in p.get("ExecStart", "") for option in ("--kafka-config", "--log-dir"))
-    told = s.setup is not None and s.setup.state != "fits"  # setup names it, once it is run
-    if not named and not told and c.kafka_config is not None:
+    setup_names_it = s.setup is not None and s.setup.state != "fits"  # setup names it, once it is run
+    if not named and not setup_names_it and c.kafka_config is not None:
         change = toml_change(c, "kafka.config", c.kafka_config)
         change = replace(change, then=f"systemctl restart {quote(s.unit)}")
         says = "nothing names the broker to the daemon: it does not start (exit status 78)"

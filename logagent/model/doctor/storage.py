@@ -189,12 +189,13 @@ def _service_change(service: ServiceLook | None, line: str) -> Change | None:
 
 def log_dirs(f: DoctorFacts) -> Iterator[Finding]:
     for d in f.log_dirs:
-        found = list(_log_dir(f, d))
-        if not found:
+        problems = list(_log_dir(f, d))
+        if not problems:
             kind = f", {d.mount.kind} mounted at {d.mount.point}" if d.mount is not None else ""
             held = "held by the broker" if d.holder is not HolderState.FREE else "held by nobody"
-            found = [works("log-dir", d.path, f"{d.health.value}, {held}{kind}; user {f.subject.name} can work in it")]
-        yield from found
+            says = f"{d.health.value}, {held}{kind}; user {f.subject.name} can work in it"
+            problems = [works("log-dir", d.path, says)]
+        yield from problems
 
 
 def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[Finding]:
