@@ -5,11 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
+
+import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
@@ -17,6 +20,7 @@ from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, o
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
+from logagent.cli.render import human_bytes
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
@@ -134,8 +138,8 @@ def note_health(call: Call, facts: Facts) -> None:
             call.say(f"log dir {f.path} is offline: {f.health_reason}")
 
 
-# No progress bar before this: it would only flicker.
-_PATIENCE_SECONDS = 0.5
+# No progress bar before this: it would only flicker. Then it is drawn again this often.
+_PATIENCE_SECONDS, _REDRAW_SECONDS = 0.5, 0.1
 
 
 class Stopper:
@@ -155,9 +159,7 @@ class Stopper:
             self._before[number] = signal.signal(number, self._stop)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -168,55 +170,40 @@ class Stopper:
 
 
 class Progress:
-    """A progress bar on stderr if that is a terminal and the work takes long enough."""
+    """A progress bar on stderr if that is a terminal and the work takes long enough. `total`: bytes; None: things of
+    which nobody knows how many there are."""
 
     def __init__(self, call: Call, what: str, total: int | None) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-        self._shown_from = time.monotonic() + _PATIENCE_SECONDS
-        if call.progress:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                DownloadColumn,
-                MofNCompleteColumn,
-                TextColumn,
-                TimeRemainingColumn,
-                TransferSpeedColumn,
-            )
-            from rich.progress import Progress as Bar
-
-            amount = MofNCompleteColumn() if total is None else DownloadColumn()
-            rate = () if total is None else (TransferSpeedColumn(),)
-            console = Console(stderr=True, no_color=not call.color)
-            self._bar = Bar(
-                TextColumn(what), BarColumn(), amount, *rate, TimeRemainingColumn(), console=console, transient=True
-            )
-            self._task = self._bar.add_task(what, total=total)
+        self.on_bytes: Callable[[int, int], None] | None = self._advance_bytes if call.progress else None
+        self._wanted = call.progress
+        self._bar: Any = click.progressbar(
+            iter(int, 1) if total is None else None,  # an iterable without a length
+            length=total,
+            label=what,
+            show_pos=total is None,
+            item_show_func=None if total is None else lambda _: human_bytes(self._bar.pos),
+            file=sys.stderr,
+            color=call.color,
+        )
+        self._ahead = 0
+        self._next = time.monotonic() + _PATIENCE_SECONDS
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        if self._bar.entered:
+            self._bar.render_finish()
 
     def set_count(self, count: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=count)
-            self._show()
+        self._advance(count - self._bar.pos - self._ahead)
 
-    def advance_bytes(self, files: int, count: int) -> None:
-        if self._bar is not None:
-            self._bar.advance(self._task, count)
-            self._show()
+    def _advance_bytes(self, files: int, count: int) -> None:
+        self._advance(count)
 
-    def _show(self) -> None:
-        if not self._bar.live.is_started and time.monotonic() >= self._shown_from:
-            self._bar.start()
-
-    @property
-    def on_bytes(self) -> Callable[[int, int], None] | None:
-        return self.advance_bytes if self._bar is not None else None
+    def _advance(self, steps: int) -> None:
+        self._ahead += steps
+        if self._wanted and time.monotonic() >= self._next:
+            self._bar.entered = True
+            self._bar.update(self._ahead)
+            self._ahead, self._next = 0, time.monotonic() + _REDRAW_SECONDS
