@@ -29,12 +29,13 @@ def assignments() -> None:
 @reads_assignments
 @common
 def export(call: Call, file: str) -> None:
-    """Write the assignments to FILE or stdout, for a host that cannot read them itself (there: --assignments FILE)."""
+    """Write the assignments to FILE or stdout (with --json to both), for a host that cannot read them itself (there:
+    --assignments FILE)."""
     image, now = _image(call)
-    if file == "-":
-        for piece in document_pieces(image):
-            sys.stdout.buffer.write(piece)
+    if file == "-" or call.json:
+        sys.stdout.buffer.writelines(document_pieces(image))
         sys.stdout.buffer.flush()
+    if file == "-":
         return
     if Path(file).is_dir():
         raise UsageError(f"{file} is a directory", hint="give a file name")
