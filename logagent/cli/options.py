@@ -196,6 +196,10 @@ carries_out = options(
     click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius."),
 )
 
+includes_internal = click.option(
+    "--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'."
+)
+
 # Put above `common` for commands that read assignments; other commands would silently ignore the file.
 reads_assignments = click.option(
     "--assignments", metavar="FILE", help="Read the assignments from this file (assignments export)."

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logagent.demo.broker import broker_holds
 from logagent.demo.fleet_story import show_fleet
-from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, look
+from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, broker_holds, look
 from logagent.demo.stage import Stage, StepFailed
 from logagent.errors import LogAgentError
 

@@ -209,7 +209,6 @@ OTHERWISE = {
     "lend_reserve": "the same",
     "write_version_seen": "in the state dir, what we wrote: O_NOFOLLOW and O_NONBLOCK",
     "_answer": "the status socket: connected to without waiting",
-    "_listening": "/proc/net",
     "_proc_line": "/etc/fstab, root's",
     "_version_of_command": "/proc",
     "_send": "the spool in the state dir, written by us",

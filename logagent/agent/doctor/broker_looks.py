@@ -4,7 +4,6 @@ assignments."""
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,6 +13,7 @@ from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
 from logagent.broker.process.version import launch_of_java, version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
+from logagent.host.linux.access import user_name
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_version_seen
 from logagent.model.assignments.identity import ClusterFacts
@@ -188,10 +188,3 @@ def client_address(server: ServerProperties) -> tuple[str | None, bool]:
 
 def _items(props: Mapping[str, str], key: str) -> list[str]:
     return [item.strip() for item in props.get(key, "").split(",") if item.strip()]
-
-
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

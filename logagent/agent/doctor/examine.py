@@ -19,7 +19,6 @@ from logagent.agent.doctor.broker_looks import (
     look_at_assignments,
     look_at_brokers,
     look_at_holders,
-    user_name,
 )
 from logagent.agent.doctor.host_looks import (
     find_subject,
@@ -39,7 +38,7 @@ from logagent.agent.setup.setup import look_at_setup
 from logagent.agent.target import Target, resolve_target
 from logagent.errors import ConfigError
 from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only_broker
-from logagent.host.linux.access import READ, SEARCH, WRITE
+from logagent.host.linux.access import READ, SEARCH, WRITE, user_name
 from logagent.host.linux.child import Identity, ask_as, real_path, unlistable
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.failures import LogDirFailures

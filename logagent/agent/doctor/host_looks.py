@@ -12,18 +12,19 @@ import pwd
 import re
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from logagent.agent.config import key_lines, load
-from logagent.agent.doctor.broker_looks import LOOK_SECONDS, user_name
+from logagent.agent.doctor.broker_looks import LOOK_SECONDS
 from logagent.agent.status.status import SOCKET_NAME, ask_status
 from logagent.agent.target import resolve_target
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.brokers.systemd_units import read_unit, show_unit, systemd_runs
-from logagent.host.linux.access import User, owner_of, user_named
+from logagent.host.linux.access import User, owner_of, user_name, user_named
 from logagent.host.linux.child import Identity, ask_as, lacking, real_path
 from logagent.host.linux.mounts import Mount, mount_of, mounts
+from logagent.host.linux.proc import command_name, listening_processes
 from logagent.host.state.journal_schema import SCHEMA_VERSION
 from logagent.host.state.peek import look_at_journal
 from logagent.host.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
@@ -212,7 +213,6 @@ def _proc_line(fstab: str) -> Place | None:
     return None
 
 
-_LISTEN = "0A"
 _PORTS_TRIED = 64
 
 
@@ -257,7 +257,7 @@ def look_at_port(listen: str | None, identity: Identity | None, daemon_pid: int 
         return PortLook(listen=listen, next_free=_free(host, number))
     words = {errno.EADDRINUSE: "taken", errno.EADDRNOTAVAIL: "not-local", errno.EACCES: "not-permitted"}
     problem = "not-local" if code < 0 else words.get(code, os.strerror(code))
-    pids = sorted(_listening(number)) if problem == "taken" else []
+    pids = sorted(listening_processes(number)) if problem == "taken" else []
     by_daemon = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
     by = f"process {pids[0]} ({_command(pids[0])})" if pids else None
     free = _free("127.0.0.1" if problem == "not-local" else host, max(number, 1024))
@@ -283,33 +283,9 @@ def _free(host: str, after: int) -> int | None:
     return next((p for p in range(after + 1, min(after + _PORTS_TRIED, 65536)) if _bind(host, p) == 0), None)
 
 
-def _listening(port: int) -> Iterator[int]:
-    """The processes that listen at this port, as far as we may see."""
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(OSError), open(table, encoding="ascii") as file:
-            for line in list(file)[1:]:
-                words = line.split()
-                if words[3] == _LISTEN and int(words[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{words[9]}]")
-    for name in os.listdir("/proc") if inodes else ():
-        if name.isdecimal():
-            with suppress(OSError):
-                if any(_link(f"/proc/{name}/fd/{n}") in inodes for n in os.listdir(f"/proc/{name}/fd")):
-                    yield int(name)
-
-
-def _link(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
-
-
 def _command(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
+        return command_name(pid)
     except OSError:
         return "?"
 

@@ -28,7 +28,7 @@ from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
 from logagent.files.whole_file import whole_file
 from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
-from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path
+from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path, user_name
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
 from logagent.model.doctor.doctor_facts import SetupLook
@@ -231,14 +231,9 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
     if unit is not None and unit.group is not None:
         with suppress(KeyError):
             gid = int(unit.group) if unit.group.isdecimal() else grp.getgrnam(unit.group).gr_gid
-    return _name_of(uid), str(gid), uid, gid
-
-
-def _name_of(uid: int) -> str:
-    with suppress(KeyError):
-        name = pwd.getpwuid(uid).pw_name
-        return name if _USER.fullmatch(name) else str(uid)
-    return str(uid)
+    # A name that systemd does not take stands as a number.
+    name = user_name(uid)
+    return name if _USER.fullmatch(name) else str(uid), str(gid), uid, gid
 
 
 def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:

@@ -21,7 +21,7 @@ from logagent.cli.host_session import (
     take_inventory,
     unusable_assignments_file,
 )
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, common, includes_internal, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, table
 from logagent.cli.run_plan import set_status, show_refusals, show_waiting
@@ -272,7 +272,7 @@ _FULL_BYTES = 16 << 20
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
-@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
+@includes_internal
 @reads_assignments
 @common
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:

@@ -160,7 +160,7 @@ def user_of_process(pid: int) -> User | None:
         privileged = bool(int(fields["CapEff"], 16) & _CAP_DAC_OVERRIDE)
     except (OSError, KeyError, ValueError):
         return None
-    return User(uid, gids, privileged, _name(uid), f"process {pid}")
+    return User(uid, gids, privileged, user_name(uid), f"process {pid}")
 
 
 def denied(user: User, dir_fd: int, name: str, path: str, status: os.stat_result, wants: int) -> Iterator[Denied]:
@@ -179,7 +179,8 @@ def _of_entry(name: str, uid: int, gid: int, known_by: str) -> User:
     return User(uid, frozenset(os.getgrouplist(name, gid)), uid == 0, name, known_by)
 
 
-def _name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where this host has none for it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

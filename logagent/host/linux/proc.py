@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 # In the flags of /proc/PID/stat.
@@ -126,7 +127,17 @@ def process_listens(pid: int, port: int) -> bool:
         return False
 
 
-def _listening_inodes(pid: int, port: int) -> frozenset[str]:
+def listening_processes(port: int) -> Iterator[int]:
+    """The processes that listen on the TCP port `port` of our network namespace, as far as we may see."""
+    wanted = _listening_inodes("self", port)
+    for name in os.listdir("/proc") if wanted else ():
+        # Another user's process, or one that has just ended, is not seen.
+        with suppress(OSError):
+            if name.isdecimal() and not wanted.isdisjoint(_socket_inodes(int(name))):
+                yield int(name)
+
+
+def _listening_inodes(pid: int | str, port: int) -> frozenset[str]:
     inodes: set[str] = set()
     for table in ("tcp", "tcp6"):
         with suppress(FileNotFoundError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as lines:
