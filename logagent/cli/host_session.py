@@ -24,7 +24,7 @@ from logagent.cli.render import human_bytes
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.state.reserve import look_before_acting, missing_reserve
+from logagent.host.state.reserve import missing_reserve, why_acting_would_fail
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 
@@ -33,7 +33,7 @@ LEFT_OUT_SECONDS = 2.0
 
 
 def target_of(call: Call) -> Target:
-    """The broker to look at. If none is named, only `doctor` and -v say which configuration was found."""
+    """The broker to inspect. If none is named, only `doctor` and -v say which configuration was found."""
     settings = call.settings()
     target = resolve_target(settings, call.log_dirs)
     if target.config is not None and settings.kafka.config is None:
@@ -45,7 +45,7 @@ def target_of(call: Call) -> Target:
 def session_of(
     call: Call, *, act: bool = False, to_plan: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS
 ) -> Iterator[Session]:
-    """Open the session of one command, to look or (with `act`) to act under the executor lock.
+    """Open the session of one command, to read or (with `act`) to act under the executor lock.
 
     to_plan: `--log-dir` narrows what is acted on, never what is known. A left-out log dir that does not answer counts
     as offline. What such a command could not do for want of its state dir is said at its end.
@@ -74,7 +74,7 @@ def session_of(
 
 def _say_what_acting_lacks(call: Call, state_dir: str, *, act: bool) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
-    problem = None if act else look_before_acting(state_dir)
+    problem = None if act else why_acting_would_fail(state_dir)
     if problem is not None:
         call.say(f"acting would fail: {problem}")
         call.say(f"  hint: {problem.hint}")
@@ -131,7 +131,7 @@ def unusable_file(call: Call, problems: Sequence[str]) -> LogAgentError | None:
 
 
 def note_health(call: Call, facts: Facts) -> None:
-    """Offline log dirs count in the exit status of every command that looked at them."""
+    """Offline log dirs count in the exit status of every command that read them."""
     for f in facts.log_dirs.values():
         if f.health is Health.OFFLINE:
             call.record_status(Exit.OFFLINE)

@@ -100,8 +100,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _show(e)
         return int(e.exit_status)
     except OSError as e:
-        # Errors of a log dir or the journal have become ours. What is left is the machine's: a full disk behind stdout,
-        # …
+        # Errors of a log dir or the journal are LogAgentErrors. What is left is the machine's, such as a full disk
+        # behind stdout.
         where = f": {e.filename}" if e.filename is not None else ""
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
         forget_stdout()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from logagent.agent.session.session import Session
     from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, FindingDoc
     from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc, WaitingDoc
-    from logagent.model.doctor.doctor_facts import DoctorFacts, LogDirLook
+    from logagent.model.doctor.doctor_facts import DoctorFacts, DoctorLogDirFacts
 
 _CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
     Severity.FATAL: "fatal",
@@ -108,7 +108,7 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
     }
 
 
-def _doctor_log_dir(d: LogDirLook) -> DoctorLogDir:
+def _doctor_log_dir(d: DoctorLogDirFacts) -> DoctorLogDir:
     return {
         "path": d.path,
         "health": d.health,

@@ -101,7 +101,7 @@ def shortened(cells: Sequence[str], width: int) -> list[str]:
         weights = [alike[i][letter] if i < len(alike) else 0 for i, letter in enumerate(cell)]
         for uuid in _UUID.finditer(cell):
             for i in range(*uuid.span()):
-                weights[i] = len(long)  # it tells the reader nothing
+                weights[i] = len(long)  # it means nothing to a reader
         sums = [0, *accumulate(weights)]
         last = max(1, len(cell) - away - min(_END, width // 3))
         start = max(range(1, last + 1), key=lambda i: (sums[i + away] - sums[i], -abs(2 * i + away - len(cell))))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, lay_out, look
+from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, lay_out, read_tree
 from logagent.demo.stage import Stage
 from logagent.store.signing import load_private_key
 
@@ -122,7 +122,7 @@ def _see_through(stage: Stage, cluster: str) -> None:
         """First every host says what it has (`stop`), then it is told to set aside exactly that (`delete`). An order
         proves nothing: whatever the host's own facts call assigned would stay."""
     )
-    before = {node: look(stage.folder / FLEET / str(node)) for node in NODES}
+    before = {node: read_tree(stage.folder / FLEET / str(node)) for node in NODES}
     place = _place(cluster)
     stage.typed("topics", "run", "--once", *place, expect=3)
     _agents(stage)
@@ -131,7 +131,7 @@ def _see_through(stage: Stage, cluster: str) -> None:
     stage.typed("topics", "run", "--once", *place)
     stage.typed("topics", "status", *place)
     for node in NODES:
-        now = look(stage.folder / FLEET / str(node))
+        now = read_tree(stage.folder / FLEET / str(node))
         gone, new = before[node].dirs.keys() - now.dirs.keys(), now.dirs.keys() - before[node].dirs.keys()
         aside = {name for name in new if name.partition("/")[2].startswith(f"{TOPIC}-") and name.endswith("-stray")}
         stage.check(

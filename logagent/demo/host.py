@@ -44,7 +44,7 @@ max_age = "365d"  # on a real host 15m: what is older proves nothing. Here you m
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The properties of a file that must not change unless a command was asked to change it."""
+    """The properties of a file that only change where a command is meant to change it."""
 
     size: int
     mtime_ns: int
@@ -127,7 +127,7 @@ def make_folder(wanted: str | None) -> Path:
     return folder
 
 
-def look(folder: Path) -> Tree:
+def read_tree(folder: Path) -> Tree:
     """Every partition dir with its files, and the checkpoints' entries (whose order means nothing)."""
     dirs: dict[str, dict[str, FileState]] = {}
     ctimes: dict[str, int] = {}

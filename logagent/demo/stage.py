@@ -18,7 +18,7 @@ import click
 
 from logagent.agent.config import ENV_PREFIX
 from logagent.cli.render import short_name
-from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, look
+from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, read_tree
 
 _COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)
 _WIDTH = 100
@@ -62,7 +62,7 @@ class Stage:
         """Show and run `logagent ARGUMENTS`, and check that it changed nothing on disk."""
         with self.watching() as before:
             self.command(*arguments, expect=expect)
-            self.check(look(self.folder) == before, says)
+            self.check(read_tree(self.folder) == before, says)
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """The document of `logagent ARGUMENTS --json` of this host, which is run without showing it."""
@@ -90,9 +90,9 @@ class Stage:
     @contextmanager
     def watching(self) -> Iterator[Tree]:
         """Show what changed on disk while this was open. The value is the tree as it was before."""
-        before = look(self.folder)
+        before = read_tree(self.folder)
         yield before
-        lines = differences(before, look(self.folder))
+        lines = differences(before, read_tree(self.folder))
         self._say("\nWhat changed on disk:" if lines else "\nNothing changed on disk.")
         for line in lines:
             self._say("  " + _shortened(line), fg={"-": "red", "+": "green", "!": "yellow"}[line[0]])

@@ -55,7 +55,7 @@ def replacement(
     durable: bool = True,
     before_rename: Callable[[], None] = lambda: None,
 ) -> Iterator[IO[bytes]]:
-    """`whole_file` for a folder in which every change needs a look first: raises FileExistsError if there is a
+    """`whole_file` for a folder in which every change needs a check first: raises FileExistsError if there is a
     temporary file already. `owner`: user and group, set before anything is written. `before_rename` is called
     immediately before the rename, and prevents it by raising.
     """

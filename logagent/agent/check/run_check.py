@@ -1,4 +1,4 @@
-"""Would this broker start, and how are its log dirs? Looks at everything a start depends on; changes nothing.
+"""Would this broker start, and how are its log dirs? Inspects everything a start depends on; changes nothing.
 
 Strays that the broker will empty at its next start: it looks up the log start offset by the parsed name
 (`LogManager.loadLog`), so a stray shares the checkpoint entry of the current partition of the same name.
@@ -26,7 +26,7 @@ from logagent.host.linux.access import User, owner_of, user_of_process
 from logagent.host.linux.proc import is_kafka
 from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
-from logagent.host.log_dir.start_looks import (
+from logagent.host.log_dir.start_inspection import (
     PartitionDirs,
     broken_checkpoints,
     broken_epochs,
@@ -49,8 +49,8 @@ from logagent.model.check.start_facts import (
     Override,
     PathProblem,
     StartFacts,
-    StartLogDirLook,
-    StartServerLook,
+    StartLogDirFacts,
+    StartServerFacts,
     concerns_us,
 )
 from logagent.model.facts import Facts, LogDirFacts
@@ -70,7 +70,7 @@ from logagent.model.records import (
 
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 HELD = (HolderState.HELD, HolderState.STARTING)
-# A broker locks its log dirs one after the other: only an older broker can be said to have left one out.
+# A broker locks its log dirs one after the other: only an older broker has left one out.
 STATES = {
     ProbeOutcome.FAILED: Health.OFFLINE,
     ProbeOutcome.HUNG: Health.OFFLINE,
@@ -149,7 +149,7 @@ def run_check(
     """Probe every log dir, then check what a start depends on.
 
     version: check for this release instead of the broker's own. timeout: seconds that a disk has to answer. user: the
-    broker's user, instead of the one it runs as or the owner of its log dirs. deep: also look into every partition
+    broker's user, instead of the one it runs as or the owner of its log dirs. deep: also inspect every partition
     directory for owners, modes and odd files (about 10 µs a file). about_to_start: for `prestart`, where any holder at
     all is an obstacle, and the epoch files that a clean stop has left are not read. The inventory of `session` is used;
     if it has none, `before_inventory` (default: read the assignments) and then the inventory follow the probes.
@@ -166,9 +166,9 @@ def run_check(
     chosen = version if version is not None else known.exact
     oldest = known.at_least if chosen is None else None
     who = user if user is not None else _broker_user(facts.log_dirs.values())
-    looker = Looker(session, facts, probes, who, deep, hurried=about_to_start)
+    looker = LogDirInspector(session, facts, probes, who, deep, hurried=about_to_start)
     seen = looker.all_log_dirs()
-    metadata = MetadataDir(session, seen, timeout, who).look()
+    metadata = MetadataDir(session, seen, timeout, who).inspect()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
     start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))
     findings = check(start, chosen, at_least=oldest)
@@ -189,7 +189,7 @@ def _space_of(log_dir: OpenLogDir, timeout: float, *, metadata_only: bool) -> li
     with log_dir.acting("look"):
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
-    state = StartLogDirLook(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
+    state = StartLogDirFacts(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
     return list(check_disk(state))
 
 
@@ -216,7 +216,7 @@ def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
 
 
 def _start_facts(
-    session: Session, facts: Facts, seen: tuple[StartLogDirLook, ...], user: User | None, about_to_start: bool
+    session: Session, facts: Facts, seen: tuple[StartLogDirFacts, ...], user: User | None, about_to_start: bool
 ) -> StartFacts:
     rulings = facts.rulings
     orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
@@ -236,7 +236,7 @@ def _start_facts(
     )
 
 
-def _failed_marks(session: Session, seen: Sequence[StartLogDirLook], version: Version | None) -> dict[DirKey, str]:
+def _failed_marks(session: Session, seen: Sequence[StartLogDirFacts], version: Version | None) -> dict[DirKey, str]:
     """From the broker's log, if its release is one that needs it."""
     if version is None or version >= CUTS_SINCE:
         return {}
@@ -247,15 +247,15 @@ def _failed_marks(session: Session, seen: Sequence[StartLogDirLook], version: Ve
     return failed_marks(log_places(config, scripts, pid), log_dirs)
 
 
-def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:
+def _server(session: Session, seen: Iterable[StartLogDirFacts]) -> StartServerFacts:
     """Without a configuration, the version in `meta.properties` shows the mode: KRaft formats with version 1."""
     target = session.target
     if target.config is None:
         versions = {s.meta.version for s in seen if s.meta.state is MetaState.READ}
         modes = {1: Mode.KRAFT, 0: Mode.ZOOKEEPER}
-        return StartServerLook(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
+        return StartServerFacts(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
     server = target.server
-    return StartServerLook(
+    return StartServerFacts(
         mode=Mode.KRAFT if server.process_roles else Mode.ZOOKEEPER,
         node_id=server.node_id,
         log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
@@ -299,15 +299,15 @@ def _assigned(session: Session) -> frozenset[TopicPartition]:
     )
 
 
-def _health(s: StartLogDirLook, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
+def _health(s: StartLogDirFacts, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
     probe = probes.get(s.path)
     health = Health.OFFLINE if s.problem is not None else s.health
     ms = round(probe.ms, 3) if probe is not None else None
     return LogDirHealth(s.path, health, s.detail, ms, probe.limited if probe is not None else None)
 
 
-class Looker:
-    """Looks at the log dirs of one session, one after the other."""
+class LogDirInspector:
+    """Inspects the log dirs of one session, one after the other."""
 
     def __init__(
         self,
@@ -334,8 +334,8 @@ class Looker:
             {} if server.controller_only else given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
         )
 
-    def all_log_dirs(self) -> tuple[StartLogDirLook, ...]:
-        by_path: dict[str, StartLogDirLook] = {}
+    def all_log_dirs(self) -> tuple[StartLogDirFacts, ...]:
+        by_path: dict[str, StartLogDirFacts] = {}
         for path, f in self._facts.log_dirs.items():
             if f.quarantine:  # no broker ever opens it
                 continue
@@ -343,11 +343,11 @@ class Looker:
             by_path[path] = replace(first, path=path) if first is not None else self._one(path, f)
         return tuple(by_path.values())
 
-    def _one(self, path: str, f: LogDirFacts) -> StartLogDirLook:
+    def _one(self, path: str, f: LogDirFacts) -> StartLogDirFacts:
         log_dir = self._session.log_dirs.online().get(path)
         canonical = os.path.realpath(path)
         holds_metadata = canonical == self._metadata_dir
-        seen = StartLogDirLook(
+        seen = StartLogDirFacts(
             path,
             canonical,
             holds_metadata=holds_metadata,
@@ -372,7 +372,7 @@ class Looker:
             return replace(seen, given_up_by=given_up, health=Health.OFFLINE, detail=reason)
         return replace(seen, holder_is_broker=self._is_the_broker(f.holder))
 
-    def _inside(self, log_dir: OpenLogDir, seen: StartLogDirLook) -> StartLogDirLook:
+    def _inside(self, log_dir: OpenLogDir, seen: StartLogDirFacts) -> StartLogDirFacts:
         links, leftovers = links_and_leftovers(log_dir.fd)
         if self._user is None:
             return seen
@@ -380,9 +380,9 @@ class Looker:
         partitions.denied += denied_in_log_dir(log_dir, self._user)
         names = list(self._names(log_dir.path, links))
         if self._deep:
-            partitions.look(names)
+            partitions.inspect(names)
         if seen.holds_metadata:
-            partitions.look([METADATA_LOG])
+            partitions.inspect([METADATA_LOG])
         return replace(
             seen,
             meta=read_meta_file(log_dir.fd),
@@ -446,7 +446,7 @@ class MetadataDir:
     """`metadata.log.dir` if it is not one of the log dirs: a KRaft broker needs it just as much."""
 
     def __init__(
-        self, session: Session, log_dirs: Sequence[StartLogDirLook], timeout: float, user: User | None
+        self, session: Session, log_dirs: Sequence[StartLogDirFacts], timeout: float, user: User | None
     ) -> None:
         server = session.target.server
         self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
@@ -455,12 +455,12 @@ class MetadataDir:
         self._timeout = timeout
         self._user = user
 
-    def look(self) -> tuple[StartLogDirLook, ...]:
+    def inspect(self) -> tuple[StartLogDirFacts, ...]:
         """The metadata log dir as one more entry, or nothing."""
         path = self._path
         if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
             return ()
-        seen = StartLogDirLook(path, os.path.realpath(path), holds_logs=False, holds_metadata=True, metadata_only=True)
+        seen = StartLogDirFacts(path, os.path.realpath(path), holds_logs=False, holds_metadata=True, metadata_only=True)
         problem = path_problem(path)
         if problem is not None:
             return (replace(seen, problem=problem[0], detail=problem[1]),)
@@ -470,7 +470,7 @@ class MetadataDir:
         except LogAgentError as e:
             return (replace(seen, problem=PathProblem.UNREADABLE, detail=str(e)),)
 
-    def _inside(self, opened: OpenLogDir, seen: StartLogDirLook) -> StartLogDirLook:
+    def _inside(self, opened: OpenLogDir, seen: StartLogDirFacts) -> StartLogDirFacts:
         probed = probe(opened, self._timeout)
         health = STATES.get(probed.outcome, Health.ONLINE)
         if health is Health.OFFLINE:
@@ -484,7 +484,7 @@ class MetadataDir:
         denied, odd = [], []
         if self._user is not None:
             log = PartitionDirs(opened, self._user)
-            log.look([METADATA_LOG])
+            log.inspect([METADATA_LOG])
             denied, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
         return replace(
             seen,

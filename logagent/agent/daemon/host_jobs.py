@@ -160,7 +160,7 @@ class HostJobs:
         self._metrics.health(summary, self._brokers)
         return summary
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         if self._watch is not None:
             self._watch.renew(paths)
 

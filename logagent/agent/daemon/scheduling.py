@@ -143,7 +143,7 @@ class Jobs(Protocol):
         ...
 
     def orders(self) -> Literal["new", "standing"] | None:
-        """Send the answers, and look which orders are in the store."""
+        """Send the answers, and read which orders are in the store."""
         ...
 
     def configure(self, config: RunConfig) -> None:
@@ -156,7 +156,7 @@ class Jobs(Protocol):
         """Have the next inventory published; whether there is a store for it."""
         ...
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         """These log dirs were offline and are online again."""
         ...
 
@@ -167,11 +167,11 @@ class Jobs(Protocol):
     def close(self) -> None: ...
 
 
-# A burst of renames causes one look at the queue, and looking takes at most a twentieth of the time: a broker that
+# A burst of renames causes one queue cycle, and these take at most a twentieth of the time: a broker that
 # deletes topics by the thousand sends hints all day.
 HINT_MS, MOST_HINT_MS = 1_000, 15_000
 HINT_SHARE = 20
-# How often to look for newly marked directories that inotify does not report.
+# How often to list newly marked directories that inotify does not report.
 POLL_MS = 30_000
 
 
@@ -212,7 +212,7 @@ class Timetable:
             self._post("inventory")
 
     def hint(self, last: CycleSummary | None) -> None:
-        """A directory was marked: look at the queue soon, but not all day. `last`: the last look."""
+        """A directory was marked: read the queue soon, but not all day. `last`: the last queue cycle."""
         if not self._hinted:
             self._hinted = True
             now = self._clock.now_ms()
@@ -245,7 +245,7 @@ class Timetable:
 
 @dataclass(slots=True)
 class Control:
-    """How the loops' work is told to stop and shows that it is alive. `interrupted`: the current cycle ends early.
+    """How the loops' work is stopped and shows that it is alive. `interrupted`: the current cycle ends early.
     `wake`: wakes the main thread, to end."""
 
     stopping: bool = False

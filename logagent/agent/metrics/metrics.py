@@ -1,5 +1,4 @@
-"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as
-`METRICS`.
+"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as `METRICS`.
 
 They use a separate registry, so that nothing registered by a library appears. A scrape sees each summary as a whole (a
 removed log dir disappears with the next scrape), and before the first tick a figure is missing rather than zero.
@@ -275,7 +274,7 @@ class Metrics(Collector):
             self._set("logagent_publish_last_attempt_seconds", s.seconds)
 
     def observe_orders(self, s: OrdersSummary) -> None:
-        """A look for orders ended. A failed one says nothing about pending orders."""
+        """Orders were read. A failed attempt says nothing about pending orders."""
         with self._mutex:
             self._set("logagent_orders_failed", s.error is not None)
             if s.error is None:
@@ -299,7 +298,7 @@ class Metrics(Collector):
         with self._mutex:
             self._set("logagent_config_last_reload_successful", successful)
 
-    # What is told
+    # What is exported
 
     def collect(self) -> Iterator[Family]:
         """For the registry: all figures, from one moment."""

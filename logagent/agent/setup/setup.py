@@ -31,7 +31,7 @@ from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_un
 from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path, user_name
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
-from logagent.model.doctor.doctor_facts import SetupLook
+from logagent.model.doctor.doctor_facts import DropInFacts
 from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
@@ -77,7 +77,7 @@ def place_of(service: str) -> str:
     return f"/etc/systemd/system/{service}.d/{NAME}"
 
 
-def look(name: str | None) -> Setup:
+def plan_setup(name: str | None) -> Setup:
     """The drop-in that this host needs now. Raises UsageError, ConfigError, Untrusted, LogAgentError."""
     service, file, command = service_of(name)
     settings = _settings(file, needed=name is not None)
@@ -106,18 +106,19 @@ def look(name: str | None) -> Setup:
     return Setup(service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid)
 
 
-def look_at_setup(name: str | None) -> SetupLook | None:
-    """Whether the existing drop-in fits, for doctor. Without root, one may not see enough to tell."""
+def inspect_drop_in(name: str | None) -> DropInFacts | None:
+    """Whether the existing drop-in fits, for doctor. None if there is none and none is needed, or if root is needed to
+    know."""
     service, _, command = service_of(name)
     place = place_of(service)
     present = existing_drop_in(place)
     if present is None:
-        return SetupLook(place=place, state="missing", command=command) if _needs_drop_in(service) else None
+        return DropInFacts(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
-        state: Literal["fits", "differs"] = "fits" if look(name).text == present else "differs"
+        state: Literal["fits", "differs"] = "fits" if plan_setup(name).text == present else "differs"
     except (LogAgentError, OSError) as e:
-        return SetupLook(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
-    return SetupLook(place=place, state=state, command=command)
+        return DropInFacts(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
+    return DropInFacts(place=place, state=state, command=command)
 
 
 def existing_drop_in(place: str) -> str | None:

@@ -109,7 +109,7 @@ class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
     """kafka-python's connections, with limits on what the other side may send. Create it with
     `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`.
 
-    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
+    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was parsed, took
     5 GB of memory. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that is
     limited too. Uses the private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`.
     """

@@ -207,8 +207,8 @@ class AdminReader:
     ) -> dict[K, EpochEnd]:
         """For each key, where its leader epoch ends in the log of the partition's leader, and where that log begins.
 
-        `topic_ids`: the topic ids by name; a topic that now has another id is not asked about. `but_not`: a node that
-        is not asked, whatever it leads. Partitions without a leader or without an answer are missing; does not raise
+        `topic_ids`: the topic ids by name; a topic that now has another id is left out. `but_not`: a node that
+        is left out, whatever it leads. Partitions without a leader or without an answer are missing; does not raise
         ServiceUnreachable or UnreadableError. An epoch below that of the leader's first record has no end (see
         `covered.end_of_epoch`); if that one is unknown, none has.
         """

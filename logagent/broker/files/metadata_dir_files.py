@@ -182,7 +182,7 @@ def _check_snapshot(log_fd: int, name: str) -> None:
 
 def _check_bootstrap(dir_fd: int) -> None:
     """`BatchFileReader` (which compares no checksums), `BootstrapMetadata.fromRecords`: without a `metadata.version`
-    in it, no node starts. Its record is only looked for: a later release may write others than we know."""
+    in it, no node starts. Only its name is searched for: a later release may write others than we know."""
     has_version = False
     with open_file(dir_fd, BOOTSTRAP) as file:
         try:

@@ -333,7 +333,7 @@ _ENTRY = struct.Struct(">ii")
 
 
 def position_before(dir_fd: int, base_offset: int, offset: int) -> int:
-    """The byte position in the segment where an append with records below `offset` began; 0 if none is known. An idle
+    """The byte position in the segment where an append with records below `offset` starts; 0 if none is known. An idle
     cluster writes two NoOp batches per second: walking a week of them takes seconds, an index lookup microseconds.
 
     Mirrors `OffsetIndex.lookup`: entries of (offset of the last record of an append − base offset, position of that

@@ -247,7 +247,7 @@ class MetadataImage:
 
     `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored; at least 1 if the end is
     missing, or may be. `snapshot`: the file that
-    reading began with, None if it began with the log.
+    was read first, None if that was the log.
     """
 
     assignments: AssignmentImage
@@ -281,7 +281,7 @@ def read_metadata_log(
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
-    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the first look at the log;
+    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the log is first read;
     `configured_voters` counts `controller.quorum.voters`. `booted_ms`: when this host started. A broker does not fsync
     this log, so one last written to before then may have lost its end, at the end of a batch too (seen on xfs).
 

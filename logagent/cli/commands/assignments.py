@@ -70,8 +70,8 @@ def show(call: Call) -> None:
 
 
 def _image(call: Call) -> tuple[AssignmentImage, int]:
-    """The image to show, and the time. A metadata log that the broker may not use is refused, however it looks: another
-    host would take an export of it for what the cluster says."""
+    """The image to show, and the time. A metadata log that the broker may not use is refused, however recent it is:
+    another host would take an export of it for what the cluster says."""
     settings = load_valid_part(call.config_file)[0].settings
     elsewhere = call.assignments or settings.kafka.bootstrap_servers or "file" in settings.assignments.sources
     if not elsewhere:

@@ -13,7 +13,7 @@ import click
 from logagent.cli.main import run
 from logagent.demo.host import lay_out, make_folder
 from logagent.demo.stage import Stage, own_environment
-from logagent.demo.story import tell
+from logagent.demo.story import run_story
 
 
 @click.command()
@@ -37,7 +37,7 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
         with own_environment(color=color), chdir(folder):
             stage.tell(f"A Kafka host to try things on, in {folder} (all commands below run there):")
             click.echo(f"\n$ cd {folder}")
-            tell(stage)
+            run_story(stage)
     finally:
         if not keep:
             shutil.rmtree(folder)

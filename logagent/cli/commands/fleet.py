@@ -113,7 +113,7 @@ def run_job(
     spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
     try:
         with explained("the fleet job failed", verbose=options["verbose"]):
-            yield Opened.open(spark, store), (tell if shown else lambda _: None)
+            yield Opened.open(spark, store), (print_progress if shown else lambda _: None)
     finally:
         if own_session:
             spark.stop()
@@ -128,7 +128,7 @@ def has_little(store: str, *, to_report: bool = False) -> bool:
     return "://" not in store and is_small(store.removeprefix("file:"))
 
 
-def tell(message: str) -> None:
+def print_progress(message: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     click.echo(visible(message)[:width], err=True)
 
@@ -190,7 +190,7 @@ def ingest(store: str, day: str | None, keep_landing: str | None, assignments_fr
         from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
 
         done = ingest_dates(opened, wanted, say=say, pinned=pinned)
-        trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say, warn=tell)
+        trimmed = [] if keep is None else trim_landing(opened, (from_now - keep).date(), say=say, warn=print_progress)
     if spark["as_json"]:
         dump(
             {
@@ -264,7 +264,7 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     clusters = generate(folder, Fleet(at=now, hosts=hosts, partitions=partitions))
     names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
-    tell(f"created {hosts} hosts in {time.monotonic() - started:.1f} s: {folder}/landing")
+    print_progress(f"created {hosts} hosts in {time.monotonic() - started:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little(str(folder))) as (opened, say):
         from logagent.fleet.ingest.ingest import ingest_dates
         from logagent.fleet.job import Job

@@ -119,7 +119,7 @@ def _count(removals: Sequence[Proposal], one: str, many: str) -> str:
 EXECUTOR_WAIT_SECONDS = 1.0
 MOST_BUDGET_SECONDS = 3600.0
 # At most this much of the budget is reserved for ending in an orderly way.
-_TELLING_SECONDS = 0.2
+_REPORTING_SECONDS = 0.2
 
 
 @click.command()
@@ -142,12 +142,12 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     step = _Step()
     try:
         result = work_in_child(
-            lambda: _Run(call, started + _ours(allowed), step, strict=strict).act(dry_run=dry_run), allowed
+            lambda: _Run(call, started + _working_seconds(allowed), step, strict=strict).act(dry_run=dry_run), allowed
         )
     except TimeoutError:
-        result = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
+        result = _Result(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
     call.record_status(result.status)
-    fatal = _tell(call, result)
+    fatal = _report(call, result)
     if strict and any(finding not in result.settled for finding in fatal):
         call.record_status(Exit.CHECK_FATAL)
     if call.json:
@@ -179,7 +179,7 @@ def _allowed_seconds(budget: str) -> float:
     return allowed
 
 
-def _tell(call: Call, result: _Found) -> list[FindingDoc]:
+def _report(call: Call, result: _Result) -> list[FindingDoc]:
     """For a person; returns the fatal findings."""
     if result.done is not None and not call.json:
         show_plan(call, result.done)
@@ -196,9 +196,9 @@ def _tell(call: Call, result: _Found) -> list[FindingDoc]:
     return fatal
 
 
-def _ours(allowed: float) -> float:
+def _working_seconds(allowed: float) -> float:
     """The part of the budget for the work itself, so that it usually ends by itself and can report how far it got."""
-    return allowed - min(_TELLING_SECONDS, allowed / 10)
+    return allowed - min(_REPORTING_SECONDS, allowed / 10)
 
 
 class _Step:
@@ -218,7 +218,7 @@ class _Step:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Result:
     """The result of one prestart. skipped: why it ended early; hint: what to do about that. settled: the
     fatal findings that a dry run's plan would settle."""
 
@@ -238,13 +238,13 @@ class _Run:
         self.call = call
         self.strict = strict
         self.deadline = deadline
-        self.found = _Found(call.status)
+        self.found = _Result(call.status)
         self._step = step
 
     def _left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def act(self, *, dry_run: bool) -> _Found:
+    def act(self, *, dry_run: bool) -> _Result:
         try:
             self._act(dry_run=dry_run)
         except BudgetSpent:
@@ -275,7 +275,7 @@ class _Run:
                 prestart.plan,
                 execute=not dry_run,
                 stop=lambda: self._left() <= 0,
-                look=lambda dirs: self._look_in_time(session, dirs, facts),
+                look=lambda dirs: self._facts_in_time(session, dirs, facts),
                 act=partial(carry_out_prestart, session, prestart),
             )
             note_health(self.call, facts)
@@ -286,7 +286,7 @@ class _Run:
             if dry_run:
                 self.found.settled = settled_by(rooms, prestart, self.found.findings)
             if not dry_run:
-                self._obey(session, {p.key for p in done.plan.actions})
+                self._carry_out_orders(session, {p.key for p in done.plan.actions})
         set_status(self.call, done.plan, done.execution)
 
     def _read_assignments(self, session: Session) -> None:
@@ -313,9 +313,9 @@ class _Run:
         others = [f for f in self.found.findings if f["code"] not in SPACE_CODES]
         self.found.findings = [*others, *(row for row in map(finding_row, now) if row not in others)]
 
-    def _obey(self, session: Session, renamed: Collection[DirKey]) -> None:
-        """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon
-        saw."""
+    def _carry_out_orders(self, session: Session, renamed: Collection[DirKey]) -> None:
+        """Carry out orders of the fleet: those that can be read in half of the remaining time, else those that the
+        daemon saw."""
         from logagent.agent.orders.box import bounded, box_of
 
         settings = self.call.settings()
@@ -340,9 +340,9 @@ class _Run:
             if count:
                 self.found.notes.append(f"{count} directories were renamed by order {obeyed.order.order_id}")
 
-    def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
-        """The second look before acting counts against the budget too. If it takes too long its result is not used: the
-        budget is spent, and `stop` says so."""
+    def _facts_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
+        """Gathering facts again before acting counts against the budget too. If it takes too long its result is not
+        used: the budget is spent, and `stop` says so."""
         try:
             with looking_at_most(self._left()):
                 return session.facts_to_act(dirs)

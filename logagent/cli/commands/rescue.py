@@ -298,7 +298,7 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         execution = None
         if execute:
             offered, execution = _carried_out(call, session, offered, approve is not None, include_internal)
-        _tell(call, session, facts, offered, execution)
+        _report(call, session, facts, offered, execution)
 
 
 def _refuse_several_file_systems(session: Session, need: str | None) -> None:
@@ -334,7 +334,7 @@ def _carried_out(
         return carry_out_rescue(session, offered, manager, approved=approved, include_internal=include_internal)
 
 
-def _tell(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:
+def _report(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:
     plan = offered.plan
     note_health(call, facts)
     _say_where_a_stop_helps(call, facts, offered)

@@ -80,7 +80,7 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
 def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
     """What the log dirs are now: a disk that already hangs must not keep the daemon from starting.
 
-    Each is looked at by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
+    Each is read by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
     thread stuck in a call to a dead disk never answers.
     """
     paths = config.target.log_dirs

@@ -3,7 +3,7 @@
 They take file descriptors, so that no path is resolved twice. `ctypes` is imported on first use, because commands that
 only read do not need it.
 
-And what else only the system can tell or do: who holds an `flock` (every user who may read a file or directory may
+And what else only the system knows or does: who holds an `flock` (every user who may read a file or directory may
 lock it, too), and returning freed memory (glibc only).
 """
 
@@ -133,8 +133,8 @@ def mount_id(fd: int) -> int:
 
 def is_hole(fd: int, start: int, end: int) -> bool:
     """Whether no disk space is allocated to the file from `start` to `end`. Space that was allocated in advance
-    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is asked only where FIEMAP is not
-    supported (tmpfs). False if the file system tells neither."""
+    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is used only where FIEMAP is not
+    supported (tmpfs). False if the file system supports neither."""
     try:
         answer = fcntl.ioctl(fd, _FS_IOC_FIEMAP, _FIEMAP.pack(start, end - start, 0, 0, 0, 0))
         return int(_FIEMAP.unpack(answer)[3]) == 0

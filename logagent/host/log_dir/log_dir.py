@@ -56,7 +56,7 @@ def exchange(one: Place, other: Place, interlock: Watch) -> None:
     """`renameat2(RENAME_EXCHANGE)` of two directories, if they are the ones that were planned; no fsync. The current
     name exists at every moment.
 
-    `interlock.before()` is the last check before the call. If a process swapped one of them between our look and the
+    `interlock.before()` is the last check before the call. If a process swapped one of them between our check and the
     call, they are exchanged back. Raises NotAsPlanned, BrokerHoldsLogDir, ItemFailed (EXDEV: they are on two file
     systems; nothing was renamed) or KafkaStorageError.
     """
@@ -256,7 +256,7 @@ class OpenLogDir:
         and raises if it must not be renamed after all; `interlock.before()` is the last check before the call. The
         caller then asks `interlock.after_rename()`, when it knows that this rename is done.
 
-        A process may swap the directory between our look at it and the rename. Nothing prevents that, so the result is
+        A process may swap the directory between our check of it and the rename. Nothing prevents that, so the result is
         checked, and the wrong directory is renamed back (again replacing nothing).
 
         Raises `NotAsPlanned`, `BrokerHoldsLogDir`, `ItemFailed` (EEXIST, EINVAL, EXDEV, EBUSY ...: nothing was

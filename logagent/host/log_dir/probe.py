@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
-from logagent.broker.process.lock import LockLook, look
+from logagent.broker.process.lock import LockState, look
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import opened_directory, opened_regular
@@ -37,7 +37,7 @@ _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
 # The log dir itself cannot be opened; see the table in `logagent.host.log_dir.log_dir`.
 _NOT_OURS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP}) | _NOT_ALLOWED
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Entries looked at if the probe can only read.
+# Entries read if the probe can only read.
 _READ_ENTRIES = 16
 
 
@@ -58,7 +58,7 @@ class Visit:
     identity: Identity | None = None
     real: str | None = None
     meta: MetaLook | None = None
-    lock: LockLook | None = None
+    lock: LockState | None = None
 
 
 class Prober:
@@ -111,7 +111,7 @@ class Prober:
 
 
 def _visit_of(path: str) -> Callable[[], Visit]:
-    """One visit: opens, looks, probes, closes."""
+    """One visit: opens, reads, probes, closes."""
 
     def visit() -> Visit:
         started = time.monotonic()
@@ -123,19 +123,19 @@ def _visit_of(path: str) -> Callable[[], Visit]:
                 seen = ProbeOutcome.FAILED, f"it cannot be opened ({error.strerror})", False, None, error.errno
             return Visit(_result(path, started, seen))
         try:
-            return _look(path, fd, started)
+            return _visit_open(path, fd, started)
         finally:
             os.close(fd)
 
     return visit
 
 
-def _look(path: str, fd: int, started: float) -> Visit:
+def _visit_open(path: str, fd: int, started: float) -> Visit:
     try:
         status = os.fstat(fd)
         identity, real = Identity(status.st_dev, status.st_ino), os.readlink(f"/proc/self/fd/{fd}")
         meta, lock = look_at_meta(fd), look(fd)
-        seen = _Probe(path, fd, identity).look()
+        seen = _Probe(path, fd, identity).run()
     except OSError as error:
         return Visit(_result(path, started, _failure(error)))
     return Visit(_result(path, started, seen), identity, real, meta, lock)
@@ -149,7 +149,7 @@ def _probe_of(log_dir: OpenLogDir) -> Callable[[], Visit]:
     def run() -> Visit:
         started = time.monotonic()
         try:
-            seen = _Probe(path, fd, identity).look()
+            seen = _Probe(path, fd, identity).run()
         except OSError as error:
             seen = _failure(error)
         finally:
@@ -167,7 +167,7 @@ class _Probe:
         self._fd = fd
         self._identity = identity
 
-    def look(self) -> _Seen:
+    def run(self) -> _Seen:
         try:
             status = os.stat(self._path)
         except OSError as error:

@@ -3,7 +3,7 @@
 The journal says so, too, but a journal can be lost, older than the disk, or another state dir's; restoring half a
 directory silently loses records. The bit moves with the directory, needs no inode and no block (so it works on a full
 disk), is not inherited by new directories, survives `chmod 750`, means nothing to Linux on a directory, and no Kafka
-looks at it (tried on 2.5.1, 3.5.2, 3.9.1 and 4.3.1).
+reads it (tried on 2.5.1, 3.5.2, 3.9.1 and 4.3.1).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The journal: what we intended to do, the outcome, and what we have seen. SQLite, WAL, `synchronous=FULL`.
 
 Guarantees. `begin` returns only when the intents are on disk; an intent without an outcome after a crash is therefore
-an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is not UTF-8
+an action that may or may not have happened, and `recovery.py` settles it by what is on the disk. Text that is not UTF-8
 (directory names can contain anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").
@@ -183,7 +183,7 @@ class Journal:
             if self.read_only:
                 raise JournalError(f"{self.path} is open for reading only")
             joined = self._db.in_transaction
-            if joined:  # Ours, because we have the lock: the outer caller commits or rolls back.
+            if joined:  # This thread's own, because it has the lock: the outer caller commits or rolls back.
                 yield self._db
                 return
             self._db.execute("BEGIN IMMEDIATE")

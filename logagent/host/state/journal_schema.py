@@ -33,7 +33,7 @@ class Intent:
 
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
-    whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
+    whether the broker's last stop before it was clean; None if not known. `reason`: why it was an orphan right
     before it lost its name (`model.assignments.reasons`); None if it was not one. `files`, `removal_started`: how many
     files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it.
     """

@@ -102,7 +102,7 @@ def _create_reserve(path: str) -> None:
 def _is_whole(path: str) -> bool:
     try:
         status = os.lstat(path)
-    except (FileNotFoundError, PermissionError):  # another user's state dir, which `doctor` looks at
+    except (FileNotFoundError, PermissionError):  # another user's state dir, which `doctor` inspects
         return False
     return status.st_size >= RESERVE_BYTES and status.st_blocks * 512 >= RESERVE_BYTES
 
@@ -248,8 +248,8 @@ def _wrong(table: str, name: str, kind: str, required: bool) -> Iterator[str]:
         yield f"{name} NOT IN ({known})"
 
 
-def look_before_acting(path: str) -> JournalError | None:
-    """Why a command that acts could not use the state dir `path` now, as far as looking shows it. Changes nothing."""
+def why_acting_would_fail(path: str) -> JournalError | None:
+    """Why a command that acts could not use the state dir `path` now, as far as reading shows it. Changes nothing."""
     directory = nearest_directory(path)
     try:
         if directory != path and os.path.lexists(path):

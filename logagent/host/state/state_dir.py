@@ -113,7 +113,7 @@ def look_at_directory(path: str) -> os.stat_result | None:
 def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> None:
     """Create the state dir (mode 0750) if it does not exist.
 
-    log_dirs: by path, what `look_at_directory` said; None if it did not answer. They are not looked at again here,
+    log_dirs: by path, the answer of `look_at_directory`; None if there was none. They are not read again here,
     because a disk may hang at any moment.
 
     As root: a state dir that this call creates is given to the owner of the log dirs (of the first one that answered;
@@ -156,7 +156,7 @@ def nearest_directory(path: str) -> str:
 
 
 def check_writable(directory: str) -> None:
-    """Raise OSError unless files can be created in `directory`, as far as its mode and mount tell."""
+    """Raise OSError unless files can be created in `directory`, as far as its mode and mount show."""
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
         why = errno.EROFS if read_only else errno.EACCES

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from logagent.model.check.metadata_dir import in_metadata_log, odd_file
-from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
@@ -55,7 +55,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
             yield _broken_epochs(f"{where.path}/{name}", fault, error)
 
 
-def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
+def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if d.kind is Kind.STRAY:
         yield fatal(
             "stray-unsupported",
@@ -264,7 +264,7 @@ def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator
             )
 
 
-def _is_or_holds_log_dir(d: PartitionDir, where: StartLogDirLook, log_dirs: Iterable[StartLogDirLook]) -> bool:
+def _is_or_holds_log_dir(d: PartitionDir, where: StartLogDirFacts, log_dirs: Iterable[StartLogDirFacts]) -> bool:
     """Whether it is or contains another log dir; such a directory is reported as nested-log-dir."""
     path = f"{where.canonical or where.path}/{d.name}"
     others = (s.canonical or s.path for s in log_dirs if s is not where)

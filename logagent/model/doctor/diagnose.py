@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from logagent.model.check.start_facts import concerns_us
-from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
+from logagent.model.doctor.doctor_facts import BrokerFacts, ConfigFacts, DoctorFacts, HolderFacts
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
@@ -65,7 +65,7 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
             )
 
 
-def _which_broker(known: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Finding]:
+def _which_broker(known: Iterable[BrokerFacts], c: ConfigFacts) -> Iterator[Finding]:
     """No broker is configured, and none or several were found: a finding for each, with the line that selects it."""
     candidates = [b for b in known if b.candidate]
     if not candidates:
@@ -87,7 +87,7 @@ def _which_broker(known: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Findin
             )
 
 
-def _instance_of(b: BrokerLook) -> str:
+def _instance_of(b: BrokerFacts) -> str:
     name = "second" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
     return f"such as logagent@{name} with /etc/logagent/{name}.toml"
 
@@ -136,7 +136,7 @@ def _version(f: DoctorFacts) -> Iterator[Finding]:
         yield warning("version-contradicted", path, doubt.fact, doubt.hint, change=change)
 
 
-def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:
+def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
     held = [d.path for d in f.log_dirs if d.pid == h.pid]
     who = f"process {h.pid} ({h.command}) of user {h.user or h.uid}"
     where = ", ".join(held)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceLook
+from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceFacts
 from logagent.model.doctor.storage import toml_change, unit_change, unit_word
 from logagent.model.finding import Change, Finding, fatal, info, warning, works
 from logagent.model.setup.drop_in import CONFIG_VARIABLE
@@ -177,7 +177,7 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
     yield from problems
 
 
-def _setup(s: ServiceLook) -> Iterator[Finding]:
+def _setup(s: ServiceFacts) -> Iterator[Finding]:
     """Whether the drop-in is still what `logagent setup` would write."""
     setup = s.setup
     if setup is None or setup.state == "fits":
@@ -193,8 +193,8 @@ def _setup(s: ServiceLook) -> Iterator[Finding]:
     yield fatal("setup-outdated" if setup.state != "missing" else "not-set-up", setup.place, says, hint, change=change)
 
 
-def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
-    """The daemon looks for no broker: one that nothing names to it does not start."""
+def _unnamed(f: DoctorFacts, s: ServiceFacts) -> Iterator[Finding]:
+    """The daemon does not search for a broker: where nothing names one, it does not start."""
     p, c = s.properties, f.config
     named = (
         c.named_in_file
@@ -211,7 +211,7 @@ def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
         yield fatal("daemon-unnamed", s.unit, says, "name it", change=change)
 
 
-def _blind(s: ServiceLook) -> Iterator[Finding]:
+def _blind(s: ServiceFacts) -> Iterator[Finding]:
     for key, good, bad in _BLINDING:
         value = s.properties.get(key, good)
         if value and value != good and (bad is None or value in bad):
@@ -224,7 +224,7 @@ def _blind(s: ServiceLook) -> Iterator[Finding]:
             )
 
 
-def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
+def _paths(f: DoctorFacts, s: ServiceFacts) -> Iterator[Finding]:
     written = [d.path for d in f.log_dirs] + [a.path for a in f.files if a.write]
     # A log dir that is listed itself is bind-mounted into the service's namespace and keeps an unmounted disk busy.
     points = {d.path: d.mount.point for d in f.log_dirs if d.mount is not None and d.mount.point != "/"}
@@ -257,7 +257,7 @@ def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
             yield fatal("unit-blocks", path, says, change=unit_change(s, "PrivateTmp=no"))
 
 
-def _blocked(s: ServiceLook, path: str, point: str) -> tuple[str | None, str]:
+def _blocked(s: ServiceFacts, path: str, point: str) -> tuple[str | None, str]:
     """Why the unit makes `path` (on the mount `point`) unwritable, and the line that makes it writable."""
     p = s.properties
     open_line = f"ReadWritePaths={unit_word(f'-{point}')}"
@@ -294,7 +294,7 @@ def _below(path: str, places: tuple[str, ...] | list[str]) -> bool:
     return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in places)
 
 
-def _failed(s: ServiceLook) -> Iterator[Finding]:
+def _failed(s: ServiceFacts) -> Iterator[Finding]:
     if s.active == "failed":
         result = s.properties.get("Result", "unknown")
         status = s.properties.get("ExecMainStatus", "unknown")

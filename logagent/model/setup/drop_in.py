@@ -27,7 +27,7 @@ class SetupFacts:
     """What a drop-in is made from.
 
     command: the command that writes it again. config: the server.properties. unnamed: logagent's own configuration does
-    not name it, and the service does not look for a broker. user, group: names or numbers, never root's. paths: every
+    not name it, and the service does not search for a broker. user, group: names or numbers, never root's. paths: every
     directory to be written to, absolute, without symlinks. mounts: every mount point of the host, now or at boot.
     """
 

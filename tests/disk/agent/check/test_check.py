@@ -24,7 +24,7 @@ from logagent.agent.target import resolve_target
 from logagent.cli.main import run as logagent
 from logagent.host.linux.access import User, user_named
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.log_dir.start_looks import PartitionDirs, denied_in_log_dir
+from logagent.host.log_dir.start_inspection import PartitionDirs, denied_in_log_dir
 from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
@@ -419,7 +419,7 @@ def test_groups_count(host: Host) -> None:
     for gids, denied in ((frozenset({12345}), 0), (frozenset({1}), 3)):
         with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
             partitions = PartitionDirs(opened, User(NOBODY, gids, False, "nobody", "this test"))
-            partitions.look(["orders-0"])
+            partitions.inspect(["orders-0"])
         assert len(partitions.denied) == denied
 
 
@@ -429,7 +429,7 @@ def test_an_access_list_is_not_guessed_at(host: Host) -> None:
     partition.chmod(0o700)
     with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
         partitions = PartitionDirs(opened, STRANGER)
-        partitions.look(["orders-0"])
+        partitions.inspect(["orders-0"])
     assert str(partition) in [d.path for d in partitions.denied]
     # Version 2; owner rwx, user 65534 rwx, group none, mask rwx, others none (linux/posix_acl_xattr.h).
     entries = ((0x01, 7, 0xFFFFFFFF), (0x02, 7, NOBODY), (0x04, 0, 0xFFFFFFFF), (0x10, 7, 0xFFFFFFFF))
@@ -437,7 +437,7 @@ def test_an_access_list_is_not_guessed_at(host: Host) -> None:
     os.setxattr(partition, "system.posix_acl_access", acl)
     with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
         partitions = PartitionDirs(opened, STRANGER)
-        partitions.look(["orders-0"])
+        partitions.inspect(["orders-0"])
     assert str(partition) not in [d.path for d in partitions.denied]
 
 
@@ -454,7 +454,7 @@ def test_run_by_a_stranger_it_says_what_it_could_not_see(host: Host) -> None:
         try:
             with OpenLogDir("/proc/self/cwd", LogDirFailures()) as opened:
                 partitions = PartitionDirs(opened, user_named("root"))
-                partitions.look(["orders-0"])
+                partitions.inspect(["orders-0"])
             status = 0 if partitions.not_seen == ["orders-0"] else 2
         finally:
             os._exit(status)

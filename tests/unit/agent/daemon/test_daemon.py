@@ -111,7 +111,7 @@ class FakeWork:
     def want_snapshot(self) -> bool:
         return self.has_store
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         self.back += paths
 
     def unwatched(self) -> Mapping[str, str]:

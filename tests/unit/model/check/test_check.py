@@ -24,8 +24,8 @@ from logagent.model.check.start_facts import (
     PathProblem,
     Room,
     StartFacts,
-    StartLogDirLook,
-    StartServerLook,
+    StartLogDirFacts,
+    StartServerFacts,
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
 from logagent.model.kafka_version import Version, VersionLook, which_version
@@ -44,9 +44,9 @@ def meta(**changes: object) -> MetaFile:
     return replace(MetaFile(MetaState.READ, **values), **changes)  # type: ignore[arg-type]
 
 
-def seen(path: str = "/d1", **changes: object) -> StartLogDirLook:
+def seen(path: str = "/d1", **changes: object) -> StartLogDirFacts:
     name = path.strip("/")
-    healthy = StartLogDirLook(path, path, meta=meta(directory_id=name), room=Room(1000, 500, 1000, 500))
+    healthy = StartLogDirFacts(path, path, meta=meta(directory_id=name), room=Room(1000, 500, 1000, 500))
     return replace(healthy, **changes)  # type: ignore[arg-type]
 
 
@@ -69,8 +69,8 @@ def directory(name: str, log_dir: str = "/d1", topic_id: str | None = ID, error:
     )
 
 
-def facts(*log_dirs: StartLogDirLook, dirs: tuple[PartitionDir, ...] = (), **changes: object) -> StartFacts:
-    server = StartServerLook(Mode.KRAFT, 1, "/d1,/d2", "/d1", "/etc/kafka/server.properties")
+def facts(*log_dirs: StartLogDirFacts, dirs: tuple[PartitionDir, ...] = (), **changes: object) -> StartFacts:
+    server = StartServerFacts(Mode.KRAFT, 1, "/d1,/d2", "/d1", "/etc/kafka/server.properties")
     return replace(StartFacts(server, log_dirs or (seen(), seen("/d2")), dirs), **changes)  # type: ignore[arg-type]
 
 
@@ -238,7 +238,7 @@ def test_zookeeper_mode_has_no_topic_id_to_lose() -> None:
     assert said(found, (3, 9, 1)) == []
 
 
-LOG_DIRS: list[tuple[str, StartLogDirLook, list[tuple[str, str, str]]]] = [
+LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("missing", seen(problem=PathProblem.MISSING), [("fatal", "log-dir-missing", "/d1")]),
     ("dangling", seen(problem=PathProblem.DANGLING), [("fatal", "log-dir-missing", "/d1")]),
     ("a file", seen(problem=PathProblem.NOT_A_DIRECTORY), [("fatal", "log-dir-not-a-directory", "/d1")]),
@@ -308,7 +308,7 @@ LOG_DIRS: list[tuple[str, StartLogDirLook, list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("log_dir", "expected"), [row[1:] for row in LOG_DIRS], ids=[row[0] for row in LOG_DIRS])
-def test_log_dirs(log_dir: StartLogDirLook, expected: list[tuple[str, str, str]]) -> None:
+def test_log_dirs(log_dir: StartLogDirFacts, expected: list[tuple[str, str, str]]) -> None:
     assert said(facts(log_dir)) == expected
 
 
@@ -333,7 +333,7 @@ def test_zookeeper_mode_makes_missing_log_dirs_and_formats_them() -> None:
     assert said(unformatted, (3, 5, 2)) == [("warning", "unformatted", "/d1")]
 
 
-PAIRS: list[tuple[str, tuple[StartLogDirLook, ...], list[tuple[str, str, str]]]] = [
+PAIRS: list[tuple[str, tuple[StartLogDirFacts, ...], list[tuple[str, str, str]]]] = [
     ("one directory twice", (seen(), seen("/d2", canonical="/d1")), [("fatal", "duplicate-log-dir", "/d2")]),
     ("inside", (seen(), seen("/d1/x-0")), [("fatal", "nested-log-dir", "/d1/x-0")]),
     ("outside after inside", (seen("/d1/x-0"), seen()), [("fatal", "nested-log-dir", "/d1/x-0")]),
@@ -359,7 +359,7 @@ PAIRS: list[tuple[str, tuple[StartLogDirLook, ...], list[tuple[str, str, str]]]]
 
 
 @pytest.mark.parametrize(("log_dirs", "expected"), [row[1:] for row in PAIRS], ids=[row[0] for row in PAIRS])
-def test_log_dirs_together(log_dirs: tuple[StartLogDirLook, ...], expected: list[tuple[str, str, str]]) -> None:
+def test_log_dirs_together(log_dirs: tuple[StartLogDirFacts, ...], expected: list[tuple[str, str, str]]) -> None:
     assert said(facts(*log_dirs)) == expected
 
 
@@ -435,8 +435,8 @@ def test_what_concerns_a_version_concerns_it_from_there_on_too(
 
 
 CONF = "/etc/kafka/server.properties"
-ZOOKEEPER = StartServerLook(Mode.ZOOKEEPER, None, "/d1", None, CONF)
-CONTROLLER = StartServerLook(Mode.KRAFT, 1, "/d1", "/m", CONF, runs_controller=True, controller_only=True)
+ZOOKEEPER = StartServerFacts(Mode.ZOOKEEPER, None, "/d1", None, CONF)
+CONTROLLER = StartServerFacts(Mode.KRAFT, 1, "/d1", "/m", CONF, runs_controller=True, controller_only=True)
 LOST, OWN = MetaFile(MetaState.MISSING), MetaFile(MetaState.READ, 0, "cluster", 1001)
 IN_USE = (directory("orders-0"),)
 HERE = seen(holds_metadata=True, metadata_log=True)

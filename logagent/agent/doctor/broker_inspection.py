@@ -1,4 +1,4 @@
-"""What doctor looks at around the broker: its configurations on this host, the holders of the log dirs, version,
+"""What doctor inspects around the broker: its configurations on this host, the holders of the log dirs, version,
 assignments."""
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from logagent.host.linux.access import user_name
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_version_seen
 from logagent.model.assignments.identity import ClusterFacts
-from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
+from logagent.model.doctor.doctor_facts import AssignmentsFacts, BrokerFacts, DoctorLogDirFacts, HolderFacts
 from logagent.model.kafka_version import KafkaVersion, which_version
 from logagent.model.records import HolderState
 from logagent.settings import Settings
 
-LOOK_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 _HELD = (HolderState.HELD, HolderState.STARTING, HolderState.HIDDEN)
 # One of Kafka's main classes, or a file with arguments for java.
 _KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
 _PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
-def look_at_brokers(configs: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerLook, ...]:
+def inspect_brokers(configs: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerFacts, ...]:
     """Each configuration on this host; `chosen` is the one in use."""
     candidates = brokers_of(configs)
     return tuple(
-        BrokerLook(
+        BrokerFacts(
             config=b.config,
             how=b.how,
             pid=b.pid,
@@ -56,17 +56,17 @@ def _version(broker: BrokerConfigLook) -> tuple[int, int, int] | None:
     return running or version_installed(broker.config)
 
 
-def look_at_holders(
-    log_dirs: Iterable[LogDirLook], config: str | None, identity: Identity | None
-) -> tuple[HolderLook, ...]:
+def inspect_holders(
+    log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Identity | None
+) -> tuple[HolderFacts, ...]:
     """Every process that holds one of the log dirs, and whether `identity` may see what it has open."""
     pids = dict.fromkeys(d.pid for d in log_dirs if d.pid is not None and d.holder in _HELD)
     return tuple(_holder(pid, config, identity) for pid in pids)
 
 
-def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLook:
+def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderFacts:
     try:
-        seen = str(ask_as(identity, lambda: readable_process(pid), LOOK_SECONDS))
+        seen = str(ask_as(identity, lambda: readable_process(pid), ANSWER_SECONDS))
     except OSError:
         seen = "refused"
     try:
@@ -78,10 +78,10 @@ def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLo
         capabilities = int(status["CapPrm"], 16)
         dumpable = os.stat(f"/proc/{pid}/status").st_uid == uid
     except (OSError, KeyError, ValueError):
-        return HolderLook(pid=pid, command="its command cannot be read", proc=seen)
+        return HolderFacts(pid=pid, command="its command cannot be read", proc=seen)
     launch = launch_of_java(words)
     started_with = _absolute(launch.config, pid) if launch is not None else None
-    return HolderLook(
+    return HolderFacts(
         pid=pid,
         command=os.path.basename(words[0]) if words[0] else status.get("Name", "?"),
         user=user_name(uid),
@@ -110,7 +110,7 @@ def _is_ours_in_time(started_with: str | None, configured: str | None, pid: int)
     """`_is_ours` in a child: anybody who may read a log dir's files can hold its lock, and name a path that never
     answers."""
     try:
-        answer = ask_as(None, lambda: _is_ours(started_with, configured, pid), LOOK_SECONDS)
+        answer = ask_as(None, lambda: _is_ours(started_with, configured, pid), ANSWER_SECONDS)
     except OSError:
         return None
     return None if answer is None else bool(answer)
@@ -129,8 +129,8 @@ def _is_ours(started_with: str | None, configured: str | None, pid: int) -> bool
 
 def find_version(
     target: Target,
-    log_dirs: Iterable[LogDirLook],
-    brokers: Iterable[BrokerLook],
+    log_dirs: Iterable[DoctorLogDirFacts],
+    brokers: Iterable[BrokerFacts],
     read: Assignments | None,
     cluster: ClusterFacts,
     state_dir: str,
@@ -142,14 +142,14 @@ def find_version(
     return which_version(look_at_versions(target, [*holders, *starting], read, cluster.cluster_id, last_run))
 
 
-def look_at_assignments(
+def inspect_assignments(
     target: Target, settings: Settings, cluster: ClusterFacts, *, stopped: bool, now_ms: int
-) -> tuple[AssignmentsLook, Assignments]:
+) -> tuple[AssignmentsFacts, Assignments]:
     """Read the sources as a command would. Raises ConfigError for a wrong `kafka.client` file."""
     read = load_assignments(target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms)
     document = read.document(now_ms)
     address, secure = client_address(target.server)
-    facts = AssignmentsLook(
+    facts = AssignmentsFacts(
         usable=read.first is not None,
         source=document["source"],
         age_seconds=document["age_seconds"],

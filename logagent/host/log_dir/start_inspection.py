@@ -1,4 +1,4 @@
-"""Looks at a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files."""
+"""Inspects a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _fault(error: str) -> CheckpointFault:
 
 
 def links_and_leftovers(dir_fd: int) -> tuple[dict[str, str], list[str]]:
-    """Symlinks to directories, with their targets, and temp files of ours."""
+    """Symlinks to directories, with their targets, and temp files of logagent."""
     links: dict[str, str] = {}
     leftovers: list[str] = []
     with opened_directory(".", dir_fd=dir_fd) as directory, os.scandir(directory) as entries:
@@ -159,18 +159,18 @@ class PartitionDirs:
         self.odd_files: list[str] = []
         self.not_seen: list[str] = []
 
-    def look(self, names: Iterable[str]) -> None:
-        """Look into the directories `names`. Raises `OSError` for the errors of a failing disk only."""
+    def inspect(self, names: Iterable[str]) -> None:
+        """Inspect the directories `names`. Raises `OSError` for the errors of a failing disk only."""
         for name in names:
             try:
-                self._look(name)
+                self._inspect(name)
             except OSError as error:
                 if error.errno in OFFLINE_ERRNOS:
                     raise
                 if error.errno in _NOT_ALLOWED:
                     self.not_seen.append(name)
 
-    def _look(self, name: str) -> None:
+    def _inspect(self, name: str) -> None:
         # A symlink is followed here, because the broker follows it too; nothing is changed.
         path = f"{self._log_dir.path}/{name}"
         status = os.stat(name, dir_fd=self._log_dir.fd)
