@@ -106,7 +106,7 @@ class Call:
 
         Always one line, whatever names from a disk it contains. A closed stderr must not stop work halfway.
         """
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # nobody reads it
             click.echo(visible(message), err=True)
 
     def detail(self, message: str) -> None:

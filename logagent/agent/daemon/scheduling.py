@@ -100,7 +100,7 @@ class ApsScheduler:
         try:
             self._aps.remove_job(name)
         except JobLookupError:
-            pass
+            pass  # it was never scheduled, or has run: there is nothing to cancel
 
     def next_ms(self, name: str) -> int | None:
         job = self._aps.get_job(name)

@@ -116,10 +116,10 @@ def _subject(named: str | None, service: ServiceFacts | None, state_dir: str, lo
         except LookupError as e:
             raise UsageError(f"--user: {e.args[0]}", hint="give its uid instead") from e
     if service is not None and service.user is not None:
-        with suppress(LookupError):
+        with suppress(LookupError):  # a user that this host does not have: systemd says so at the start
             return _known(user_named(service.user), f"the user of {service.unit}")
     for place in (state_dir, *log_dirs):
-        with suppress(OSError):
+        with suppress(OSError):  # not there, or closed to us: the next one may show the owner
             status = os.stat(place)
             if status.st_uid != 0:
                 return owner_of(status, place)
@@ -132,6 +132,7 @@ def _known(user: User, how: str) -> User:
 
 def _group(user: User, service: ServiceFacts | None) -> int:
     group = service.properties.get("Group", "") if service is not None and service.user == user.name else ""
+    # A group or user without an entry on this host: the next source is as good.
     with suppress(KeyError):
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     with suppress(KeyError):
@@ -151,7 +152,7 @@ def inspect_access(path: str, what: str, wants: int, identity: Identity | None) 
     if seen["lacks"] is None:
         return AccessFacts(path=path, what=what, write=write)
     owner, mode = None, None
-    with suppress(OSError):
+    with suppress(OSError):  # owner and mode are only shown
         status = os.stat(seen["at"])
         owner, mode = user_name(status.st_uid), stat.S_IMODE(status.st_mode)
     return AccessFacts(
@@ -198,12 +199,13 @@ def inspect_proc(table: Iterable[Mount], identity: Identity | None, fstab: str =
     groups = {os.getegid(), *os.getgroups()} if identity is None else {identity.gid, *identity.groups}
     group = None
     if gid:
-        with suppress(KeyError):
+        with suppress(KeyError):  # a group without a name here: shown without one
             group = grp.getgrgid(gid).gr_name
     return ProcFacts(hidepid=hidepid, gid=gid or None, group=group, exempt=gid in groups, fstab=_proc_line(fstab))
 
 
 def _proc_line(fstab: str) -> Place | None:
+    # Without the line, the change that is suggested is a command.
     with suppress(OSError), open(fstab, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             words = line.split()

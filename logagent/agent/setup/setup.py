@@ -230,7 +230,7 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
     if wrong:
         raise LogAgentError(f"{wrong[0]} belongs to user {owners[wrong[0]][0]}, but the broker runs as user {uid}")
     if unit is not None and unit.group is not None:
-        with suppress(KeyError):
+        with suppress(KeyError):  # a group that is not there: the user's own stays
             gid = int(unit.group) if unit.group.isdecimal() else grp.getgrnam(unit.group).gr_gid
     # A name that systemd does not take stands as a number.
     name = user_name(uid)
@@ -241,6 +241,7 @@ def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:
     """User and group of the log dirs that exist."""
     owners: dict[str, tuple[int, int]] = {}
     for path in server.log_dirs:
+        # One that is not there has no owner; that none is there is an error of its own.
         with suppress(OSError):
             status = os.stat(path)
             owners[path] = (status.st_uid, status.st_gid)
@@ -326,7 +327,7 @@ def write(setup: Setup) -> None:
     try:
         if trusted_path(system, ROOT) != system:
             raise Untrusted(f"{system} is a symlink")
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # whose it is, is checked next
             os.mkdir(folder, 0o755)
         if trusted_path(folder, ROOT) != folder:
             raise Untrusted(f"{folder} is a symlink")

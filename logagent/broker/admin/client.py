@@ -227,6 +227,7 @@ class AdminClient:
             return
         net, manager = self._net, self._manager
         self._net = self._manager = None
+        # Each step whatever became of the one before: the answers are read, and what stays open ends with the process.
         with contextlib.suppress(Exception):
             # Run it on the thread that owns the connections, which may be using one of them.
             net.run(lambda: manager.close())

@@ -182,7 +182,7 @@ def _remove_leftover(dir_fd: int, temp: str, before_act: Callable[[], None]) -> 
     except FileNotFoundError:
         return
     before_act()
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):  # gone already, which is what is wanted
         os.unlink(temp, dir_fd=dir_fd)
 
 

@@ -188,7 +188,7 @@ def rebuilt_segment_times(dir_fd: int) -> Iterator[SegmentAge]:
 def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[SegmentAge]:
     bases = segment_bases(os.listdir(dir_fd))
     for base in bases:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # a broker has removed it meanwhile: it takes no space
             log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
             if log.st_size or not active:
                 largest_ms = largest(base)

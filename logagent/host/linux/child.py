@@ -84,7 +84,7 @@ class Child:
 
     def end(self) -> None:
         os.close(self._reader)
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended by itself
             os.kill(self.pid, signal.SIGKILL)
         # A child stuck in a call to a hung disk cannot be ended; it is left behind.
         deadline = time.monotonic() + self._reap_seconds

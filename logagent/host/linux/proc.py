@@ -103,6 +103,7 @@ def mount_namespace(pid: int | str) -> int:
 def thread_states(pid: int, proc: str = "/proc") -> str:
     """The kernel's state letters of all threads of a process (`R`, `S`, `D` …); empty if there is no such process."""
     states = ""
+    # Threads and processes end at any time; the states of the others still count.
     with suppress(OSError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
             with suppress(OSError, IndexError), open(f"{proc}/{pid}/task/{thread}/stat", "rb") as file:
@@ -140,6 +141,7 @@ def listening_processes(port: int) -> Iterator[int]:
 def _listening_inodes(pid: int | str, port: int) -> frozenset[str]:
     inodes: set[str] = set()
     for table in ("tcp", "tcp6"):
+        # A kernel without IPv6 has no tcp6.
         with suppress(FileNotFoundError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as lines:
             for fields in (line.split() for line in lines):
                 # sl, local address, remote address, state, queues, timer, retransmits, uid, timeout, inode
@@ -152,7 +154,7 @@ def _socket_inodes(pid: int) -> set[str]:
     directory = f"/proc/{pid}/fd"
     inodes: set[str] = set()
     for number in os.listdir(directory):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # closed meanwhile
             link = os.readlink(f"{directory}/{number}")
             if link.startswith("socket:["):
                 inodes.add(link[len("socket:[") : -1])

@@ -158,7 +158,7 @@ def _fdinfo_mount_id(fd: int) -> int:
 def close_unlocked(fd: int) -> None:
     """Close a descriptor with which an `flock` may have been taken. A child of ours that hangs (`host.linux.child`) has
     it open, too, and would keep the lock."""
-    with suppress(OSError):
+    with suppress(OSError):  # on a dead disk; closing it releases what nobody else has open
         fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
@@ -187,7 +187,7 @@ def _is_stranger(pid: int, users: Collection[int]) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass
+        pass  # it exists, and belongs to another user
     try:
         return effective_user(pid) not in users
     except OSError:

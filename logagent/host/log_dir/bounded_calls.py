@@ -200,7 +200,7 @@ class BoundedCalls:
             closer.start()
         except RuntimeError:
             # The thread limit. Left open, the log dir would stay locked by us (`hold_log_dirs`) as long as we run.
-            with suppress(OSError):
+            with suppress(OSError):  # of a dead disk; the descriptor is gone all the same
                 close()
             return
         if all(self.failures.reason(path) is None for path in paths):
@@ -273,7 +273,7 @@ class BoundedCalls:
             closing = [close for users, close in self._closing if users.isdisjoint(self._active)]
             self._closing = [pair for pair in self._closing if not pair[0].isdisjoint(self._active)]
         for close in closing:
-            with suppress(OSError):
+            with suppress(OSError):  # of a dead disk; the descriptor is gone all the same
                 close()
 
 

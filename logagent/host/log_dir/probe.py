@@ -253,7 +253,7 @@ def _write_and_read_back(dir_fd: int) -> None:
 def _read_meta(dir_fd: int) -> None:
     """From the disk, not the cache. Only whether it can be read counts here; `look_at_meta` reads its content."""
     with (
-        suppress(FileNotFoundError, UnreadableError),
+        suppress(FileNotFoundError, UnreadableError),  # `check` and the guards judge its content
         opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd) as fd,
     ):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

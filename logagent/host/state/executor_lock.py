@@ -123,7 +123,7 @@ class ExecutorLock:
                 if e.errno in (errno.ENOSPC, errno.EDQUOT):
                     return
                 raise
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError):  # `somebody_waits` is testing it at this moment; the next round tries again
             fcntl.flock(self._waiting_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _close(self) -> None:

@@ -79,7 +79,7 @@ def _has_less(directory: str, size: int, inodes: int) -> bool:
 def keep_reserve(state_dir: str) -> None:
     """Create the reserve, or create it again, if there is enough space. Raises nothing: it can wait."""
     path = os.path.join(state_dir, RESERVE_NAME)
-    with suppress(OSError):
+    with suppress(OSError):  # without it the journal is as before; `missing_reserve` says so
         if not _is_whole(path) and not _has_less(state_dir, ENOUGH_BYTES, _ENOUGH_INODES):
             _create_reserve(path)
 
@@ -197,6 +197,7 @@ def check_files(path: str) -> None:
     with opened_regular(path, DATABASE):
         pass
     for suffix in _BESIDE:
+        # None of them is there while nobody has the journal open.
         with suppress(FileNotFoundError), opened_regular(path + suffix, DATABASE):
             pass
 

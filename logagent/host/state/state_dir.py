@@ -30,7 +30,7 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
     try:
         for step in above:
             _only_root_writes(fd, reached or "/", path)
-            with suppress(FileExistsError):
+            with suppress(FileExistsError):  # whose it is, is checked in the next step
                 os.mkdir(step, 0o755, dir_fd=fd)
             reached = f"{reached}/{step}"
             fd = _step_into(fd, step, reached)

@@ -79,6 +79,7 @@ def write_version_seen(state_dir: str, cluster_id: str, node_id: int, version: V
             file.write(content)
     except OSError:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        # If this fails too, what was seen before stays, or is torn and counts as unknown.
         with suppress(OSError), open(os.open(path, flags), "wb") as file:
             file.write(content)
             file.truncate()
