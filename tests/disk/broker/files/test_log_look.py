@@ -202,14 +202,14 @@ def test_an_index_that_is_no_file_is_not_sound(tmp_path: Path) -> None:
     assert found.index == found.timeindex == IndexFile(0, False)
 
 
-def test_indexes_whose_log_is_gone_are_told(tmp_path: Path) -> None:
+def test_indexes_whose_log_is_gone_are_reported(tmp_path: Path) -> None:
     write(tmp_path, b"x", base=10)
     for name in (f"{0:020d}.index", f"{5:020d}.txnindex", f"{10:020d}.timeindex", f"{7:020d}.snapshot", "x.index"):
         (tmp_path / name).write_bytes(b"")
     assert segments(tmp_path).without_log == (f"{0:020d}.index", f"{5:020d}.txnindex")
 
 
-def test_files_below_the_first_segment_that_a_broker_was_about_to_unlink_are_told(tmp_path: Path) -> None:
+def test_files_below_the_first_segment_that_a_broker_was_about_to_unlink_are_reported(tmp_path: Path) -> None:
     """Not those of compaction (it puts their records into another segment) or of a truncated end."""
     write(tmp_path, b"x", base=10)
     below = [f"{0:020d}.log.deleted", f"{5:020d}.timeindex.deleted", f"{9:020d}.index.deleted"]

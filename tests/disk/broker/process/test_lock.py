@@ -123,7 +123,7 @@ def test_a_new_inode_is_seen(fd: int, tmp_path: Path, spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("what", ["symlink", "fifo", "directory", "socket"])
-def test_what_is_no_regular_file_cannot_be_told(fd: int, tmp_path: Path, what: str) -> None:
+def test_a_lock_that_is_no_regular_file_is_unreadable(fd: int, tmp_path: Path, what: str) -> None:
     lock = tmp_path / ".lock"
     if what == "symlink":
         target = tmp_path / "target"
@@ -142,7 +142,7 @@ def test_what_is_no_regular_file_cannot_be_told(fd: int, tmp_path: Path, what: s
         Interlock(fd, str(tmp_path)).before()
 
 
-def test_a_look_is_good_for_two_milliseconds_from_its_start(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+def test_a_check_is_valid_for_two_milliseconds_from_its_start(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     clock = Clock()
     interlock = Interlock(fd, str(tmp_path), clock)
     interlock.before()
@@ -159,7 +159,7 @@ def test_a_look_is_good_for_two_milliseconds_from_its_start(fd: int, tmp_path: P
         interlock.before()
 
 
-def test_waiting_makes_the_last_look_worthless(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+def test_waiting_makes_the_last_check_worthless(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     interlock = Interlock(fd, str(tmp_path), Clock())
     interlock.before()
     spawn(POSIX_LOCK, tmp_path / ".lock")
@@ -179,7 +179,7 @@ def test_after_a_rename_that_a_broker_overtook_nothing_else_is_permitted(fd: int
             again()
 
 
-def test_slow_looks_are_repeated_and_then_refused(fd: int, tmp_path: Path) -> None:
+def test_slow_checks_are_repeated_and_then_refused(fd: int, tmp_path: Path) -> None:
     clock = Clock(step=0.0021)
     with pytest.raises(BrokerHoldsLogDir, match="over 2 ms"):
         Interlock(fd, str(tmp_path), clock).before()

@@ -44,7 +44,7 @@ def check(state: Path, wrong: str | None) -> None:
 
 
 @pytest.mark.parametrize("what", FILL)
-def test_on_a_full_disk(loop_fs: LoopFs, what: str) -> None:
+def test_a_full_disk_would_keep_a_command_from_acting(loop_fs: LoopFs, what: str) -> None:
     point = loop_fs("ext4", options="-N 512")
     used = point / "used"
     check(used, None)

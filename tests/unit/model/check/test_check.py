@@ -83,7 +83,7 @@ def zookeeper(found: StartFacts) -> StartFacts:
     return replace(found, server=replace(found.server, mode=Mode.ZOOKEEPER))
 
 
-def test_nothing_is_said_of_a_healthy_broker() -> None:
+def test_a_healthy_broker_has_no_findings() -> None:
     healthy = facts(dirs=(directory("orders-0"), directory("orders-1", "/d2"), directory(f"x-0.{UUID}-delete")))
     assert said(healthy) == []
     assert said(healthy, None) == []
@@ -197,7 +197,9 @@ NAMES: list[tuple[str, tuple[PartitionDir, ...], Version, list[tuple[str, str, s
 
 
 @pytest.mark.parametrize(("dirs", "version", "expected"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
-def test_directories(dirs: tuple[PartitionDir, ...], version: Version, expected: list[tuple[str, str, str]]) -> None:
+def test_each_directory_a_broker_fails_on_has_its_finding(
+    dirs: tuple[PartitionDir, ...], version: Version, expected: list[tuple[str, str, str]]
+) -> None:
     assert said(facts(dirs=dirs), version) == expected
 
 
@@ -211,7 +213,9 @@ LINKS: list[tuple[str, Mapping[str, str], list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("name", "links", "expected"), LINKS)
-def test_symlinks(name: str, links: Mapping[str, str], expected: list[tuple[str, str, str]]) -> None:
+def test_each_kind_of_symlink_has_its_finding(
+    name: str, links: Mapping[str, str], expected: list[tuple[str, str, str]]
+) -> None:
     found = facts(seen(dir_links=links), dirs=(directory(name, error="symlink"),))
     assert said(found) == expected
 
@@ -308,7 +312,9 @@ LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("log_dir", "expected"), [row[1:] for row in LOG_DIRS], ids=[row[0] for row in LOG_DIRS])
-def test_log_dirs(log_dir: StartLogDirFacts, expected: list[tuple[str, str, str]]) -> None:
+def test_each_problem_of_a_log_dir_has_its_finding(
+    log_dir: StartLogDirFacts, expected: list[tuple[str, str, str]]
+) -> None:
     assert said(facts(log_dir)) == expected
 
 
@@ -359,7 +365,9 @@ PAIRS: list[tuple[str, tuple[StartLogDirFacts, ...], list[tuple[str, str, str]]]
 
 
 @pytest.mark.parametrize(("log_dirs", "expected"), [row[1:] for row in PAIRS], ids=[row[0] for row in PAIRS])
-def test_log_dirs_together(log_dirs: tuple[StartLogDirFacts, ...], expected: list[tuple[str, str, str]]) -> None:
+def test_log_dirs_that_contradict_each_other_have_findings(
+    log_dirs: tuple[StartLogDirFacts, ...], expected: list[tuple[str, str, str]]
+) -> None:
     assert said(facts(*log_dirs)) == expected
 
 
@@ -416,7 +424,9 @@ RELEASES = [
 
 
 @pytest.mark.parametrize(("releases", "text", "inside", "outside"), RELEASES)
-def test_releases(releases: Releases, text: str, inside: list[Version], outside: list[Version]) -> None:
+def test_a_range_of_releases_includes_its_ends(
+    releases: Releases, text: str, inside: list[Version], outside: list[Version]
+) -> None:
     assert str(releases) == text
     assert all(releases.includes(v) for v in inside)
     assert not any(releases.includes(v) for v in outside)
@@ -518,7 +528,9 @@ NODES: list[tuple[str, StartFacts, Version, list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("found", "version", "expected"), [r[1:] for r in NODES], ids=[row[0] for row in NODES])
-def test_nodes(found: StartFacts, version: Version, expected: list[tuple[str, str, str]]) -> None:
+def test_each_problem_of_a_node_has_its_finding(
+    found: StartFacts, version: Version, expected: list[tuple[str, str, str]]
+) -> None:
     assert said(found, version) == expected
 
 
@@ -532,7 +544,7 @@ def test_a_full_metadata_dir_is_for_its_own_retention_and_not_for_rescue() -> No
 @pytest.mark.parametrize(
     ("controller", "advice"), [(False, "fetches the metadata from a controller"), (True, "a majority of the other")]
 )
-def test_a_log_that_needs_its_broken_snapshot_is_not_told_to_do_without(controller: bool, advice: str) -> None:
+def test_no_hint_removes_a_snapshot_that_the_log_needs(controller: bool, advice: str) -> None:
     fault = MetadataFault(MetadataFile.SNAPSHOT, "__cluster_metadata-0/x.checkpoint", "it is empty", spare=False)
     server = replace(KRAFT, runs_controller=controller)
     (needed,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=server), NEW)
@@ -560,7 +572,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     assert documented == used
 
 
-def test_a_configured_version_that_the_running_broker_contradicts_is_told() -> None:
+def test_a_configured_version_that_the_running_broker_contradicts_is_reported() -> None:
     found = facts(seen())
     known = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
     (finding,) = check(replace(found, kafka_version=known), (3, 9, 1))
@@ -569,18 +581,18 @@ def test_a_configured_version_that_the_running_broker_contradicts_is_told() -> N
     assert check(replace(found, kafka_version=replace(known, newer=())), (3, 9, 1)) == []
 
 
-def test_an_open_exchange_is_told_with_the_name_that_came_back() -> None:
+def test_an_open_exchange_is_reported_with_the_name_that_came_back() -> None:
     (finding,) = check(replace(facts(), open_exchanges={"/d1/orders-0.x-stray": "orders-0"}), (3, 9, 1))
     assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "open-exchange", "/d1/orders-0.x-stray")
     assert "orders-0 is restored" in finding.says
 
 
-def test_a_wrong_directory_is_only_told() -> None:
+def test_a_wrong_directory_is_only_reported() -> None:
     found = facts(dirs=(directory("orders-0"),), wrong_directory={("/d1", "orders-0"): "it is assigned to /d2"})
     assert said(found) == [("info", "wrong-directory", "/d1/orders-0")]
 
 
-def test_what_a_kraft_broker_before_3_7_deletes_is_told() -> None:
+def test_what_a_kraft_broker_before_3_7_deletes_is_reported() -> None:
     found = facts(dirs=(directory("orders-0"),), gone={("/d1", "orders-0")})
     for version in ((3, 3, 2), (3, 6, 2)):
         assert said(found, version) == [("warning", "deleted-at-start", "/d1/orders-0")]

@@ -95,7 +95,7 @@ def test_a_host_where_all_is_well() -> None:
         ({"uid": 0, "user": "root", "proc": "refused"}, "other-user", "User=root"),
     ],
 )
-def test_why_the_broker_cannot_be_looked_into(holder: dict[str, Any], code: str, line: str | None) -> None:
+def test_why_the_open_files_of_the_broker_cannot_be_read(holder: dict[str, Any], code: str, line: str | None) -> None:
     facts = replace(FACTS, holders=(replace(HOLDER, **holder),))
     assert codes(facts) == [code]
     change = of(facts, code).change
@@ -183,7 +183,7 @@ def test_what_a_unit_lets_be_written(properties: dict[str, str], blocked: bool) 
         ("Address family not supported", "[::1]:9640", 'listen = "[::1]:9641"'),
     ],
 )
-def test_ports(problem: str, listen: str, line: str) -> None:
+def test_each_problem_of_the_port_has_its_change(problem: str, listen: str, line: str) -> None:
     port = PortFacts(listen=listen, problem=problem, next_free=9641)
     (finding,) = (f for f in diagnose(replace(FACTS, port=port)) if f.area == "metrics")
     assert finding.severity is Severity.FATAL and finding.change is not None and finding.change.line == line
@@ -237,7 +237,7 @@ LOOKS = st.fixed_dictionaries(
     st.sampled_from([ProcFacts(), ProcFacts(hidepid="2", gid=9, group="seers"), ProcFacts(hidepid="invisible")]),
     st.booleans(),
 )
-def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
+def test_every_log_dir_is_reported_and_what_fails_has_a_hint(
     look: dict[str, Any],
     service: ServiceFacts | None,
     daemon: DaemonState,
@@ -298,7 +298,7 @@ def test_a_shell_takes_names_in_a_command_line_as_they_are(code: str, changed: A
     assert shlex.split(finding.change.line if finding.change is not None else finding.hint) == words
 
 
-def test_whose_the_log_dirs_are_is_said_with_the_log_dir_and_the_reason() -> None:
+def test_the_owner_of_the_log_dirs_is_reported_with_the_reason() -> None:
     strange = of(replace(FACTS, cluster_problems={"/d1": "node id 2, and 1 in server.properties"}), "cluster")
     assert (strange.severity, strange.path) == (Severity.FATAL, "/d1")
     assert strange.says == "node id 2, and 1 in server.properties"
