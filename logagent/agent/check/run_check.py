@@ -143,8 +143,7 @@ def run_check(
     user: User | None = None,
     deep: bool = True,
     about_to_start: bool = False,
-    before_inventory: Callable[[], None] | None = None,
-    on_progress: Callable[[int], None] | None = None,
+    read_all: Callable[[], None] | None = None,
 ) -> CheckReport:
     """Probe every log dir, then check what a start depends on.
 
@@ -152,15 +151,14 @@ def run_check(
     broker's user, instead of the one it runs as or the owner of its log dirs. deep: also inspect every partition
     directory for owners, modes and odd files (about 10 µs a file). about_to_start: for `prestart`, where any holder at
     all is an obstacle, and the epoch files that a clean stop has left are not read. The inventory of `session` is used;
-    if it has none, `before_inventory` (default: read the assignments) and then the inventory follow the probes.
+    if it has none, `read_all` follows the probes: it reads the assignments, then takes the inventory.
     """
     probes = dict(Prober().probe_all(session.log_dirs.online().values(), timeout))
     _mark_failed(probes.values(), session.log_dirs.failures)
     if not session.inventories:
-        # A directory younger than the assignments proves nothing, so the assignments are read first; a hung disk would
-        # block that, so the disks are probed before.
-        (before_inventory or session.read_assignments)()
-        session.take_inventory(on_progress)
+        # A hung disk would block this, so the disks are probed before. The assignments come first, because a directory
+        # younger than they are proves nothing.
+        (read_all or partial(_read_all, session))()
     facts = session.facts()
     known = session.kafka_version(facts.log_dirs)
     chosen = version if version is not None else known.exact
@@ -173,6 +171,11 @@ def run_check(
     start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))
     findings = check(start, chosen, at_least=oldest)
     return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
+
+
+def _read_all(session: Session) -> None:
+    session.read_assignments()
+    session.take_inventory()
 
 
 def check_space(session: Session, path: str, timeout: float) -> list[Finding]:

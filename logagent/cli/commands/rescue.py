@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, Rescue, carry_out_rescue, plan_rescue
+from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, RemovedByHand, Rescue, carry_out_rescue, plan_rescue
 from logagent.agent.rescue.rescue_looks import BrokersPart, file_systems, free_room
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import (
@@ -34,7 +34,7 @@ from logagent.model.space import Space
 from logagent.settings import parse_size
 
 if TYPE_CHECKING:
-    from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom, RetentionDoc
+    from logagent.documents.plans import PlanDoc, RemovedByHandDoc, RescueDoc, RescueRoom, RetentionDoc
 
 Room = Mapping[str, Space]
 # Kept directories shown without -v, largest first.
@@ -64,18 +64,7 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
         "more": rescue.more,
         "room": _room(rescue.free),
         "room_after": _room(room_after),
-        "removed_by_hand": [
-            {
-                "log_dir": r.log_dir,
-                "file": r.file.path,
-                "pid": r.file.pid,
-                "program": r.program,
-                "descriptor": r.file.descriptor,
-                "bytes": r.file.bytes,
-                "is_holder": r.is_holder,
-            }
-            for r in rescue.removed_by_hand
-        ],
+        "removed_by_hand": [_removed_by_hand(r) for r in rescue.removed_by_hand],
         "open_removed": [
             {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
             for o in rescue.open_removed
@@ -97,6 +86,18 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
             {"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "detail": k.detail, "bytes": k.bytes}
             for k in rescue.kept
         ],
+    }
+
+
+def _removed_by_hand(r: RemovedByHand) -> RemovedByHandDoc:
+    return {
+        "log_dir": r.log_dir,
+        "file": r.file.path,
+        "pid": r.file.pid,
+        "program": r.program,
+        "descriptor": r.file.descriptor,
+        "bytes": r.file.bytes,
+        "is_holder": r.is_holder,
     }
 
 

@@ -64,6 +64,26 @@ def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterato
             "upgrade the broker, or move the directory out of the log dir before an older broker starts",
             releases=Releases(before=STRAY_SINCE),
         )
+    yield from _not_as_a_broker_writes_it(d, where, facts)
+    if d.kind is Kind.CURRENT and d.key in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
+        yield warning(
+            "deleted-at-start",
+            _path(d),
+            "it is not assigned to this broker: before 3.7 a KRaft broker deletes such a directory when it starts",
+            "copy it first if you need its records",
+            releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
+        )
+    wrong = facts.wrong_directory.get(d.key)
+    if wrong is not None:
+        yield info(
+            "wrong-directory",
+            _path(d),
+            f"the cluster expects this partition in another log dir ({wrong})",
+            "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
+        )
+
+
+def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if d.error == SYMLINK:
         yield _linked(d, where.dir_links[d.name])
     elif d.error == MOUNT_POINT:
@@ -84,22 +104,6 @@ def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterato
         )
     elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
         yield from _without_topic_id(d, facts)
-    if d.kind is Kind.CURRENT and d.key in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
-        yield warning(
-            "deleted-at-start",
-            _path(d),
-            "it is not assigned to this broker: before 3.7 a KRaft broker deletes such a directory when it starts",
-            "copy it first if you need its records",
-            releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
-        )
-    wrong = facts.wrong_directory.get(d.key)
-    if wrong is not None:
-        yield info(
-            "wrong-directory",
-            _path(d),
-            f"the cluster expects this partition in another log dir ({wrong})",
-            "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
-        )
 
 
 def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:

@@ -165,22 +165,7 @@ def _state(s: StartLogDirFacts, facts: StartFacts, present: list[StartLogDirFact
         case MetaState.MISSING:
             yield _unformatted(s, facts, present)
         case MetaState.MALFORMED:
-            needed = facts.needs(s)
-            yield fatal(
-                "meta-properties-malformed",
-                path,
-                f"{s.meta.error}: the broker does not start, or takes the log dir offline",
-                _RESTORE_META,
-                releases=ALL if needed else Releases(before=DIRECTORY_IDS),
-            )
-            if not needed:
-                yield warning(
-                    "meta-properties-malformed",
-                    path,
-                    f"{s.meta.error}: a controller goes on without this log dir",
-                    _RESTORE_META,
-                    releases=Releases(since=DIRECTORY_IDS),
-                )
+            yield from _malformed(s, path, needed=facts.needs(s))
         case MetaState.UNREADABLE:
             yield warning(
                 "not-verified",
@@ -200,6 +185,16 @@ def _state(s: StartLogDirFacts, facts: StartFacts, present: list[StartLogDirFact
             )
         case _:
             return
+
+
+def _malformed(s: StartLogDirFacts, path: str, *, needed: bool) -> Iterator[Finding]:
+    says = f"{s.meta.error}: the broker does not start, or takes the log dir offline"
+    releases = ALL if needed else Releases(before=DIRECTORY_IDS)
+    yield fatal("meta-properties-malformed", path, says, _RESTORE_META, releases=releases)
+    if not needed:
+        says = f"{s.meta.error}: a controller goes on without this log dir"
+        since = Releases(since=DIRECTORY_IDS)
+        yield warning("meta-properties-malformed", path, says, _RESTORE_META, releases=since)
 
 
 def check_broker_id(facts: StartFacts) -> Iterator[Finding]:
