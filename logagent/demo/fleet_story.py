@@ -90,7 +90,7 @@ def _report(stage: Stage, fleet: Path) -> str:
     orphans, hosts = list[dict[str, Any]](), list[dict[str, Any]]()
     for node in NODES:
         host = {"cluster_id": cluster, "node_id": node, "host": f"kafka-{node}"}
-        dirs = stage.answer("scan", *_at(node))["dirs"]
+        dirs = stage.document_of("scan", *_at(node))["dirs"]
         orphans += [{**d, **host} for d in dirs if d["verdict"] == "orphan"]
         hosts.append({**host, "dirs": len(dirs)})
     for name, columns, rows in (
@@ -107,18 +107,18 @@ def _report(stage: Stage, fleet: Path) -> str:
 
 
 def _ask(stage: Stage, cluster: str) -> None:
-    stage.tell(
+    stage.explain(
         f"""A fleet report lists the orphans of all hosts; those of topic {TOPIC} shall go. As no copy of their
         partitions would be left, the plan needs an approval."""
     )
     purge = ("topics", "purge", "--report", f"{FLEET}/{REPORT}", "--topic", TOPIC, *_place(cluster))
     stage.typed(*purge, expect=4)
-    plan_id = stage.answer(*purge)["plan_id"]
+    plan_id = stage.document_of(*purge)["plan_id"]
     stage.typed(*purge, "--execute", "--approve", plan_id, "--timeout", "0")
 
 
 def _see_through(stage: Stage, cluster: str) -> None:
-    stage.tell(
+    stage.explain(
         """First every host says what it has (`stop`), then it is told to set aside exactly that (`delete`). An order
         proves nothing: whatever the host's own facts call assigned would stay."""
     )
@@ -137,7 +137,7 @@ def _see_through(stage: Stage, cluster: str) -> None:
         stage.check(
             len(gone) == len(new) == len(aside) > 0, f"node {node}: {', '.join(gone)} was set aside, nothing else"
         )
-    (request,) = stage.answer("topics", "status", *place)["requests"]
+    (request,) = stage.document_of("topics", "status", *place)["requests"]
     stage.check(request["state"] == "done" and request["bytes_set_aside"] > 0, "the request is done")
-    stage.tell("Each host can still give back what it set aside, and its history names the order:")
+    stage.explain("Each host can still give back what it set aside, and its history names the order:")
     stage.typed("history", *_at(1))

@@ -42,9 +42,9 @@ class Stage:
     def chapter(self, title: str, text: str) -> None:
         self._chapter += 1
         self._say(f"\n{self._chapter}. {title}", bold=True)
-        self.tell(text)
+        self.explain(text)
 
-    def tell(self, text: str) -> None:
+    def explain(self, text: str) -> None:
         for line in textwrap.wrap(" ".join(text.split()), _WIDTH):
             self._say(line)
 
@@ -64,11 +64,11 @@ class Stage:
             self.command(*arguments, expect=expect)
             self.check(read_tree(self.folder) == before, says)
 
-    def ask(self, *arguments: str) -> dict[str, Any]:
+    def document(self, *arguments: str) -> dict[str, Any]:
         """The document of `logagent ARGUMENTS --json` of this host, which is run without showing it."""
-        return self.answer(arguments[0], *_COMMON, *arguments[1:])
+        return self.document_of(arguments[0], *_COMMON, *arguments[1:])
 
-    def answer(self, *typed: str) -> dict[str, Any]:
+    def document_of(self, *typed: str) -> dict[str, Any]:
         """The same for exactly these arguments."""
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(io.StringIO()):

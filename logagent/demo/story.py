@@ -27,11 +27,11 @@ def run_story(stage: Stage) -> None:
     try:
         _chapters(stage)
     except StepFailed:
-        stage.tell("The demo ends here; see above for why.")
+        stage.explain("The demo ends here; see above for why.")
 
 
 def _hidden_brokers(stage: Stage) -> list[int]:
-    document = stage.ask("scan")
+    document = stage.document("scan")
     return [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
 
 
@@ -68,7 +68,7 @@ def _inventory(stage: Stage) -> None:
         from the cluster's metadata log: an orphan is what this broker should no longer have.""",
     )
     stage.command("scan", "--all")
-    document = stage.ask("scan")
+    document = stage.document("scan")
     seen = {f"{Path(d['log_dir']).name}/{d['name']}" for d in document["dirs"]}
     stage.check(seen == set(read_tree(stage.folder).dirs), f"all {len(seen)} directories were seen")
     orphans = [d for d in document["dirs"] if d["verdict"] == "orphan"]
@@ -85,12 +85,12 @@ def _broker_is_there(stage: Stage) -> None:
     arguments = ("delete", "--partition", "returns-2", "--execute")
     with broker_holds([stage.folder / d for d in LOG_DIRS]) as pid, stage.watching() as before:
         stage.command(*arguments, expect=3)
-        document = stage.ask(*arguments)
+        document = stage.document(*arguments)
         refusals = document["refusals"]
         named = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
         stage.check(named, f"guard `window` named process {pid}")
         stage.check(read_tree(stage.folder) == before, "the disk is as it was, down to every ctime")
-    stage.tell("That process is gone again: from here on, the broker is stopped.")
+    stage.explain("That process is gone again: from here on, the broker is stopped.")
 
 
 def _assigned(stage: Stage) -> None:
@@ -133,12 +133,12 @@ def _deleted(stage: Stage) -> str:
         longest = max(len(name.partition("/")[2].encode()) for name in new)
         stage.check(longest == LONGEST_NAME, f"the longest new name has {longest} bytes: the topic's end was cut off")
         stage.check(_contents(before, gone) == _contents(now, new), "no file in them changed")
-    stage.tell("The names on disk are the queue, and the journal knows the full topics:")
+    stage.explain("The names on disk are the queue, and the journal knows the full topics:")
     stage.command("queue")
-    document = stage.ask("queue")
+    document = stage.document("queue")
     known = {len(e["full_topic"]) for e in document["entries"] if e["owner"] == "logagent"}
     stage.check(LONGEST_TOPIC in known, f"the {LONGEST_TOPIC}-character topic is known in full")
-    document = stage.ask("history")
+    document = stage.document("history")
     return str(document["entries"][-1]["plan_id"])
 
 
@@ -185,12 +185,12 @@ def _removed(stage: Stage) -> None:
         itself is left to it for cleanup.leftover_grace longer.""",
     )
     _configure(stage, "[delete]\nfile_delete_delay_ms = 0\n")
-    (name,) = (e["name"] for e in stage.ask("queue")["entries"] if e["owner"] == "logagent")
+    (name,) = (e["name"] for e in stage.document("queue")["entries"] if e["owner"] == "logagent")
     with stage.watching() as before:
         stage.command("cleanup", "--execute")
         gone = set(before.dirs) - set(read_tree(stage.folder).dirs)
         stage.check(gone == {f"d2/{name}"}, "exactly the directory that was marked is gone")
-    stage.tell("What is removed cannot be restored:")
+    stage.explain("What is removed cannot be restored:")
     stage.command("restore", name, "--execute", expect=2)
 
 
@@ -203,20 +203,20 @@ def _orphans(stage: Stage) -> None:
     )
     _configure(stage, '[cleanup]\nsightings = 2\nmin_age = "0s"\n')
     stage.unchanged("nothing was done", "cleanup", "--execute", expect=4)
-    plan_id = stage.ask("cleanup")["plan_id"]
+    plan_id = stage.document("cleanup")["plan_id"]
     with stage.watching() as before:
         stage.command("cleanup", "--execute", "--approve", plan_id)
         now = read_tree(stage.folder)
         aside = {name for name in _new(before, now) if name.endswith("-stray")}
         stage.check(len(aside) == len(before.dirs.keys() - now.dirs.keys()) == ORPHANS - 1, "all are set aside now")
-    document = stage.ask("scan")
+    document = stage.document("scan")
     stage.check(all(d["verdict"] != "orphan" for d in document["dirs"]), "and no orphan is left")
 
 
 def _history(stage: Stage) -> None:
     stage.chapter("History: who did what, when, and the outcome", "The journal, oldest first.")
     stage.command("history")
-    document = stage.ask("history")
+    document = stage.document("history")
     done = [e["action"] for e in document["entries"] if e["outcome"] == "done"]
     wanted = ["mark"] * 4 + ["restore"] * 4 + ["mark", "remove"] + ["quarantine"] * (ORPHANS - 1)
     stage.check(done == wanted, f"{len(wanted)} actions, each with its outcome")

@@ -89,7 +89,7 @@ def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderFa
         gid=gid,
         kafka=launch is not None or any(_KAFKA.match(word) for word in words),
         config=started_with,
-        ours=_is_ours_in_time(started_with, config, pid),
+        same_config=_same_config_in_time(started_with, config, pid),
         overrides=tuple(f"{k}={v}" for k, v in launch.overrides.items()) if launch is not None else (),
         proc=seen,
         capabilities=capabilities if uid != 0 else 0,
@@ -106,17 +106,17 @@ def _absolute(config: str, pid: int) -> str | None:
         return None
 
 
-def _is_ours_in_time(started_with: str | None, configured: str | None, pid: int) -> bool | None:
-    """`_is_ours` in a child: anybody who may read a log dir's files can hold its lock, and name a path that never
+def _same_config_in_time(started_with: str | None, configured: str | None, pid: int) -> bool | None:
+    """`_same_config` in a child: anybody who may read a log dir's files can hold its lock, and name a path that never
     answers."""
     try:
-        answer = ask_as(None, lambda: _is_ours(started_with, configured, pid), ANSWER_SECONDS)
+        answer = ask_as(None, lambda: _same_config(started_with, configured, pid), ANSWER_SECONDS)
     except OSError:
         return None
     return None if answer is None else bool(answer)
 
 
-def _is_ours(started_with: str | None, configured: str | None, pid: int) -> bool | None:
+def _same_config(started_with: str | None, configured: str | None, pid: int) -> bool | None:
     """Whether the file that the process was started with is the one we use; None if unknown."""
     if started_with is None or configured is None:
         return None

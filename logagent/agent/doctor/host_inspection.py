@@ -262,7 +262,7 @@ def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int 
     by_daemon = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
     by = f"process {pids[0]} ({_command(pids[0])})" if pids else None
     free = _free("127.0.0.1" if problem == "not-local" else host, max(number, 1024))
-    return PortFacts(listen=listen, problem=problem, by=by, ours=by_daemon, next_free=free)
+    return PortFacts(listen=listen, problem=problem, by=by, by_daemon=by_daemon, next_free=free)
 
 
 def _bind(host: str, port: int) -> int:

@@ -90,11 +90,11 @@ class ClientLog(logging.Handler):
 
     def reason(self, error: BaseException) -> str:
         """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
-        telling = self.error if self.error is not None and isinstance(error, self._ignored) else error
-        text = str(telling)
-        while text.startswith(prefix := f"{type(telling).__name__}: "):
+        cause = self.error if self.error is not None and isinstance(error, self._ignored) else error
+        text = str(cause)
+        while text.startswith(prefix := f"{type(cause).__name__}: "):
             text = text.removeprefix(prefix)
-        return text or type(telling).__name__
+        return text or type(cause).__name__
 
 
 # ApiVersions and SASL handshakes take a few hundred bytes.

@@ -35,7 +35,7 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     stage = Stage(folder, run, color)
     try:
         with own_environment(color=color), chdir(folder):
-            stage.tell(f"A Kafka host to try things on, in {folder} (all commands below run there):")
+            stage.explain(f"A Kafka host to try things on, in {folder} (all commands below run there):")
             click.echo(f"\n$ cd {folder}")
             run_story(stage)
     finally:

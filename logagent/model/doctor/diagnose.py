@@ -147,7 +147,7 @@ def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
             f"{who} holds the lock or has files open, and does not look like a Kafka broker",
             "stop it, or configure the right log dirs: nothing is done in a log dir another program is using",
         )
-    elif h.ours is False:
+    elif h.same_config is False:
         yield fatal(
             "other-config",
             where,

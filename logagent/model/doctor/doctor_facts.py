@@ -76,7 +76,7 @@ class HolderFacts:
     """A process that holds some of our log dirs.
 
     command: what it runs, for display. config: the server.properties it was started with (None: unknown, or not a Kafka
-    broker); ours: whether that is the one we use. proc: whether the subject can see its open files: "readable",
+    broker); same_config: whether that is the one we use. proc: whether the subject can see its open files: "readable",
     "hidden" (no /proc entry is visible), or "refused". If both run as the same user, this depends on capabilities (the
     permitted ones) and dumpable. overrides: `key=value` pairs on its command line that override the file.
     """
@@ -88,7 +88,7 @@ class HolderFacts:
     gid: int | None = None
     kafka: bool = True
     config: str | None = None
-    ours: bool | None = None
+    same_config: bool | None = None
     overrides: tuple[str, ...] = ()
     proc: str = "readable"
     capabilities: int = 0
@@ -199,12 +199,12 @@ class DaemonFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFacts:
     """Whether metrics can be served. problem: "taken", "not-local", "not-permitted", or the system's error message.
-    next_free: an available port."""
+    by_daemon: our own daemon serves them there. next_free: an available port."""
 
     listen: str
     problem: str | None = None
     by: str | None = None
-    ours: bool = False
+    by_daemon: bool = False
     next_free: int | None = None
 
 

@@ -101,8 +101,8 @@ def metrics(f: DoctorFacts) -> Iterator[Finding]:
     p = f.port
     if p is None:
         return
-    if p.problem is None or p.ours:
-        says = "the daemon serves its metrics there" if p.ours else "free for the metrics"
+    if p.problem is None or p.by_daemon:
+        says = "the daemon serves its metrics there" if p.by_daemon else "free for the metrics"
         yield works("metrics", p.listen, says)
         return
     host = p.listen.rpartition(":")[0]

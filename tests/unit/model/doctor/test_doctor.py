@@ -52,7 +52,7 @@ SERVICE = ServiceFacts(
 LOG_DIR = DoctorLogDirFacts(
     path="/d1", health=Health.ONLINE, reason=None, holder=HolderState.STARTING, pid=5, owner="kafka", owner_uid=92
 )
-HOLDER = HolderFacts(pid=5, command="java", user="kafka", uid=92, gid=92, config="/s.p", ours=True)
+HOLDER = HolderFacts(pid=5, command="java", user="kafka", uid=92, gid=92, config="/s.p", same_config=True)
 FACTS = DoctorFacts(
     config=CONFIG,
     brokers=(BrokerFacts(config="/s.p", how="process 5 runs with it", pid=5, chosen=True),),
@@ -64,7 +64,7 @@ FACTS = DoctorFacts(
     log_dirs=(LOG_DIR,),
     service=SERVICE,
     daemon=DaemonFacts(socket="/var/lib/logagent/status.sock", state="running", pid=7, log_dirs=("/d1",)),
-    port=PortFacts(listen="127.0.0.1:9640", problem="taken", ours=True, next_free=9641),
+    port=PortFacts(listen="127.0.0.1:9640", problem="taken", by_daemon=True, next_free=9641),
     state=StateDirFacts(path="/var/lib/logagent", exists=True, service_path="/var/lib/logagent"),
     assignments=AssignmentsFacts(usable=True, source=Source.KRAFT_LOG, age_seconds=1.0, partitions=3),
 )
