@@ -210,7 +210,7 @@ OTHERWISE = {
     "write_version_seen": "in the state dir, what we wrote: O_NOFOLLOW and O_NONBLOCK",
     "_answer": "the status socket: connected to without waiting",
     "_proc_line": "/etc/fstab, root's",
-    "_version_of_command": "/proc",
+    "launch_of_process": "/proc",
     "_send": "the spool in the state dir, written by us",
     "deliver": "the same",
     "replacement": "made anew, O_EXCL",

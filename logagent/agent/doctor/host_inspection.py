@@ -13,6 +13,7 @@ import socket
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from logagent.agent.config import key_lines, load
 from logagent.agent.doctor.broker_inspection import ANSWER_SECONDS
@@ -112,22 +113,18 @@ def find_subject(
 def _subject(named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]) -> User | None:
     if named is not None:
         try:
-            return _known(user_named(named), "--user")
+            return replace(user_named(named), known_by="--user")
         except LookupError as e:
             raise UsageError(f"--user: {e.args[0]}", hint="give its uid instead") from e
     if service is not None and service.user is not None:
         with suppress(LookupError):  # a user that this host does not have: systemd says so at the start
-            return _known(user_named(service.user), f"the user of {service.unit}")
+            return replace(user_named(service.user), known_by=f"the user of {service.unit}")
     for place in (state_dir, *log_dirs):
         with suppress(OSError):  # not there, or closed to us: the next one may show the owner
             status = os.stat(place)
             if status.st_uid != 0:
                 return owner_of(status, place)
     return None
-
-
-def _known(user: User, how: str) -> User:
-    return User(user.uid, user.gids, user.privileged, user.name, how)
 
 
 def _group(user: User, service: ServiceFacts | None) -> int:

@@ -45,10 +45,10 @@ def launch_of_java(words: Sequence[str]) -> Launch | None:
     return None if config is None else Launch(config, _overrides(arguments), _class_path(words[:start]))
 
 
-def launch_of_process(pid: int) -> Launch | None:
+def launch_of_process(pid: int, proc: str = "/proc") -> Launch | None:
     """The broker that the process `pid` is; None if it is none, or its command line cannot be read."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
             line = file.read()
     except OSError:
         return None
@@ -161,7 +161,9 @@ def version_beside(config: str | None) -> tuple[int, int, int] | None:
 def version_of_process(pid: int, proc: str = "/proc") -> tuple[int, int, int] | None:
     """The version of a running broker: from the jars that it has open, else (if those cannot be read) from the jars on
     its command line; None if neither shows it."""
-    return _version_of_open_files(f"{proc}/{pid}/fd") or _version_of_command(f"{proc}/{pid}/cmdline")
+    version = _version_of_open_files(f"{proc}/{pid}/fd")
+    launch = launch_of_process(pid, proc) if version is None else None
+    return version_of_class_path(launch.class_path) if launch is not None else version
 
 
 def _version_of_open_files(directory: str) -> tuple[int, int, int] | None:
@@ -175,15 +177,6 @@ def _version_of_open_files(directory: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return version_of_jars(names)
-
-
-def _version_of_command(cmdline: str) -> tuple[int, int, int] | None:
-    try:
-        with open(cmdline, "rb") as file:
-            launch = launch_of_java([os.fsdecode(word) for word in file.read().split(b"\0")])
-    except OSError:
-        return None
-    return version_of_class_path(launch.class_path) if launch is not None else None
 
 
 def version_of_class_path(entries: Iterable[str]) -> tuple[int, int, int] | None:

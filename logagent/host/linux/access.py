@@ -14,7 +14,7 @@ import os
 import pwd
 import stat
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from logagent.errors import LogAgentError
@@ -131,23 +131,26 @@ class User:
 
 def user_named(text: str) -> User:
     """The user with this name or number, and its groups on this host. Raises LookupError."""
+    if text.isdecimal():
+        return _user(int(text), (), "--broker-user")
     try:
-        entry = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
+        return _user(pwd.getpwnam(text).pw_uid, (), "--broker-user")
     except KeyError:
-        if not text.isdecimal():
-            raise LookupError(f"there is no user {text!r} on this host") from None
-        return User(int(text), frozenset(), int(text) == 0, text, "--broker-user")
-    return _of_entry(entry.pw_name, entry.pw_uid, entry.pw_gid, "--broker-user")
+        raise LookupError(f"there is no user {text!r} on this host") from None
 
 
 def owner_of(status: os.stat_result, path: str) -> User:
     """The user that owns `path`, the best guess while no broker runs."""
+    return _user(status.st_uid, (status.st_gid,), f"owner of {path}")
+
+
+def _user(uid: int, gids: Iterable[int], known_by: str) -> User:
+    """`gids`: those of a user that this host does not know."""
     try:
-        entry = pwd.getpwuid(status.st_uid)
+        entry = pwd.getpwuid(uid)
     except KeyError:
-        gids = frozenset({status.st_gid})
-        return User(status.st_uid, gids, status.st_uid == 0, str(status.st_uid), f"owner of {path}")
-    return _of_entry(entry.pw_name, entry.pw_uid, entry.pw_gid, f"owner of {path}")
+        return User(uid, frozenset(gids), uid == 0, str(uid), known_by)
+    return User(uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)), uid == 0, entry.pw_name, known_by)
 
 
 def user_of_process(pid: int) -> User | None:
@@ -173,10 +176,6 @@ def denied(user: User, dir_fd: int, name: str, path: str, status: os.stat_result
 def in_words(bits: int) -> str:
     """ "read and write"."""
     return " and ".join(word for bit, word in _WORDS if bits & bit)
-
-
-def _of_entry(name: str, uid: int, gid: int, known_by: str) -> User:
-    return User(uid, frozenset(os.getgrouplist(name, gid)), uid == 0, name, known_by)
 
 
 def user_name(uid: int) -> str:

@@ -67,12 +67,6 @@ __all__ = [
 _INCARNATIONS_KEPT = 20
 
 
-def _put_clocks(db: sqlite3.Connection, clocks: Clocks) -> None:
-    values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
-    db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
-    db.execute("DELETE FROM clock_doubt")
-
-
 def _up_to_date_copy(db: sqlite3.Connection, version: int) -> sqlite3.Connection:
     """An in-memory copy of a journal that an older logagent wrote: reading must not change any file."""
     copy = connect(":memory:")
@@ -199,15 +193,18 @@ class Journal:
         with self._lock, as_journal_error(self.path):
             return self._db.execute(sql, values).fetchall()
 
+    def _write(self, sql: str, values: Sequence[Any]) -> None:
+        with self._transaction() as db:
+            db.execute(sql, values)
+
     # Failed removals
 
     def record_failure(self, log_dir: str, name: str, error: str, now_ms: int) -> None:
-        with self._transaction() as db:
-            db.execute(
-                "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
-                " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
-                (put(log_dir), put(name), now_ms, put(error)),
-            )
+        self._write(
+            "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
+            " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
+            (put(log_dir), put(name), now_ms, put(error)),
+        )
 
     def clear_failures(self, gone: Iterable[DirKey]) -> None:
         keys = [(put(log_dir), put(name)) for log_dir, name in gone]
@@ -291,8 +288,7 @@ class Journal:
         return Clocks(*rows[0]) if rows else None
 
     def note_clocks(self, clocks: Clocks) -> None:
-        with self._transaction() as db:
-            _put_clocks(db, clocks)
+        self.trust_clocks(clocks, None)
 
     def host(self) -> JournalHost | None:
         """The broker that this journal is about, if recorded yet."""
@@ -300,9 +296,8 @@ class Journal:
         return JournalHost(rows[0][0], rows[0][1], frozenset(rows[0][2].split())) if rows else None
 
     def note_host(self, host: JournalHost) -> None:
-        with self._transaction() as db:
-            values = (host.cluster_id, host.node_id, " ".join(sorted(host.directory_ids)))
-            db.execute("INSERT OR REPLACE INTO host VALUES (1,?,?,?)", values)
+        values = (host.cluster_id, host.node_id, " ".join(sorted(host.directory_ids)))
+        self._write("INSERT OR REPLACE INTO host VALUES (1,?,?,?)", values)
 
     def clock_doubt(self) -> ClockDoubt | None:
         """The doubt of the last cycle with a doubtful clock, unless a later cycle could trust it."""
@@ -310,9 +305,8 @@ class Journal:
         return ClockDoubt("", **dict(rows[0])) if rows else None
 
     def note_clock_doubt(self, doubt: ClockDoubt) -> None:
-        with self._transaction() as db:
-            values = (doubt.boot_id, doubt.until_ms, doubt.drift_ms)
-            db.execute("INSERT OR REPLACE INTO clock_doubt VALUES (1,?,?,?)", values)
+        values = (doubt.boot_id, doubt.until_ms, doubt.drift_ms)
+        self._write("INSERT OR REPLACE INTO clock_doubt VALUES (1,?,?,?)", values)
 
     def clock_jumps(self) -> list[ClockJump]:
         """The jumps forward that operators have accepted, oldest first."""
@@ -321,7 +315,9 @@ class Journal:
     def trust_clocks(self, clocks: Clocks, jump: ClockJump | None) -> None:
         """Record these clocks as the trusted ones, with the jump (if any) that an operator has accepted."""
         with self._transaction() as db:
-            _put_clocks(db, clocks)
+            values: tuple[object, ...] = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
+            db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
+            db.execute("DELETE FROM clock_doubt")
             if jump is not None:
                 values = (jump.until_ms, jump.delta_ms)
                 db.execute("INSERT INTO clock_jumps (until_ms, delta_ms) VALUES (?,?)", values)

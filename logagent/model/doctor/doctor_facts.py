@@ -44,7 +44,7 @@ class ConfigFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """A broker's configuration on this host. overrides: keys that its command line overrides. ignored: why a process
+    """A broker's configuration on this host. ignored: why a process
     that seems to be a broker is not treated as one."""
 
     config: str
@@ -56,7 +56,6 @@ class BrokerFacts:
     version: Version | None = None
     chosen: bool = False
     candidate: bool = True
-    overrides: tuple[str, ...] = ()
     ignored: str | None = None
 
 
