@@ -106,14 +106,14 @@ def run_job(
     from logagent.fleet.spark_session import build_session, explained, running
     from logagent.fleet.tables.store import Store as Opened
 
-    ours = not running()
+    own_session = not running()
     shown = options["verbose"] or sys.stderr.isatty()
     spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
     try:
         with explained("the fleet job failed", verbose=options["verbose"]):
             yield Opened.open(spark, store), (tell if shown else lambda _: None)
     finally:
-        if ours:
+        if own_session:
             spark.stop()
 
 

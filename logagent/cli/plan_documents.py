@@ -21,9 +21,9 @@ from logagent.model.times import rfc3339, rfc3339_or_none
 if TYPE_CHECKING:
     from logagent.agent.check.run_check import CheckReport
     from logagent.agent.session.session import Session
-    from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, FindingDoc
+    from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, DoctorService, FindingDoc
     from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc, WaitingDoc
-    from logagent.model.doctor.doctor_facts import DoctorFacts, LogDirLook
+    from logagent.model.doctor.doctor_facts import DoctorFacts, DoctorLogDirFacts, ServiceFacts
 
 _CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
     Severity.FATAL: "fatal",
@@ -65,7 +65,7 @@ def finding_row(finding: Finding) -> FindingDoc:
 
 def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:
     """`logagent.doctor/1`."""
-    s, subject = facts.service, facts.subject
+    subject = facts.subject
     return {
         "schema": "logagent.doctor/1",
         "at": at,
@@ -93,16 +93,7 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
         "cluster_id": facts.cluster_id,
         "node_id": facts.node_id,
         "log_dirs": [_doctor_log_dir(d) for d in facts.log_dirs],
-        "service": None
-        if s is None
-        else {
-            "unit": s.unit,
-            "known_by": s.known_by,
-            "user": s.user,
-            "file": s.file,
-            "active": s.active,
-            "main_pid": s.main_pid,
-        },
+        "service": _doctor_service(facts.service) if facts.service is not None else None,
         "daemon": facts.daemon.state if facts.daemon is not None else "none",
         "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
         "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
@@ -110,7 +101,7 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
     }
 
 
-def _doctor_log_dir(d: LogDirLook) -> DoctorLogDir:
+def _doctor_log_dir(d: DoctorLogDirFacts) -> DoctorLogDir:
     return {
         "path": d.path,
         "health": d.health,
@@ -120,6 +111,17 @@ def _doctor_log_dir(d: LogDirLook) -> DoctorLogDir:
         "lacks": d.access.lacks if d.access is not None else None,
         "mount_point": d.mount.point if d.mount is not None else None,
         "file_system": d.mount.kind if d.mount is not None else None,
+    }
+
+
+def _doctor_service(s: ServiceFacts) -> DoctorService:
+    return {
+        "unit": s.unit,
+        "known_by": s.known_by,
+        "user": s.user,
+        "file": s.file,
+        "active": s.active,
+        "main_pid": s.main_pid,
     }
 
 

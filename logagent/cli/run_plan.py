@@ -47,7 +47,7 @@ class Done:
 
 
 def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
-    """Look, plan, and with `execute` act; then print the plan with the outcome, and set the exit status."""
+    """Gather facts, plan, and with `execute` act; then print the plan with the outcome, and set the exit status."""
     with session_of(call, act=execute, to_plan=True) as session:
         read_assignments(session, call)
         take_inventory(session, call)

@@ -76,7 +76,7 @@ class StatusCycle(TypedDict):
     """The last cycle of a job. `refusals`: how many by guard, `refused_because`: why, by guard. `needs_approval`: the
     plan id to pass to `logagent cleanup --execute --approve`."""
 
-    job: Literal["cleanup", "queue", "inventory"]
+    job: Literal["cleanup", "queue", "inventory", "requests"]
     started_at: Time
     seconds: float
     plan_id: str | None
@@ -133,6 +133,6 @@ class StatusDoc(TypedDict):
     open_exchanges: list[str]
     cycles: list[StatusCycle]
     failed: NotRequired[list[StatusFailed]]
-    running: Literal["cleanup", "queue", "inventory"] | None
+    running: Literal["cleanup", "queue", "inventory", "requests"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
     publish: StatusPublish | None

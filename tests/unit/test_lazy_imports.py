@@ -25,8 +25,6 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`--version` is answered without click", "logagent.cli.main", ()),
     ("`explain` and `--help` print text", "json", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
-    ("only where something has to be folded, or a bar is drawn on a terminal", "rich.console rich.text rich.progress",
-     OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
     ("`explain` and `--help` read no configuration and look at no disk",

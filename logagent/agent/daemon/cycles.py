@@ -1,9 +1,8 @@
-"""What the daemon does at a tick: one method per job, each with its own session, returning a summary.
+"""What the daemon does at a tick: one method per job, each with its own session, returning a summary of what it saw,
+planned and did (`model.daemon_summary`).
 
-A cycle takes the executor lock, looks, plans, acts if `cleanup.mode` is `enforce`, and releases the lock, so that
-commands can run between two cycles. In report mode nothing is renamed or removed, but sightings count.
-
-What one cycle saw, planned and did, as the values of `model.daemon_summary`.
+A cycle takes the executor lock, takes the inventory, plans, acts if `cleanup.mode` is `enforce`, and releases the lock,
+so that commands can run between two cycles. In report mode nothing is renamed or removed, but sightings count.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class CycleNotes:
     error_slug: str | None = None
     seen: dict[str, Any] = field(default_factory=dict)
 
-    def look_back(self, session: Session) -> None:
-        """Gather what only an open session can tell. Raises JournalError."""
+    def add_results(self, session: Session) -> None:
+        """Add what only an open session knows. Raises JournalError."""
         assert self.facts is not None
         queue = _still_queued(session.queue(), self.plan, self.execution)
         later = [at for e in queue if (at := max(e.due_at_ms, e.marked_at_ms)) > self.facts.now_ms]
@@ -134,29 +133,29 @@ def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
 
 def _reclaimable(session: Session, plan: Plan | None, execution: Execution | None) -> dict[tuple[str, str], int]:
     """Bytes in the plan that were not removed, plus those that still wait: the most that could be freed, by log dir."""
-    found = {(path, when): 0 for path in session.log_dirs.by_path for when in ("now", "later")}
+    sizes = {(path, when): 0 for path in session.log_dirs.by_path for when in ("now", "later")}
     if plan is None:
-        return found
+        return sizes
     results = execution.results if execution is not None else {}
     for p in plan.actions:
         result = results.get(action_id(p))
-        if (p.dir.log_dir, "now") in found and (result is None or result.outcome is not Outcome.DONE):
-            found[p.dir.log_dir, "now"] += p.dir.allocated
+        if (p.dir.log_dir, "now") in sizes and (result is None or result.outcome is not Outcome.DONE):
+            sizes[p.dir.log_dir, "now"] += p.dir.allocated
     later = {w.key for w in plan.waiting}
     for d in session.dirs:
-        if d.key in later and (d.log_dir, "later") in found:
-            found[d.log_dir, "later"] += d.allocated
-    return found
+        if d.key in later and (d.log_dir, "later") in sizes:
+            sizes[d.log_dir, "later"] += d.allocated
+    return sizes
 
 
 def _orphans(session: Session, facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    by_reason: dict[tuple[str, str], tuple[int, int]] = {}
     for d in session.of_kind(Kind.CURRENT, Kind.FUTURE):
         ruling = facts.rulings.get(d.key)
         if ruling is not None and ruling.verdict is Verdict.ORPHAN:
-            count, size = found.get((d.log_dir, ruling.reason or ""), (0, 0))
-            found[d.log_dir, ruling.reason or ""] = (count + 1, size + d.allocated)
-    return found
+            count, size = by_reason.get((d.log_dir, ruling.reason or ""), (0, 0))
+            by_reason[d.log_dir, ruling.reason or ""] = (count + 1, size + d.allocated)
+    return by_reason
 
 
 def _assignments(session: Session) -> AssignmentsSummary:
@@ -173,7 +172,7 @@ def _assignments(session: Session) -> AssignmentsSummary:
 
 
 ACTOR = "daemon"
-# We wait no longer than this for a command that acts: the next try comes soon, and we may have been told to stop.
+# We wait no longer than this for a command that acts: the next try comes soon, and the daemon may be ending.
 EXECUTOR_WAIT_SECONDS = 1.0
 # How often we check during a scan or a removal whether a command waits. `logagent prestart` waits at most a second.
 YIELD_CHECK_SECONDS = 0.2
@@ -186,12 +185,12 @@ SOMEBODY_WAITS = "another logagent is waiting for the executor lock"
 
 
 class CycleAborted(Exception):
-    """The daemon ends while a cycle is still looking."""
+    """The daemon ends while a cycle only reads: nothing has been done yet."""
 
 
 @dataclass(slots=True)
 class HostTotals:
-    """The counts of the last full inventory, for the blast radius of a cycle that looks only at marked directories."""
+    """The counts of the last full inventory, for the blast radius of a cycle that reads only marked directories."""
 
     partition_dirs: int
     partition_bytes: int
@@ -202,7 +201,7 @@ class Cycles:
     """The cycles of one daemon. Keeps what outlives a cycle: failed log dirs, inventories for the next scan, and which
     segments were read.
 
-    stop: asked between two files of a removal, and before each action. aborting: asked while a cycle is still looking.
+    stop: called between two files of a removal, and before each action. aborting: called while a cycle only reads.
     inventory_taken: called with each full inventory, in the cycle's thread. planned: with the plan for the whole host,
     before it is carried out; with None if it cannot be made, because a snapshot matters more than its plan.
     """
@@ -235,12 +234,12 @@ class Cycles:
         return self._summed_up("cleanup", self._cleanup)
 
     def queue(self) -> CycleSummary:
-        """Only the delete queue: `LogManager.deleteLogs`. Looks at marked directories only."""
+        """Only the delete queue: `LogManager.deleteLogs`. Reads marked directories only."""
         return self._summed_up("queue", self._queue)
 
     def inventory(self) -> CycleSummary:
-        """Only look, for a snapshot: nothing is done, and no sighting counts."""
-        return self._summed_up("inventory", self._look_ahead)
+        """The inventory alone, for a snapshot: nothing is done, and no sighting counts."""
+        return self._summed_up("inventory", self._plan_only)
 
     def requests(self, box: RequestBox | None) -> CycleSummary:
         """Carry out requests of the fleet, in report mode too: `orders.accept` is the operator's consent, like
@@ -248,7 +247,7 @@ class Cycles:
         return self._summed_up("requests", lambda cycle, session: self._requests(cycle, session, box))
 
     def _requests(self, cycle: CycleNotes, session: Session, box: RequestBox | None) -> None:
-        self._look(cycle, session)
+        self._take_inventory(cycle, session)
         assert cycle.facts is not None
         if box is None or self.stop():
             return
@@ -264,7 +263,7 @@ class Cycles:
         try:
             with self._session() as session:
                 run(cycle, session)
-                cycle.look_back(session)
+                cycle.add_results(session)
         except (LogAgentError, OSError) as e:
             cycle.error, cycle.error_slug = str(e), getattr(e, "slug", "failed")
         summary = cycle.summary(self.clock)
@@ -311,15 +310,15 @@ class Cycles:
 
         return progress
 
-    def _look(self, cycle: CycleNotes, session: Session) -> None:
+    def _take_inventory(self, cycle: CycleNotes, session: Session) -> None:
         session.read_assignments()
         session.take_inventory(self._progress(self._stop_or_yield(self.aborting)))
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.inventory_taken(session, facts)
 
-    def _look_ahead(self, cycle: CycleNotes, session: Session) -> None:
-        self._look(cycle, session)
+    def _plan_only(self, cycle: CycleNotes, session: Session) -> None:
+        self._take_inventory(cycle, session)
         assert cycle.facts is not None
         try:
             plan: Plan | None = look_ahead(session, cycle.facts)
@@ -328,7 +327,7 @@ class Cycles:
         self.planned(session, cycle.facts, plan)
 
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
-        self._look(cycle, session)
+        self._take_inventory(cycle, session)
         assert cycle.facts is not None
         try:
             in_doubt = session.clock_watch.doubt() is not None
@@ -339,7 +338,7 @@ class Cycles:
         self.planned(session, cycle.facts, cycle.plan)
         self._carry_out(cycle, session)
         forget_failures_of_removed(session)
-        # While the clock is in doubt, what looks old may be from today.
+        # While the clock is in doubt, what seems old may be from today.
         if in_doubt or self.tidied_ms is None or not 0 <= self.clock.now_ms() - self.tidied_ms < DAY_MS:
             if not in_doubt:
                 forget_old_actions(session)

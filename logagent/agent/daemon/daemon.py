@@ -6,7 +6,7 @@ Threads. The main thread handles signals, talks to systemd and waits; it touches
 The scheduler's thread only puts names into their queues. The timetable, and what follows a cycle, are decided here with
 the clock and the scheduler that were passed in, so that a test can run through a day in milliseconds.
 
-Reloads of the configuration, one at a time, in a separate thread because they look at paths, which may hang.
+Reloads of the configuration, one at a time, in a separate thread because they touch paths, which may hang.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ LOOP_OF = {
     "look-for-requests": "publish",
     "requests": "act",
 }
-# The store may hang indefinitely; a loop that waits for it must not make the daemon look hung.
+# The store may hang indefinitely; a loop that waits for it must not make the daemon count as hung.
 PINGING_LOOPS = ("act", "health")
 # When to try again while another logagent acts or the journal cannot be written.
 BUSY_RETRY_MS = 5_000
@@ -144,7 +144,7 @@ class Daemon:
         self.loops[LOOP_OF[job]].post(job)
 
     def hint(self, log_dir: str, name: str) -> None:
-        """inotify saw a directory get this name: if it is marked, the next look at the queue comes earlier."""
+        """inotify saw a directory get this name: if it is marked, the queue is read earlier."""
         if name.endswith("-delete"):
             self._timetable.hint(self.last.get("queue"))
 
@@ -173,7 +173,7 @@ class Daemon:
             elif job == "publish":
                 self._after_publish(self._jobs.publish())
             elif job == "look-for-requests":
-                self._look_for_requests()
+                self._requests()
             else:
                 self.control.interrupted = False
                 self._after_cycle(self._jobs.cycle(job))
@@ -207,27 +207,27 @@ class Daemon:
             self._timetable.arm_queue(s)
 
     def _after_health(self, s: HealthSummary) -> None:
-        back = self._came_back(s)
+        back = self._recovered(s)
         self.last_health = s
         self.lines.health(s)
         if back:
-            self._jobs.came_back(back)
+            self._jobs.recovered_log_dirs(back)
             self.post("cleanup")
         if s.log_dirs and len(s.offline) == len(s.log_dirs) and self.config.settings.health.on_all_offline == "halt":
             self.events.say("halted", "error", reason="all log dirs are offline, and health.on_all_offline is halt")
             self.end(Exit.HALTED)
 
-    def _look_for_requests(self) -> None:
-        """Look for requests and carry out new ones; try again what could not be done before, for at most a twentieth of
+    def _requests(self) -> None:
+        """Read the requests and carry out new ones; try again what could not be done before, for at most a twentieth of
         the time."""
-        found = self._jobs.requests()
+        requests = self._jobs.requests()
         last, now = self.last.get("requests"), self.clock.now_ms()
         pause = max(self.config.settings.orders.interval, HINT_SHARE * round(last.seconds * 1000)) if last else 0
         rested = last is None or now >= last.started_ms + pause
-        if found == "new" or (found == "open" and rested):
+        if requests == "new" or (requests == "open" and rested):
             self.post("requests")
 
-    def _came_back(self, s: HealthSummary) -> set[str]:
+    def _recovered(self, s: HealthSummary) -> set[str]:
         before = set(self.last_health.offline) if self.last_health is not None else set()
         return before - set(s.offline)
 
@@ -321,7 +321,7 @@ class Daemon:
 
     def is_alive(self, limit_seconds: float) -> bool:
         """Whether every loop that must not hang has shown a sign of life within the limit, and ticks still arrive (a
-        loop without work looks healthy)."""
+        loop without work counts as healthy)."""
         ticks = self.loops["health"].idle_seconds() < limit_seconds + self.config.settings.health.probe_interval / 1000
         return ticks and all(self.loops[name].silent_seconds() < limit_seconds for name in PINGING_LOOPS)
 

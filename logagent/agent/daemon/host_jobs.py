@@ -167,12 +167,12 @@ class HostJobs:
 
     def health(self) -> HealthSummary:
         summary = self.probes.round()
-        found = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
-        self._brokers = tuple(b for b in found if b is not None)
+        processes = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
+        self._brokers = tuple(b for b in processes if b is not None)
         self._metrics.health(summary, self._brokers)
         return summary
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         if self._watch is not None:
             self._watch.renew(paths)
 

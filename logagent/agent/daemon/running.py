@@ -174,13 +174,14 @@ class Running:
 
     def _serve_status(self) -> StatusServer | None:
         try:
-            return StatusServer(self._state_dir, self._status)
+            return StatusServer(self._state_dir, self.status)
         except (OSError, RuntimeError) as e:
             why = getattr(e, "strerror", None) or e
             self.events.say("no-status", "warning", reason=f"cannot create the status socket: {why}")
             return None
 
-    def _status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
+        """`logagent.status/1`."""
         return status_document(self.daemon, self.jobs.status(), self._clock.now_ms(), self._host, self._state_dir)
 
 

@@ -39,8 +39,8 @@ class RunConfig:
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """`section.key` of every setting that differs, and "log dirs" if the broker's differ."""
     before, after = as_document(old.settings), as_document(new.settings)
-    found = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
-    return [*found, *(["log dirs"] if old.target != new.target else [])]
+    changed = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
+    return [*changed, *(["log dirs"] if old.target != new.target else [])]
 
 
 def why_not_switch(old: RunConfig, new: RunConfig) -> str | None:
@@ -116,7 +116,7 @@ class ApsScheduler:
         try:
             self._aps.remove_job(name)
         except JobLookupError:
-            pass
+            pass  # it was never scheduled, or has run: there is nothing to cancel
 
     def next_ms(self, name: str) -> int | None:
         job = self._aps.get_job(name)
@@ -159,7 +159,7 @@ class Jobs(Protocol):
         ...
 
     def requests(self) -> Literal["new", "open"] | None:
-        """Look which requests are in the store, and write what was seen and done."""
+        """Read which requests are in the store, and write what was seen and done."""
         ...
 
     def configure(self, config: RunConfig) -> None:
@@ -172,7 +172,7 @@ class Jobs(Protocol):
         """Have the next inventory published; whether there is a store for it."""
         ...
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         """These log dirs were offline and are online again."""
         ...
 
@@ -183,11 +183,11 @@ class Jobs(Protocol):
     def close(self) -> None: ...
 
 
-# A burst of renames causes one look at the queue, and looking takes at most a twentieth of the time: a broker that
+# A burst of renames causes one queue cycle, and these take at most a twentieth of the time: a broker that
 # deletes topics by the thousand sends hints all day.
 HINT_MS, MOST_HINT_MS = 1_000, 15_000
 HINT_SHARE = 20
-# How often to look for newly marked directories that inotify does not report.
+# How often to list newly marked directories that inotify does not report.
 POLL_MS = 30_000
 
 
@@ -228,7 +228,7 @@ class Timetable:
             self._post("inventory")
 
     def hint(self, last: CycleSummary | None) -> None:
-        """A directory was marked: look at the queue soon, but not all day. `last`: the last look."""
+        """A directory was marked: read the queue soon, but not all day. `last`: the last queue cycle."""
         if not self._hinted:
             self._hinted = True
             now = self._clock.now_ms()
@@ -261,7 +261,7 @@ class Timetable:
 
 @dataclass(slots=True)
 class Control:
-    """How the loops' work is told to stop and shows that it is alive. `interrupted`: the current cycle ends early.
+    """How the loops' work is stopped and shows that it is alive. `interrupted`: the current cycle ends early.
     `wake`: wakes the main thread, to end."""
 
     stopping: bool = False

@@ -1,5 +1,4 @@
-"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as
-`METRICS`.
+"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as `METRICS`.
 
 They use a separate registry, so that nothing registered by a library appears. A scrape sees each summary as a whole (a
 removed log dir disappears with the next scrape), and before the first tick a figure is missing rather than zero.
@@ -284,7 +283,7 @@ class Metrics(Collector):
             self._set("logagent_publish_last_attempt_seconds", s.seconds)
 
     def observe_requests(self, s: RequestsSummary) -> None:
-        """A look for requests ended. A failed one says nothing about those that are open."""
+        """Requests were read. A failed attempt says nothing about open requests."""
         with self._mutex:
             self._set("logagent_requests_failed", s.error is not None)
             if s.error is None:
@@ -297,12 +296,12 @@ class Metrics(Collector):
 
     def observe_brokers(self, brokers: Iterable[BrokerProcess]) -> None:
         """The processes that hold log dirs now; empty while the broker is stopped."""
-        found = {(str(b.pid),): b for b in brokers}
+        by_pid = {(str(b.pid),): b for b in brokers}
         with self._mutex:
-            self._set("logagent_broker_processes", len(found))
+            self._set("logagent_broker_processes", len(by_pid))
             for name, attribute in _BROKER.items():
-                self._replace(name, {pid: getattr(b, attribute) for pid, b in found.items()})
-            started = {pid: b.start_time_ms / 1000 for pid, b in found.items()}
+                self._replace(name, {pid: getattr(b, attribute) for pid, b in by_pid.items()})
+            started = {pid: b.start_time_ms / 1000 for pid, b in by_pid.items()}
             self._replace("logagent_broker_start_timestamp_seconds", started)
 
     def observe_reload(self, *, successful: bool) -> None:
@@ -310,12 +309,12 @@ class Metrics(Collector):
         with self._mutex:
             self._set("logagent_config_last_reload_successful", successful)
 
-    # What is told
+    # What is exported
 
     def collect(self) -> Iterator[Family]:
         """For the registry: all figures, from one moment."""
         with self._mutex:
-            samples = {name: dict(found) for name, found in self._samples.items()}
+            samples = {name: dict(values) for name, values in self._samples.items()}
             durations = {job: list(counts) for job, counts in self._durations.items()}
         for name, metric in METRICS.items():
             family: Family
@@ -347,10 +346,10 @@ class Metrics(Collector):
         key = tuple(map(_text, labels))
         self._samples[name][key] = self._samples[name].get(key, 0) + value
 
-    def _replace(self, name: str, found: Mapping[Any, float | None]) -> None:
+    def _replace(self, name: str, values: Mapping[Any, float | None]) -> None:
         """Replace all samples of a metric, by label values; None means no sample."""
-        told = {tuple(map(_text, labels)): value for labels, value in found.items() if value is not None}
-        self._samples[name] = told
+        samples = {tuple(map(_text, labels)): value for labels, value in values.items() if value is not None}
+        self._samples[name] = samples
 
 
 _BROKER = {

@@ -177,8 +177,8 @@ def _only_metrics(app: Any) -> App:
         if environ["PATH_INFO"] != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"logagent: the metrics are at /metrics\n"]
-        found: Iterable[bytes] = app(environ, start_response)
-        return found
+        response: Iterable[bytes] = app(environ, start_response)
+        return response
 
     return answer
 

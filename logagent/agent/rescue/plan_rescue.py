@@ -28,7 +28,7 @@ from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import Doubles, doubles, pairs
 from logagent.model.facts import Facts
-from logagent.model.planning.due import RETRY, Part
+from logagent.model.planning.due import RETRY, Part, what_is_due
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
 from logagent.model.planning.rescue_steps import (
     Kept,
@@ -204,8 +204,8 @@ _Found = tuple[Step, Proposal, str | None]
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
     """Every step but doubles, before the guards check it, and what cannot be a step now. While the clock is in doubt
     nothing is due: everything would be early, and needs approval."""
-    now = session.due(facts, flags=flags)
-    whole = session.due(facts, flags=flags, waits_over=True)
+    known = session.candidates(flags=flags)
+    now, whole = (what_is_due(known, facts, new_uuid, waits_over=over) for over in (False, True))
     doubt = session.clock_watch.doubt()
     why = f" ({doubt.why})" if doubt is not None else ""
     past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION

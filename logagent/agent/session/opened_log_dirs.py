@@ -14,7 +14,7 @@ from typing import Literal, Self
 from logagent.agent.clock import Clock
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
-from logagent.broker.process.lock import LOCK_FILE, LockLook, look
+from logagent.broker.process.lock import LOCK_FILE, LockState, look
 from logagent.errors import KafkaStorageError, LogAgentError
 from logagent.host.brokers.holders import OpenFiles, holder_of, process_start_ticks, scan_open_files
 from logagent.host.brokers.proc_scan import Watched
@@ -167,7 +167,7 @@ class LogDirs:
     def unlocked(self) -> bool:
         """Whether nobody has the lock of a log dir: by the locks alone, without a look at any process."""
         looked = self.calls.looks({path: partial(look, log_dir.fd) for path, log_dir in self.online().items()})
-        found = [seen for seen in looked.values() if isinstance(seen, LockLook)]
+        found = [seen for seen in looked.values() if isinstance(seen, LockState)]
         return bool(found) and len(found) == len(looked) and all(seen.readable and not seen.held for seen in found)
 
     def log_dir_facts(self, open_files: Literal["now", "held", "no"] = "now") -> dict[str, LogDirFacts]:

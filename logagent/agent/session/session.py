@@ -214,18 +214,15 @@ class Session:
             corrected=self.clock_watch.corrected,
         )
 
-    def due(
-        self,
-        facts: Facts,
-        *,
-        sightings: Mapping[DirKey, Sighting] | None = None,
-        flags: Flags = NO_FLAGS,
-        waits_over: bool = False,
-    ) -> Due:
-        """What is due here, and what waits (`what_is_due`). `sightings`: those that count (default: those of earlier
-        cycles)."""
+    def due(self, facts: Facts, *, sightings: Mapping[DirKey, Sighting] | None = None, flags: Flags = NO_FLAGS) -> Due:
+        """What is due on this host, and what waits (`what_is_due`). `sightings`: those that count (default: those of
+        earlier cycles)."""
+        return what_is_due(self.candidates(sightings=sightings, flags=flags), facts, new_uuid)
+
+    def candidates(self, *, sightings: Mapping[DirKey, Sighting] | None = None, flags: Flags = NO_FLAGS) -> Candidates:
+        """What may fall due, from one reading of the journal: for those who also ask what would be due later."""
         cleanup, doubt = self.settings.cleanup, self.clock_watch.doubt()
-        known = Candidates(
+        return Candidates(
             queue=self.queue(),
             dirs=self.dirs,
             marks=self.marks(),
@@ -239,7 +236,6 @@ class Session:
             flags=flags,
             never_shown=self._never_shown(),
         )
-        return what_is_due(known, facts, new_uuid, waits_over=waits_over)
 
     def _never_shown(self) -> frozenset[str]:
         """Topic ids of strays that the metadata log of this host never had, where that log decides."""

@@ -92,11 +92,11 @@ class ClientLog(logging.Handler):
 
     def reason(self, error: BaseException) -> str:
         """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
-        telling = self.error if self.error is not None and isinstance(error, self._ignored) else error
-        said = str(telling)
-        while said.startswith(prefix := f"{type(telling).__name__}: "):
-            said = said.removeprefix(prefix)
-        return said or type(telling).__name__
+        cause = self.error if self.error is not None and isinstance(error, self._ignored) else error
+        text = str(cause)
+        while text.startswith(prefix := f"{type(cause).__name__}: "):
+            text = text.removeprefix(prefix)
+        return text or type(cause).__name__
 
 
 # ApiVersions and SASL handshakes take a few hundred bytes.
@@ -111,7 +111,7 @@ class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
     """kafka-python's connections, with limits on what the other side may send. Create it with
     `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`.
 
-    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
+    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was parsed, took
     5 GB of memory. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that is
     limited too. Uses the private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`.
     """
@@ -264,6 +264,7 @@ class AdminClient:
             return
         net, manager = self._net, self._manager
         self._net = self._manager = None
+        # Each step whatever became of the one before: the answers are read, and what stays open ends with the process.
         with contextlib.suppress(Exception):
             # Run it on the thread that owns the connections, which may be using one of them.
             net.run(lambda: manager.close())

@@ -41,7 +41,7 @@ def ask_epoch_ends(
 ) -> dict[TopicPartition, EpochEnd]:
     """For each of `wanted` (partition: leader epoch) that its leader answers, where that epoch ends in its log, and up
     to where that is committed."""
-    found: dict[TopicPartition, EpochEnd] = {}
+    answers: dict[TopicPartition, EpochEnd] = {}
     asked = {p: epoch for p, epoch in wanted.items() if p in leaders and leaders[p].epoch >= 0}
     for node_id in sorted({leaders[p].node_id for p in asked}):
         mine = {p: epoch for p, epoch in asked.items() if leaders[p].node_id == node_id}
@@ -57,14 +57,14 @@ def ask_epoch_ends(
             # For an epoch below all those it knows, a leader returns the start of the first known epoch as the end of
             # the requested one (`LeaderEpochFileCache.endOffsetFor`): this proves nothing about earlier records.
             known = 0 <= oldest <= epoch
-            found[partition] = EpochEnd(
+            answers[partition] = EpochEnd(
                 leaders[partition].where,
                 epoch if known else None,
                 end if known else None,
                 start,
                 high_watermark=committed.get(partition, (None, _UNDEFINED))[0],
             )
-    return found
+    return answers
 
 
 def _ends(

@@ -145,23 +145,23 @@ class AdminReader:
     def topics_now(self, topic_ids: Container[str]) -> dict[str, Topic]:
         """Those of these topic ids that the cluster lists now, possibly none. `replicas` as in `image`."""
         moving = self._reassignments()
-        found = (topic_of(answer, moving) for answer in self._metadata(topics=None).topics)
-        return {topic.topic_id: topic for topic in found if topic.topic_id is not None and topic.topic_id in topic_ids}
+        topics = (topic_of(answer, moving) for answer in self._metadata(topics=None).topics)
+        return {topic.topic_id: topic for topic in topics if topic.topic_id is not None and topic.topic_id in topic_ids}
 
     def in_sync(self, topic_ids: Container[str]) -> dict[tuple[str, int], frozenset[int]]:
         """For each partition of these topic ids that the cluster lists now: the live brokers in its ISR; none where its
         leader is not live, because an ISR keeps its last member when that dies."""
         response = self._metadata(topics=None)
         live = frozenset(broker.node_id for broker in response.brokers)
-        found: dict[tuple[str, int], frozenset[int]] = {}
+        by_partition: dict[tuple[str, int], frozenset[int]] = {}
         for answer in response.topics:
             topic_id = topic_id_of(answer)
             if topic_id is None or topic_id not in topic_ids:
                 continue
             with suppress(UnreadableError):  # a partial answer about one topic says nothing of that topic
                 for number, p in topic_of(answer, {}).partitions.items():
-                    found[topic_id, number] = live.intersection(p.isr) if p.leader in live else frozenset()
-        return found
+                    by_partition[topic_id, number] = live.intersection(p.isr) if p.leader in live else frozenset()
+        return by_partition
 
     def topic_ids_known(
         self, node_id: int, topic_ids: Iterable[str], *, canaries: Iterable[str] | None = None
@@ -180,10 +180,10 @@ class AdminReader:
             response = self._metadata(topics=None, node_id=node_id)
             self._living_ids = tuple(i for t in response.topics if (i := topic_id_of(t)) is not None)
         alive = [i for i in (self._living_ids if canaries is None else canaries) if i not in ids][:CANARIES]
-        asked = [i for i in ids if i != ZERO_ID]
+        wanted = [i for i in ids if i != ZERO_ID]
         answers: dict[str, IdAnswer] = {}
-        for start in range(0, len(asked), IDS_A_REQUEST):
-            part = asked[start : start + IDS_A_REQUEST]
+        for start in range(0, len(wanted), IDS_A_REQUEST):
+            part = wanted[start : start + IDS_A_REQUEST]
             answers.update(_sure(self._ask_ids(node_id, part + alive), alive))
         return {i: answers.get(i, IdAnswer.CANNOT_TELL) for i in ids}
 
@@ -227,7 +227,7 @@ class AdminReader:
         An answer counts only if the same broker led in the same leader epoch before and after the question, and its
         quorum knows that it has not been cut off since (`why_may_be_deposed`).
         """
-        left, found = dict(asked), dict[K, EpochEnd]()
+        left, answers = dict(asked), dict[K, EpochEnd]()
         # Two copies of one partition can end in different epochs: each pass asks for one epoch per partition.
         while left:
             wanted = dict(left.values())
@@ -250,8 +250,8 @@ class AdminReader:
             for key in [k for k, (p, epoch) in left.items() if wanted[p] == epoch]:
                 partition, _ = left.pop(key)
                 if partition in ends:
-                    found[key] = ends[partition]
-        return found
+                    answers[key] = ends[partition]
+        return answers
 
     def _may_be_deposed(self, nodes: Iterable[int]) -> dict[int, str]:
         """Of these nodes, those that may no longer lead what the cluster's metadata says they lead, and why."""

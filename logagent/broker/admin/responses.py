@@ -141,7 +141,7 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
     UnreadableError."""
     from logagent.broker.admin.client import DescribeConfigsRequest
 
-    wanted, found = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
+    wanted, settings = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
     for start in range(0, len(wanted), _TOPICS_A_REQUEST):
         resource = DescribeConfigsRequest.DescribeConfigsResource
         resources = [
@@ -152,8 +152,8 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
         response = client.send(lambda asked=resources: DescribeConfigsRequest(resources=asked, min_version=1))  # type: ignore[misc]
         for result in response.results:
             if result.error_code == NONE:
-                found[result.resource_name] = {
+                settings[result.resource_name] = {
                     c.name: TopicAnswer(c.value, c.config_source == _OWN, c.config_source == _COMMON)
                     for c in result.configs
                 }
-    return found
+    return settings

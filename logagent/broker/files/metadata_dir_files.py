@@ -70,17 +70,17 @@ _OTHERWISE: Final[dict[type[Exception], MetadataFile]] = {
 def metadata_faults(dir_fd: int, voters: Collection[int] = ()) -> tuple[MetadataFault, ...]:
     """What is wrong in the open metadata log dir `dir_fd`; `voters`: those of `controller.quorum.voters`. Raises
     OSError from the disk."""
-    found = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
+    faults = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
     meta = look_at_meta(dir_fd)
     try:
         log_fd = os.open(METADATA_LOG, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return tuple(found)
+        return tuple(faults)
     try:
-        found += [*_in_log(log_fd, voters), *_not_the_voter(log_fd, meta)]
+        faults += [*_in_log(log_fd, voters), *_not_the_voter(log_fd, meta)]
     finally:
         os.close(log_fd)
-    return tuple(found)
+    return tuple(faults)
 
 
 def _in_log(log_fd: int, voters: Collection[int]) -> Iterator[MetadataFault]:
@@ -173,9 +173,9 @@ def _check_quorum_state(voters: Collection[int], data: bytes) -> None:
 
 
 def _check_topic_id(data: bytes) -> None:
-    found = parse_partition_metadata(data)
-    if found != METADATA_TOPIC_ID:
-        raise UnreadableError(f"topic id {found} is not that of the metadata log")
+    topic_id = parse_partition_metadata(data)
+    if topic_id != METADATA_TOPIC_ID:
+        raise UnreadableError(f"topic id {topic_id} is not that of the metadata log")
 
 
 def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
@@ -225,17 +225,17 @@ def _check_snapshot(log_fd: int, name: str) -> None:
 
 def _check_bootstrap(dir_fd: int) -> None:
     """`BatchFileReader` (which compares no checksums), `BootstrapMetadata.fromRecords`: without a `metadata.version`
-    in it, no node starts. Its record is only looked for: a later release may write others than we know."""
-    found = False
+    in it, no node starts. Only its name is searched for: a later release may write others than we know."""
+    has_version = False
     with open_file(dir_fd, BOOTSTRAP) as file:
         try:
             for batch in file.batches(0, 0):
                 records = batch.raw.records() if not batch.control else ()
-                found = any(b"metadata.version" in (value or b"") for _, _, value in records) or found
+                has_version = any(b"metadata.version" in (value or b"") for _, _, value in records) or has_version
         except BatchDefect as defect:
             if not _is_cut_off(file, defect.position):
                 raise
-    if not found:
+    if not has_version:
         raise UnreadableError("it has no metadata.version")
 
 

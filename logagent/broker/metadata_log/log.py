@@ -229,8 +229,8 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
 def _beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
     """Offset and byte position of a batch in this segment, at or before `offset` and as close to it as is known."""
     position = position_before(dir_fd, base, offset) if file.size > WINDOW else 0
-    found = file.offset_at(position) if position else None
-    return (found, position) if found is not None and base < found <= offset else (base, 0)
+    begins_at = file.offset_at(position) if position else None
+    return (begins_at, position) if begins_at is not None and base < begins_at <= offset else (base, 0)
 
 
 def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> None:
@@ -255,7 +255,7 @@ class MetadataImage:
     `topic_configs`, `broker_configs`: of some settings (`replay.Replay`), by name, the value by topic or node id.
 
     `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored; at least 1 if the end is
-    missing, or may be. `snapshot`: the file that reading began with, None if it began with the log. `history`: its
+    missing, or may be. `snapshot`: the file that was read first, None if that was the log. `history`: its
     batches, by which it is compared with an earlier reading (`assignments.lineage`).
     """
 
@@ -295,7 +295,7 @@ def read_metadata_log(
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
-    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the first look at the log;
+    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the log is first read;
     `configured_voters` counts `controller.quorum.voters`. `booted_ms`: when this host started. A broker does not fsync
     this log, so one last written to before then may have lost its end, at the end of a batch too (seen on xfs).
 
@@ -351,13 +351,13 @@ def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogSta
 
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     """The contents of `leader-epoch-checkpoint` and `quorum-state`; None for a missing file."""
-    found: list[bytes | None] = []
+    contents: list[bytes | None] = []
     for name, limit in (("leader-epoch-checkpoint", LEADER_EPOCHS), ("quorum-state", QUORUM_STATE)):
         try:
-            found.append(read_regular(name, limit, dir_fd=dir_fd))
+            contents.append(read_regular(name, limit, dir_fd=dir_fd))
         except FileNotFoundError:
-            found.append(None)
-    return found[0], found[1]
+            contents.append(None)
+    return contents[0], contents[1]
 
 
 def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState:

@@ -10,7 +10,7 @@ import click
 from logagent.agent.planning.plan_cleanup import async_delete
 from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
-from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, includes_internal, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.host.inventory.scan import topics_in
@@ -33,7 +33,7 @@ MATCHING_SECONDS = 5.0
     metavar="T-P",
     help="One partition, or one stray by the full name of its directory (repeatable).",
 )
-@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
+@includes_internal
 @click.option("--future", is_flag=True, help="The future logs (moves between log dirs), not the current ones.")
 @click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
 @click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")

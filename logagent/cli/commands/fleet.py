@@ -55,9 +55,9 @@ def init(store: str) -> None:
     try:
         made = init_store(store)
     except OSError as error:
-        said = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
+        problem = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
         hint = "mount or create the directory first" if isinstance(error, FileNotFoundError) else None
-        raise LogAgentError(said, hint=hint) from error
+        raise LogAgentError(problem, hint=hint) from error
     click.echo(f"{store} is a fleet store" if made else f"{store} is a fleet store already")
 
 
@@ -107,9 +107,9 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
     A host or cluster about which too little is known is listed as unknown; nothing is concluded from its
     silence.
     """
-    asked = _asked(given) | {"day": value_of("--date", given["day"]), "commit": value_of("--commit", given["commit"])}
+    values = _asked(given) | {"day": value_of("--date", given["day"]), "commit": value_of("--commit", given["commit"])}
     with run_job(store, given, small=has_little_to_report(store)) as (opened, say):
-        content, place = _reported(opened, out, say, asked)
+        content, place = _reported(opened, out, say, values)
     if given["as_json"]:
         dump(content)
     elif brief:
@@ -153,12 +153,12 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     """
     from logagent.fleet.demo import CLUSTERS, Fleet, generate
 
-    began = time.monotonic()
+    started = time.monotonic()
     folder = _empty_folder(wanted)
     now = datetime.now(UTC).replace(microsecond=0)
     clusters = generate(folder, Fleet(at=now, hosts=hosts, partitions=partitions))
     names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
-    tell(f"created {hosts} hosts in {time.monotonic() - began:.1f} s: {folder}/landing")
+    tell(f"created {hosts} hosts in {time.monotonic() - started:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates
 

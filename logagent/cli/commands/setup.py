@@ -8,7 +8,7 @@ import os
 import click
 
 from logagent.agent.config import DEFAULT_CONFIG
-from logagent.agent.setup.setup import existing_drop_in, look, verify, write
+from logagent.agent.setup.setup import existing_drop_in, plan_setup, verify, write
 from logagent.cli.render import visible
 from logagent.errors import NotPermitted
 from logagent.host.state.state_dir import make_as_root
@@ -38,7 +38,7 @@ def setup(name: str | None, execute: bool) -> None:
     """
     if os.geteuid() != 0:
         raise NotPermitted("setup needs root", hint="sudo logagent setup")
-    made = look(name)
+    made = plan_setup(name)
     for line in made.left_out:
         _say(f"left out: {line}")
     click.echo(f"# {made.place}")

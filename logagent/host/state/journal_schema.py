@@ -33,7 +33,7 @@ class Intent:
 
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
-    whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
+    whether the broker's last stop before it was clean; None if not known. `reason`: why it was an orphan right
     before it lost its name (`model.assignments.reasons`); None if it was not one. `bytes`: its file sizes, which tell
     whether it is still whole; `allocated`: what it took up. `files`, `removal_started`: how many files it had, and
     whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it. `claims`:
@@ -328,19 +328,19 @@ def _copy_elsewhere(path: str) -> sqlite3.Connection:
     files = (path, path + "-wal")
 
     def state() -> list[tuple[int, int, int]]:
-        return [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, files)]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
 
     before = state()
     with tempfile.TemporaryDirectory(prefix="logagent-", dir=MEMORY_DIR) as folder:
-        there = os.path.join(folder, FILE_NAME)
+        target = os.path.join(folder, FILE_NAME)
         for file, suffix in zip(files, ("", "-wal"), strict=True):
-            shutil.copyfile(file, there + suffix)
+            shutil.copyfile(file, target + suffix)
         if state() != before:
             raise OSError(errno.EAGAIN, "it was written to while being read; try again")
         copy = connect(":memory:")
         try:
-            with closing(connect(there)) as found:
-                found.backup(copy)
+            with closing(connect(target)) as source:
+                source.backup(copy)
         except BaseException:
             copy.close()
             raise

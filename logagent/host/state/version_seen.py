@@ -28,10 +28,10 @@ _BROKERS_LIMIT = FileLimit(BROKERS_FILE_NAME, 1 << 20)
 def read_brokers_seen(state_dir: str, cluster_id: str | None) -> frozenset[BrokerPlace]:
     """The brokers of `cluster_id`; empty if the file has none for it."""
     try:
-        found = parse_json(read_regular(os.path.join(state_dir, BROKERS_FILE_NAME), _BROKERS_LIMIT))
-        if cluster_id is None or found["cluster_id"] != cluster_id:
+        document = parse_json(read_regular(os.path.join(state_dir, BROKERS_FILE_NAME), _BROKERS_LIMIT))
+        if cluster_id is None or document["cluster_id"] != cluster_id:
             return frozenset()
-        places = [(int(node_id), str(host), int(port)) for node_id, host, port in found["brokers"]]
+        places = [(int(node_id), str(host), int(port)) for node_id, host, port in document["brokers"]]
     except (OSError, UnreadableError, ValueError, TypeError, KeyError, OverflowError):
         return frozenset()
     return frozenset(BrokerPlace(*place) for place in places)
@@ -89,9 +89,9 @@ def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: in
         return LastRun()
     path = os.path.join(state_dir, FILE_NAME)
     try:
-        found = parse_json(read_regular(path, _LIMIT), integers=bounded)
-        theirs, node = str(found["cluster_id"]), int(found["node_id"])
-        version = tuple(map(int, found["version"]))
+        document = parse_json(read_regular(path, _LIMIT), integers=bounded)
+        remembered, node = str(document["cluster_id"]), int(document["node_id"])
+        version = tuple(map(int, document["version"]))
     except (FileNotFoundError, NotADirectoryError):
         return LastRun(file=path)
     except OSError as e:
@@ -99,7 +99,7 @@ def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: in
     except (UnreadableError, ValueError, TypeError, KeyError, OverflowError):
         return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
     # Before 2.4 there was no cluster id to remember; what ran then counts until a newer version has served.
-    if (theirs and cluster_id not in (None, theirs)) or node_id not in (None, node):
+    if (remembered and cluster_id not in (None, remembered)) or node_id not in (None, node):
         return LastRun(file=path)
     if len(version) != 3 or min(version) < 0:
         return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
@@ -110,14 +110,15 @@ def write_version_seen(state_dir: str, cluster_id: str, node_id: int, version: V
     """Replace the whole file, durably. Where there is no room for another one (a full disk), it is overwritten: torn it
     is an unknown version."""
     path = os.path.join(state_dir, FILE_NAME)
-    said = json.dumps({"cluster_id": cluster_id, "node_id": node_id, "version": version}).encode()
+    content = json.dumps({"cluster_id": cluster_id, "node_id": node_id, "version": version}).encode()
     try:
         with whole_file(path, mode=0o640) as file:
-            file.write(said)
+            file.write(content)
     except OSError:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        # If this fails too, what was seen before stays, or is torn and counts as unknown.
         with suppress(OSError), open(os.open(path, flags), "wb") as file:
-            file.write(said)
+            file.write(content)
             file.truncate()
             file.flush()
             os.fsync(file.fileno())

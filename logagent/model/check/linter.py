@@ -1,7 +1,8 @@
 """The start-up linter: what would keep this broker from starting, or make it take a log dir offline. Without I/O.
 
 All codes, as observed on real nodes (tests/broker/check: what each release makes of more than 140 damaged files and
-layouts). Codes are stable. A node that is a controller only loads no partition directory, so nothing is said of them.
+layouts). Codes are stable. A node that is a controller only loads no partition directory, so there are no findings
+about them.
 
 ==========================  ========  ===========  ==========================================================
 code                        severity  releases     condition
@@ -97,11 +98,11 @@ SHOWN_ALIKE = 20
 
 def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
-    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
-    found += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
-    if not facts.server.controller_only:  # a controller never looks at partition directories
-        found += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_without_directory(facts)]
-    return _without_repetition(concerning(found, version, at_least=at_least))
+    findings = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
+    findings += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
+    if not facts.server.controller_only:  # a controller never reads partition directories
+        findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_without_directory(facts)]
+    return _without_repetition(concerning(findings, version, at_least=at_least))
 
 
 def _check_version(facts: StartFacts) -> Iterator[Finding]:

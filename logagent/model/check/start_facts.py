@@ -46,7 +46,7 @@ class CheckpointFault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StartServerLook:
+class StartServerFacts:
     """The node's configuration. Without one, `mode` and `log_dirs_text` are None.
 
     log_dirs_text: the value of `log.dirs` (or `log.dir`) as written. metadata_log_dir: as written; None in ZooKeeper
@@ -129,7 +129,7 @@ class MetadataFault:
 
 
 @dataclass(frozen=True, slots=True)
-class StartLogDirLook:
+class StartLogDirFacts:
     """One log dir, or (`holds_logs` False) a separate `metadata.log.dir`.
 
     holds_metadata: it is the `metadata.log.dir`; metadata_only: and partitions are never in it. metadata_log: there is
@@ -211,8 +211,8 @@ class StartFacts:
     without_directory: what is assigned to this node and has no directory here, if every log dir could be seen.
     """
 
-    server: StartServerLook
-    log_dirs: tuple[StartLogDirLook, ...]
+    server: StartServerFacts
+    log_dirs: tuple[StartLogDirFacts, ...]
     dirs: tuple[PartitionDir, ...] = ()
     user: str = ""
     assigned: AbstractSet[TopicPartition] = frozenset()
@@ -226,7 +226,7 @@ class StartFacts:
     without_directory: tuple[WithoutDirectory, ...] = ()
     kafka_version: KafkaVersion = UNKNOWN_VERSION
 
-    def needs(self, log_dir: StartLogDirLook) -> bool:
+    def needs(self, log_dir: StartLogDirFacts) -> bool:
         """Whether the node reads and writes it. A controller locks and loads its metadata log dir only; of its other
         log dirs it reads `meta.properties`, and goes on without it if it cannot."""
         return not self.server.controller_only or log_dir.holds_metadata

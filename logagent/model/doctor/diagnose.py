@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.check.start_facts import concerns_us
-from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
+from logagent.model.doctor.doctor_facts import BrokerFacts, ConfigFacts, DoctorFacts, HolderFacts
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
@@ -66,9 +66,9 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
             )
 
 
-def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Finding]:
+def _which_broker(known: Iterable[BrokerFacts], c: ConfigFacts) -> Iterator[Finding]:
     """No broker is configured, and none or several were found: a finding for each, with the line that selects it."""
-    candidates = [b for b in found if b.candidate]
+    candidates = [b for b in known if b.candidate]
     if not candidates:
         yield fatal(
             "broker-not-found",
@@ -88,7 +88,7 @@ def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Findin
             )
 
 
-def _instance_of(b: BrokerLook) -> str:
+def _instance_of(b: BrokerFacts) -> str:
     name = "second" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
     return f"such as logagent@{name} with /etc/logagent/{name}.toml"
 
@@ -137,7 +137,7 @@ def _version(f: DoctorFacts) -> Iterator[Finding]:
         yield warning("version-contradicted", path, doubt.fact, doubt.hint, change=change)
 
 
-def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:
+def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
     held = [d.path for d in f.log_dirs if d.pid == h.pid]
     who = f"process {h.pid} ({h.command}) of user {h.user or h.uid}"
     where = ", ".join(held)
@@ -148,7 +148,7 @@ def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:
             f"{who} holds the lock or has files open, and does not look like a Kafka broker",
             "stop it, or configure the right log dirs: nothing is done in a log dir another program is using",
         )
-    elif h.ours is False:
+    elif h.same_config is False:
         yield fatal(
             "other-config",
             where,

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from logagent.documents import SCHEMAS
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, run_here
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, delete, run_here
 from tests.documents import assert_promised
 from tests.kafka_disks import expected
 
@@ -118,6 +118,30 @@ def test_the_queue_is_in_the_order_in_which_it_falls_due(host: CliHost) -> None:
     # What the broker itself cut cannot be known; what it did not cut is.
     theirs = {e["full_topic"] for e in entries if e["owner"] == "broker"}
     assert theirs == {"orders-2019", None}
+
+
+def test_history_of_one_broker(host: CliHost) -> None:
+    delete(host, "--partition", "x-0", *FREELY)
+    other = host.root / "other.properties"
+    other.write_text("log.dirs=/elsewhere\n")
+    assert host.run("history", "--json", "--kafka-config", str(other)).json["entries"] == []
+    assert len(host.run("history", "--json", "--kafka-config", str(host.properties)).json["entries"]) == 1
+
+
+def test_one_round_of_the_daemon_ends_with_its_status(host: CliHost) -> None:
+    host.with_assignments()
+    ran = host.run("run", "--once", "--json")
+    document = valid(ran.json, "status")
+    assert ran.status == 0 and [c["job"] for c in document["cycles"]] == ["cleanup"], ran.err
+    assert {d["path"] for d in document["log_dirs"]} == {str(host.d1), str(host.d2)}
+
+
+def test_an_export_with_json_is_printed_too(host: CliHost, tmp_path: Path) -> None:
+    host.with_assignments()
+    file = tmp_path / "export.json"
+    where = ("--config", str(host.toml), "--state-dir", str(host.state))
+    ran = run_here("assignments", "export", str(file), "--json", *where)
+    assert ran.status == 0 and ran.json == json.loads(file.read_text()) == valid(ran.json, "assignments")
 
 
 def test_refusals_and_waiting_are_documents_too(host: CliHost) -> None:

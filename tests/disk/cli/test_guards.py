@@ -82,7 +82,7 @@ def test_a_process_without_the_lock_that_has_files_open_stops_it_too(host: CliHo
     assert delete(host, "--partition", "orders-1", *FREELY).outcomes() == {"orders-1": "done"}
 
 
-def test_log_dirs_of_two_nodes_are_not_told_apart_by_guessing(host: CliHost) -> None:
+def test_nothing_is_guessed_about_log_dirs_of_two_nodes(host: CliHost) -> None:
     meta = host.d2 / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=3", "node.id=4"))
     before = host.partitions()

@@ -63,7 +63,7 @@ def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> No
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_status_fits(host: CliHost, columns: int) -> None:
+def test_the_tables_of_status_fit_the_terminal(host: CliHost, columns: int) -> None:
     with DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state) as daemon:
         daemon.wait_for("cycle", job="cleanup")
         lines = plain(on_a_terminal(host.arguments("status"), columns=columns))

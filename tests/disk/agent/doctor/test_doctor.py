@@ -148,7 +148,7 @@ def test_an_agent_that_can_write_no_answers(host: DoctorHost) -> None:
     assert host.diagnose().of("file-closed")["path"] == f"{store}/answers"
 
 
-def test_only_root_looks_as_another_user(host: DoctorHost) -> None:
+def test_only_root_checks_as_another_user(host: DoctorHost) -> None:
     ran = host.logagent("doctor", "--user", "mallory", user="kafka")
     assert ran.status == 2 and "only root can check as user mallory" in ran.err
     ran = host.logagent("doctor", "--user", "nobody-at-all")
@@ -348,7 +348,7 @@ def test_an_unknown_version_is_named_with_its_line(host: DoctorHost) -> None:
     assert said.document["at_least"] is True and "metadata.version" in said.document["kafka_version_from"]
 
 
-def test_a_configuration_that_is_wrong_shows_all_of_it_and_looks_on(host: DoctorHost) -> None:
+def test_a_wrong_configuration_is_shown_whole_and_the_rest_is_inspected(host: DoctorHost) -> None:
     host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\nversion = "new"\n[delete]\nworkers = "x"\n')
     said = host.diagnose()
     assert said.status == 78

@@ -159,7 +159,7 @@ def test_files_below_with_a_second_link_are_not_promised(point: Path, tmp_path: 
         shutil.rmtree(root)
 
 
-def test_what_gives_nothing_back_is_said_where_something_is_needed(tmp_path: Path) -> None:
+def test_what_gives_nothing_back_is_reported_where_something_is_needed(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("stray", 512), Thing("orphan", 256), Thing("stray", 64), Thing("assigned")])
     (linked,), (orphan,), (helpful,) = mess.may_go
     for path in (linked, orphan):
@@ -361,7 +361,9 @@ def test_nothing_is_offered_while_a_broker_may_be_starting(point: Path, tmp_path
 HOLD_OPEN = "import sys; file = open(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
 
 
-def test_what_is_removed_but_open_is_told_by_process_and_never_part_of_the_plan(point: Path, tmp_path: Path) -> None:
+def test_what_is_removed_but_open_is_reported_by_process_and_never_part_of_the_plan(
+    point: Path, tmp_path: Path
+) -> None:
     root = point / tmp_path.name
     root.mkdir()
     try:
@@ -744,7 +746,7 @@ def test_a_directory_of_an_internal_topic_is_no_orphan(tmp_path: Path) -> None:
         assert any(k["name"] == internal.name and "internal" in k["reason"] for k in shown.json["rescue"]["kept"])
 
 
-def test_what_else_takes_room_in_a_log_dir_is_told_and_never_taken(tmp_path: Path) -> None:
+def test_what_else_takes_room_in_a_log_dir_is_reported_and_never_taken(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("assigned"), Thing("delete"), Thing("double-diverged"), Thing("invalid")])
     core, link = mess.log_dirs[0] / "core.1234", mess.log_dirs[0] / "link"
     core.write_bytes(b"x" * (9 * MIB))
@@ -772,7 +774,7 @@ def with_brokers_retention(found: Any) -> Any:
 
 
 @pytest.mark.parametrize("default", ["compact", "delete"])
-def test_what_no_retention_frees_is_said(tmp_path: Path, default: str) -> None:
+def test_what_no_retention_frees_is_reported(tmp_path: Path, default: str) -> None:
     """By the host's own metadata log, and server.properties for topics that have no policy of their own."""
     host = CliHost(tmp_path)
     host.configure(**{"assignments.max_age": "36500d"})

@@ -204,7 +204,7 @@ def test_a_trap_in_place_of_server_properties_is_one_sentence(host: DoctorHost, 
     assert time.monotonic() - begun < 10
 
 
-def test_instances(host: DoctorHost) -> None:
+def test_the_drop_in_of_an_instance_names_its_own_files(host: DoctorHost) -> None:
     for name in ("../x", "a b", "logagent", "-x;", "a\nb", ".."):
         assert host.logagent("setup", "--execute", "--", name).status == Exit.USAGE
     assert host.logagent("setup", "one").status == Exit.CONFIG

@@ -248,7 +248,7 @@ def test_no_key_or_signature_is_ever_printed(commands: Commands) -> None:
     assert secret not in shown + commands.said and "signature" not in shown
 
 
-def test_what_is_wrong_with_store_or_report_is_said(commands: Commands, tmp_path: Path) -> None:
+def test_what_is_wrong_with_store_or_report_is_reported(commands: Commands, tmp_path: Path) -> None:
     commands.run("purge", "--report", str(tmp_path / "nothing"), status=2)
     commands.write_report((1,))
     (commands.report / "orphans.csv").unlink()

@@ -89,7 +89,7 @@ def test_on_a_terminal_it_shows_the_states_until_all_is_done(fleet: SmallFleet) 
     os.close(ours)
 
 
-def test_in_a_pipe_each_look_is_a_document_that_comes_at_once(fleet: SmallFleet) -> None:
+def test_in_a_pipe_each_round_is_a_document_that_comes_at_once(fleet: SmallFleet) -> None:
     with watching(fleet, subprocess.PIPE, "--json") as running:
         assert running.stdout is not None
         pipe = Reading(running.stdout.fileno())

@@ -114,7 +114,7 @@ class FakeWork:
     def want_snapshot(self) -> bool:
         return self.has_store
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         self.back += paths
 
     def unwatched(self) -> Mapping[str, str]:
@@ -195,7 +195,7 @@ def test_what_is_marked_goes_when_it_is_due_though_no_cleanup_tick_falls_then() 
     assert life.work.done == [(due, "a")]
 
 
-def test_a_burst_of_hints_is_one_look() -> None:
+def test_a_burst_of_hints_is_one_queue_cycle() -> None:
     life = Life()
     life.start()
     before = len(life.work.times("queue"))
@@ -208,7 +208,7 @@ def test_a_burst_of_hints_is_one_look() -> None:
     assert len(life.work.times("queue")) == before + 1, "only marked directories concern the queue"
 
 
-def test_where_looking_takes_long_a_broker_that_deletes_all_day_costs_little() -> None:
+def test_where_a_queue_cycle_takes_long_a_broker_that_deletes_all_day_costs_little() -> None:
     life = Life(seconds=0.4)
     life.start()
     before = len(life.work.times("queue"))
@@ -248,7 +248,7 @@ def test_over_half_a_day_everything_goes_at_its_moment(marks: list[tuple[int, in
         assert all(later - sooner >= 1_000 for sooner, later in pairwise(attempts))
 
 
-def test_without_inotify_the_queue_is_looked_at_now_and_then() -> None:
+def test_without_inotify_the_queue_is_read_now_and_then() -> None:
     life = Life(watched=False)
     life.start()
     life.run(HOUR_MS)
@@ -267,7 +267,7 @@ def test_a_delay_of_zero_and_an_empty_queue_do_not_spin() -> None:
     assert all(later > sooner for sooner, later in pairwise(life.work.times("queue")))
 
 
-def test_an_error_is_said_once_and_tried_again_until_it_is_over() -> None:
+def test_an_error_is_logged_once_and_tried_again_until_it_is_over() -> None:
     life = Life(error=("journal", "the journal cannot be used: disk full"))
     life.start()
     life.run(HOUR_MS)
@@ -298,7 +298,7 @@ def test_a_command_that_acts_is_waited_for() -> None:
     assert [line["level"] for line in life.said("cycle-deferred")] == ["info"]
 
 
-def test_a_log_dir_that_dies_and_comes_back_is_said_once_each_and_looked_at_anew() -> None:
+def test_a_log_dir_that_dies_and_recovers_is_logged_once_each_and_scanned_anew() -> None:
     life = Life()
     life.start()
     life.run(5 * MINUTE_MS)
@@ -327,7 +327,7 @@ def test_all_log_dirs_offline(policy: Any) -> None:
     assert life.control.stopping is (policy == "halt")
 
 
-def test_a_bug_in_a_cycle_is_said_once_with_its_place_and_does_not_end_the_loop() -> None:
+def test_a_bug_in_a_cycle_is_logged_once_with_its_place_and_does_not_end_the_loop() -> None:
     life = Life()
 
     def fail(job: str) -> None:
@@ -517,7 +517,7 @@ def test_the_end_comes_with_the_first_status() -> None:
     assert not life.scheduler.running
 
 
-def test_where_inotify_does_not_tell_is_said_once_and_when_it_does_again() -> None:
+def test_where_inotify_fails_is_logged_once_and_so_is_its_return() -> None:
     life = Life()
     life.start()
     for watched in (False, False, True, True):

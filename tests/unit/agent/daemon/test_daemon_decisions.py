@@ -55,7 +55,7 @@ def test_a_reload_that_is_asked_for_during_another_one_is_not_lost() -> None:
     assert len(life.said("reload-queued")) == 1
 
 
-def test_a_bug_in_a_reload_is_said_and_the_next_one_comes() -> None:
+def test_a_bug_in_a_reload_is_logged_and_the_next_reload_works() -> None:
     answers = iter((lambda: 1 / 0, config))
     life = Life(load=lambda: next(answers)())  # type: ignore[arg-type,return-value]
     life.daemon.reload()
@@ -139,7 +139,7 @@ def test_of_a_removal_that_fails_every_hour_for_ever_the_journal_keeps_a_day_and
 
 
 @pytest.mark.parametrize("many", [10, MOST_APART, 3 * MOST_APART])
-def test_what_would_be_done_is_said_once_however_much_it_is(many: int) -> None:
+def test_what_would_be_done_is_logged_once_however_much_it_is(many: int) -> None:
     """Beyond 50,000 all was said again in every cycle, and with it what had been said of other things."""
     out = io.StringIO()
     events = Events(out, lambda: 0, "json")

@@ -25,7 +25,7 @@ def topic(*partitions: SimpleNamespace, **changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"error_code": 0, "name": "orders", "topic_id": ID, "partitions": partitions, **changes})
 
 
-def test_a_topic() -> None:
+def test_a_topic_is_read_with_its_partitions() -> None:
     read = topic_of(topic(partition(1), partition(0, leader_id=-1, error_code=5)), {})
     assert (read.name, read.topic_id) == ("orders", to_text(ID.bytes))
     assert read.partitions == {

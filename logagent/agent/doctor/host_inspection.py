@@ -1,6 +1,5 @@
-"""What doctor looks at of the host: our unit, the user it runs as and that user's rights, how things are mounted.
-
-What doctor looks at around the daemon: its status, the metrics port, the state dir, other instances.
+"""What doctor inspects of the host: our unit, the user it runs as and that user's rights, how things are mounted; and
+around the daemon: its status, the metrics port, the state dir, other instances.
 """
 
 from __future__ import annotations
@@ -12,39 +11,41 @@ import pwd
 import re
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from logagent.agent.config import key_lines, load
-from logagent.agent.doctor.broker_looks import LOOK_SECONDS, user_name
+from logagent.agent.doctor.broker_inspection import ANSWER_SECONDS
 from logagent.agent.status.status import SOCKET_NAME, ask_status
 from logagent.agent.target import resolve_target
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.brokers.systemd_units import read_unit, show_unit, systemd_runs
-from logagent.host.linux.access import User, owner_of, user_named
+from logagent.host.linux.access import User, owner_of, user_name, user_named
 from logagent.host.linux.child import Identity, ask_as, lacking, real_path
 from logagent.host.linux.mounts import Mount, mount_of, mounts
+from logagent.host.linux.proc import command_name, listening_processes
 from logagent.host.state.journal_schema import SCHEMA_VERSION
-from logagent.host.state.peek import look_at_journal
+from logagent.host.state.peek import inspect_journal
 from logagent.host.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
 from logagent.host.state.state_dir import log_dir_above, look_at_directory, nearest_directory
 from logagent.model.doctor.doctor_facts import (
-    AccessLook,
-    DaemonLook,
-    MountLook,
+    AccessFacts,
+    DaemonFacts,
+    InstanceFacts,
+    MountFacts,
     Place,
-    PortLook,
-    ProcLook,
-    ServiceLook,
-    SiblingLook,
-    StateLook,
-    SubjectLook,
+    PortFacts,
+    ProcFacts,
+    ServiceFacts,
+    StateDirFacts,
+    SubjectFacts,
 )
 
 _LISTS = ("TemporaryFileSystem", "Environment")
 
 
-def look_at_service(unit: str, root: str = "/") -> ServiceLook | None:
+def inspect_service(unit: str, root: str = "/") -> ServiceFacts | None:
     """Our unit: as the running systemd has it in force, else according to its files; None if there is none."""
     file = read_unit(unit, root)
     shown = show_unit(unit) if root == "/" and systemd_runs() else None
@@ -52,7 +53,7 @@ def look_at_service(unit: str, root: str = "/") -> ServiceLook | None:
     place = Place(user_line.file, user_line.line, user_line.value) if user_line is not None else None
     if shown is not None and shown.get("LoadState") == "loaded":
         pid = int(shown.get("MainPID", "0") or 0)
-        return ServiceLook(
+        return ServiceFacts(
             unit=unit,
             known_by="systemd",
             user=shown.get("User") or None,
@@ -67,12 +68,12 @@ def look_at_service(unit: str, root: str = "/") -> ServiceLook | None:
     once = {key: lines[-1].value for key, lines in file.settings.items()}
     lists = {key: file.listed(key) for key in file.settings if key.endswith("Paths") or key in _LISTS}
     user = user_line.value if user_line is not None and user_line.value else None
-    return ServiceLook(
+    return ServiceFacts(
         unit=unit, known_by="files", user=user, file=file.file, user_place=place, properties={**once, **lists}
     )
 
 
-def service_state_dir(service: ServiceLook | None) -> str | None:
+def service_state_dir(service: ServiceFacts | None) -> str | None:
     """The state dir that the unit sets for its daemon: `--state-dir` of its command, else `StateDirectory=`."""
     if service is None:
         return None
@@ -84,8 +85,8 @@ def service_state_dir(service: ServiceLook | None) -> str | None:
 
 
 def find_subject(
-    named: str | None, service: ServiceLook | None, state_dir: str, log_dirs: Sequence[str]
-) -> tuple[SubjectLook, Identity | None]:
+    named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]
+) -> tuple[SubjectFacts, Identity | None]:
     """Whose rights are checked, and the identity that a child needs for that (None: our own).
 
     The named user; else ourselves, unless we are root; as root the user of the unit, else the owner of the state dir or
@@ -100,38 +101,35 @@ def find_subject(
             else "root: no unit, state dir or log dir points to another user"
         )
         serves = service is not None and (service.user or "root") in (user_name(me), str(me))
-        return SubjectLook(name=user_name(me), uid=me, gid=os.getegid(), how=how, service=serves), None
+        return SubjectFacts(name=user_name(me), uid=me, gid=os.getegid(), how=how, service=serves), None
     if me not in (0, user.uid):
         raise UsageError(f"--user: only root can check as user {user.name}", hint="run it as root or as that user")
     gid = _group(user, service)
     serves = service is not None and service.user in (user.name, str(user.uid))
-    look = SubjectLook(name=user.name, uid=user.uid, gid=gid, how=user.known_by, service=serves)
-    return look, Identity(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
+    subject = SubjectFacts(name=user.name, uid=user.uid, gid=gid, how=user.known_by, service=serves)
+    return subject, Identity(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
 
 
-def _subject(named: str | None, service: ServiceLook | None, state_dir: str, log_dirs: Sequence[str]) -> User | None:
+def _subject(named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]) -> User | None:
     if named is not None:
         try:
-            return _known(user_named(named), "--user")
+            return replace(user_named(named), known_by="--user")
         except LookupError as e:
             raise UsageError(f"--user: {e.args[0]}", hint="give its uid instead") from e
     if service is not None and service.user is not None:
-        with suppress(LookupError):
-            return _known(user_named(service.user), f"the user of {service.unit}")
+        with suppress(LookupError):  # a user that this host does not have: systemd says so at the start
+            return replace(user_named(service.user), known_by=f"the user of {service.unit}")
     for place in (state_dir, *log_dirs):
-        with suppress(OSError):
-            found = os.stat(place)
-            if found.st_uid != 0:
-                return owner_of(found, place)
+        with suppress(OSError):  # not there, or closed to us: the next one may show the owner
+            status = os.stat(place)
+            if status.st_uid != 0:
+                return owner_of(status, place)
     return None
 
 
-def _known(user: User, how: str) -> User:
-    return User(user.uid, user.gids, user.privileged, user.name, how)
-
-
-def _group(user: User, service: ServiceLook | None) -> int:
+def _group(user: User, service: ServiceFacts | None) -> int:
     group = service.properties.get("Group", "") if service is not None and service.user == user.name else ""
+    # A group or user without an entry on this host: the next source is as good.
     with suppress(KeyError):
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     with suppress(KeyError):
@@ -139,22 +137,22 @@ def _group(user: User, service: ServiceLook | None) -> int:
     return min(user.gids, default=user.uid)
 
 
-def look_at_access(path: str, what: str, wants: int, identity: Identity | None) -> AccessLook:
+def inspect_access(path: str, what: str, wants: int, identity: Identity | None) -> AccessFacts:
     """What `identity` may do with `path`; a hung disk blocks only a child."""
     write = bool(wants & os.W_OK)
     try:
-        seen = ask_as(identity, lambda: lacking(path, wants), LOOK_SECONDS)
+        seen = ask_as(identity, lambda: lacking(path, wants), ANSWER_SECONDS)
     except TimeoutError:
-        return AccessLook(path=path, what=what, answered=False, write=write)
+        return AccessFacts(path=path, what=what, answered=False, write=write)
     except OSError as e:
-        return AccessLook(path=path, what=what, lacks=f"every ({e})", at=path, write=write)
+        return AccessFacts(path=path, what=what, lacks=f"every ({e})", at=path, write=write)
     if seen["lacks"] is None:
-        return AccessLook(path=path, what=what, write=write)
+        return AccessFacts(path=path, what=what, write=write)
     owner, mode = None, None
-    with suppress(OSError):
-        found = os.stat(seen["at"])
-        owner, mode = user_name(found.st_uid), stat.S_IMODE(found.st_mode)
-    return AccessLook(
+    with suppress(OSError):  # owner and mode are only shown
+        status = os.stat(seen["at"])
+        owner, mode = user_name(status.st_uid), stat.S_IMODE(status.st_mode)
+    return AccessFacts(
         path=path,
         what=what,
         lacks=seen["lacks"],
@@ -166,12 +164,12 @@ def look_at_access(path: str, what: str, wants: int, identity: Identity | None) 
     )
 
 
-def look_at_mount(path: str, table: Iterable[Mount]) -> MountLook | None:
+def inspect_mount(path: str, table: Iterable[Mount]) -> MountFacts | None:
     mount = mount_of(os.path.realpath(path), table)
     if mount is None:
         return None
     device_ro = "ro" in mount.device_options
-    return MountLook(
+    return MountFacts(
         point=mount.point,
         kind=mount.kind,
         source=mount.source,
@@ -187,23 +185,24 @@ def mounts_or_none(process: int | str = "self") -> list[Mount]:
         return []
 
 
-def look_at_proc(table: Iterable[Mount], identity: Identity | None, fstab: str = "/etc/fstab") -> ProcLook:
+def inspect_proc(table: Iterable[Mount], identity: Identity | None, fstab: str = "/etc/fstab") -> ProcFacts:
     """Whether `/proc` shows the agent's user every process."""
     mount = mount_of("/proc", table)
     options = dict(o.partition("=")[::2] for o in mount.device_options | mount.options) if mount is not None else {}
     hidepid = options.get("hidepid")
     if hidepid in (None, "0", "off"):
-        return ProcLook()
+        return ProcFacts()
     gid = int(options.get("gid", "0"))
     groups = {os.getegid(), *os.getgroups()} if identity is None else {identity.gid, *identity.groups}
     group = None
     if gid:
-        with suppress(KeyError):
+        with suppress(KeyError):  # a group without a name here: shown without one
             group = grp.getgrgid(gid).gr_name
-    return ProcLook(hidepid=hidepid, gid=gid or None, group=group, exempt=gid in groups, fstab=_proc_line(fstab))
+    return ProcFacts(hidepid=hidepid, gid=gid or None, group=group, exempt=gid in groups, fstab=_proc_line(fstab))
 
 
 def _proc_line(fstab: str) -> Place | None:
+    # Without the line, the change that is suggested is a command.
     with suppress(OSError), open(fstab, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             words = line.split()
@@ -212,28 +211,27 @@ def _proc_line(fstab: str) -> Place | None:
     return None
 
 
-_LISTEN = "0A"
 _PORTS_TRIED = 64
 
 
-def look_at_daemon(state_dir: str) -> DaemonLook:
+def inspect_daemon(state_dir: str) -> DaemonFacts:
     """What the daemon of this state dir reports."""
     path = os.path.join(state_dir, SOCKET_NAME)
     try:
-        status = ask_status(state_dir, LOOK_SECONDS)
+        status = ask_status(state_dir, ANSWER_SECONDS)
     except ServiceUnreachable as e:
         cause = e.__cause__
         if isinstance(cause, FileNotFoundError | NotADirectoryError):
-            return DaemonLook(socket=path, state="none")
+            return DaemonFacts(socket=path, state="none")
         if isinstance(cause, ConnectionRefusedError):
-            return DaemonLook(socket=path, state="dead")
+            return DaemonFacts(socket=path, state="dead")
         closed = isinstance(cause, PermissionError)
-        return DaemonLook(socket=path, state="refused" if closed else "silent", detail=str(cause))
+        return DaemonFacts(socket=path, state="refused" if closed else "silent", detail=str(cause))
     rows = status.get("log_dirs")
     dirs = None
     if isinstance(rows, list):
         dirs = tuple(str(row.get("path")) if isinstance(row, dict) else str(row) for row in rows)
-    return DaemonLook(
+    return DaemonFacts(
         socket=path,
         state="running",
         pid=status.get("pid"),
@@ -244,25 +242,25 @@ def look_at_daemon(state_dir: str) -> DaemonLook:
     )
 
 
-def look_at_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortLook | None:
+def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortFacts | None:
     """Whether the metrics could be served at `listen` (None if they are not wanted)."""
     if not listen:
         return None
     host, _, port = listen.rpartition(":")
     host, number = host.strip("[]"), int(port)
     try:
-        code = int(ask_as(identity, lambda: _bind(host, number), LOOK_SECONDS))
+        code = int(ask_as(identity, lambda: _bind(host, number), ANSWER_SECONDS))
     except OSError:
-        return PortLook(listen=listen, problem="it could not be tried")
+        return PortFacts(listen=listen, problem="it could not be tried")
     if code == 0:
-        return PortLook(listen=listen, next_free=_free(host, number))
+        return PortFacts(listen=listen, next_free=_free(host, number))
     words = {errno.EADDRINUSE: "taken", errno.EADDRNOTAVAIL: "not-local", errno.EACCES: "not-permitted"}
     problem = "not-local" if code < 0 else words.get(code, os.strerror(code))
-    pids = sorted(_listening(number)) if problem == "taken" else []
-    ours = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
+    pids = sorted(listening_processes(number)) if problem == "taken" else []
+    by_daemon = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
     by = f"process {pids[0]} ({_command(pids[0])})" if pids else None
     free = _free("127.0.0.1" if problem == "not-local" else host, max(number, 1024))
-    return PortLook(listen=listen, problem=problem, by=by, ours=ours, next_free=free)
+    return PortFacts(listen=listen, problem=problem, by=by, by_daemon=by_daemon, next_free=free)
 
 
 def _bind(host: str, port: int) -> int:
@@ -284,56 +282,32 @@ def _free(host: str, after: int) -> int | None:
     return next((p for p in range(after + 1, min(after + _PORTS_TRIED, 65536)) if _bind(host, p) == 0), None)
 
 
-def _listening(port: int) -> Iterator[int]:
-    """The processes that listen at this port, as far as we may see."""
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(OSError), open(table, encoding="ascii") as file:
-            for line in list(file)[1:]:
-                words = line.split()
-                if words[3] == _LISTEN and int(words[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{words[9]}]")
-    for name in os.listdir("/proc") if inodes else ():
-        if name.isdecimal():
-            with suppress(OSError):
-                if any(_link(f"/proc/{name}/fd/{n}") in inodes for n in os.listdir(f"/proc/{name}/fd")):
-                    yield int(name)
-
-
-def _link(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
-
-
 def _command(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
+        return command_name(pid)
     except OSError:
         return "?"
 
 
-def look_at_state(
+def inspect_state_dir(
     path: str,
-    service: ServiceLook | None,
+    service: ServiceFacts | None,
     log_dirs: Sequence[str],
     strangers: Iterable[str],
     identity: Identity | None,
-) -> StateLook:
+) -> StateDirFacts:
     """The state dir; `strangers` are log dirs of other brokers."""
     exists = os.path.isdir(path)
     nearest = nearest_directory(path)
     given = service_state_dir(service)
-    seen = look_at_journal(path)
-    there = {log_dir: found for log_dir in log_dirs if (found := look_at_directory(log_dir)) is not None}
-    return StateLook(
+    seen = inspect_journal(path)
+    present = {log_dir: status for log_dir in log_dirs if (status := look_at_directory(log_dir)) is not None}
+    return StateDirFacts(
         path=path,
         exists=exists,
-        access=look_at_access(nearest, "the state dir", os.W_OK | os.X_OK, identity),
+        access=inspect_access(nearest, "the state dir", os.W_OK | os.X_OK, identity),
         made_by_unit=given == path,
-        in_log_dir=log_dir_above(path, there),
+        in_log_dir=log_dir_above(path, present),
         full=lacks_room_for_journal(nearest, path),
         no_reserve=lacks_room_for_reserve(nearest, path),
         journal=seen.exists,
@@ -344,11 +318,11 @@ def look_at_state(
     )
 
 
-def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> tuple[SiblingLook, ...]:
+def inspect_instances(file: str, log_dirs: Sequence[str], listen: str | None) -> tuple[InstanceFacts, ...]:
     """The other configurations beside `file`, and what they share with this one."""
     folder = os.path.dirname(file)
-    ours = {real_path(d, LOOK_SECONDS) or d: d for d in log_dirs}
-    found = []
+    by_real_path = {real_path(d, ANSWER_SECONDS) or d: d for d in log_dirs}
+    others = []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         path = os.path.join(folder, name)
         if not name.endswith(".toml") or os.path.realpath(path) == os.path.realpath(file):
@@ -357,15 +331,15 @@ def look_at_siblings(file: str, log_dirs: Sequence[str], listen: str | None) -> 
             settings = load(path, environ={}).settings
             target = resolve_target(settings) if settings.kafka.config is not None else None
         except LogAgentError as e:
-            found.append(SiblingLook(file=path, problem=str(e)))
+            others.append(InstanceFacts(file=path, problem=str(e)))
             continue
-        theirs = [real_path(d, LOOK_SECONDS) or d for d in target.log_dirs] if target is not None else []
-        found.append(
-            SiblingLook(
+        their_dirs = [real_path(d, ANSWER_SECONDS) or d for d in target.log_dirs] if target is not None else []
+        others.append(
+            InstanceFacts(
                 file=path,
                 number=key_lines(path).get("kafka.config"),
-                log_dirs=tuple(ours[d] for d in theirs if d in ours),
+                log_dirs=tuple(by_real_path[d] for d in their_dirs if d in by_real_path),
                 listen=bool(listen) and settings.metrics.listen == listen,
             )
         )
-    return tuple(found)
+    return tuple(others)

@@ -1,10 +1,9 @@
-"""What doctor looks at around the broker: its configurations on this host, the holders of the log dirs, version,
+"""What doctor inspects around the broker: its configurations on this host, the holders of the log dirs, version,
 assignments."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,26 +13,27 @@ from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
 from logagent.broker.process.version import launch_of_java, version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
+from logagent.host.linux.access import user_name
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_brokers_seen, read_version_seen
 from logagent.model.assignments.identity import ClusterFacts
-from logagent.model.doctor.doctor_facts import AssignmentsLook, BrokerLook, HolderLook, LogDirLook
+from logagent.model.doctor.doctor_facts import AssignmentsFacts, BrokerFacts, DoctorLogDirFacts, HolderFacts
 from logagent.model.kafka_version import KafkaVersion, which_version
 from logagent.model.records import HolderState
 from logagent.settings import Settings
 
-LOOK_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 _HELD = (HolderState.HELD, HolderState.STARTING, HolderState.HIDDEN)
 # One of Kafka's main classes, or a file with arguments for java.
 _KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
 _PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
-def look_at_brokers(found: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerLook, ...]:
+def inspect_brokers(configs: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerFacts, ...]:
     """Each configuration on this host; `chosen` is the one in use."""
-    candidates = brokers_of(found)
+    candidates = brokers_of(configs)
     return tuple(
-        BrokerLook(
+        BrokerFacts(
             config=b.config,
             how=b.how,
             pid=b.pid,
@@ -45,7 +45,7 @@ def look_at_brokers(found: Sequence[BrokerConfigLook], chosen: str | None) -> tu
             candidate=b in candidates,
             ignored=b.ignored,
         )
-        for b in found
+        for b in configs
     )
 
 
@@ -56,17 +56,17 @@ def _version(broker: BrokerConfigLook) -> tuple[int, int, int] | None:
     return running or version_installed(broker.config)
 
 
-def look_at_holders(
-    log_dirs: Iterable[LogDirLook], config: str | None, identity: Identity | None
-) -> tuple[HolderLook, ...]:
+def inspect_holders(
+    log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Identity | None
+) -> tuple[HolderFacts, ...]:
     """Every process that holds one of the log dirs, and whether `identity` may see what it has open."""
     pids = dict.fromkeys(d.pid for d in log_dirs if d.pid is not None and d.holder in _HELD)
     return tuple(_holder(pid, config, identity) for pid in pids)
 
 
-def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLook:
+def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderFacts:
     try:
-        seen = str(ask_as(identity, lambda: readable_process(pid), LOOK_SECONDS))
+        seen = str(ask_as(identity, lambda: readable_process(pid), ANSWER_SECONDS))
     except OSError:
         seen = "refused"
     try:
@@ -78,18 +78,18 @@ def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderLo
         capabilities = int(status["CapPrm"], 16)
         dumpable = os.stat(f"/proc/{pid}/status").st_uid == uid
     except (OSError, KeyError, ValueError):
-        return HolderLook(pid=pid, command="its command cannot be read", proc=seen)
+        return HolderFacts(pid=pid, command="its command cannot be read", proc=seen)
     launch = launch_of_java(words)
-    theirs = _absolute(launch.config, pid) if launch is not None else None
-    return HolderLook(
+    started_with = _absolute(launch.config, pid) if launch is not None else None
+    return HolderFacts(
         pid=pid,
         command=os.path.basename(words[0]) if words[0] else status.get("Name", "?"),
         user=user_name(uid),
         uid=uid,
         gid=gid,
         kafka=launch is not None or any(_KAFKA.match(word) for word in words),
-        config=theirs,
-        ours=_is_ours_in_time(theirs, config, pid),
+        config=started_with,
+        same_config=_same_config_in_time(started_with, config, pid),
         overrides=tuple(f"{k}={v}" for k, v in launch.overrides.items()) if launch is not None else (),
         proc=seen,
         capabilities=capabilities if uid != 0 else 0,
@@ -106,32 +106,31 @@ def _absolute(config: str, pid: int) -> str | None:
         return None
 
 
-def _is_ours_in_time(theirs: str | None, ours: str | None, pid: int) -> bool | None:
-    """Anybody who may read a log dir's files can hold its lock, and name a path that never answers."""
+def _same_config_in_time(started_with: str | None, configured: str | None, pid: int) -> bool | None:
+    """`_same_config` in a child: anybody who may read a log dir's files can hold its lock, and name a path that never
+    answers."""
     try:
-        return (
-            bool(answer)
-            if (answer := ask_as(None, lambda: _is_ours(theirs, ours, pid), LOOK_SECONDS)) is not None
-            else None
-        )
+        answer = ask_as(None, lambda: _same_config(started_with, configured, pid), ANSWER_SECONDS)
     except OSError:
         return None
+    return None if answer is None else bool(answer)
 
 
-def _is_ours(theirs: str | None, ours: str | None, pid: int) -> bool | None:
+def _same_config(started_with: str | None, configured: str | None, pid: int) -> bool | None:
     """Whether the file that the process was started with is the one we use; None if unknown."""
-    if theirs is None or ours is None:
+    if started_with is None or configured is None:
         return None
-    if same_file(theirs, ours):
-        return True
     # In a container the same file has another path.
-    return True if same_file(f"/proc/{pid}/root{theirs}", ours) else os.path.realpath(theirs) == os.path.realpath(ours)
+    seen_from_here = (started_with, f"/proc/{pid}/root{started_with}")
+    return any(same_file(path, configured) for path in seen_from_here) or (
+        os.path.realpath(started_with) == os.path.realpath(configured)
+    )
 
 
 def find_version(
     target: Target,
-    log_dirs: Iterable[LogDirLook],
-    brokers: Iterable[BrokerLook],
+    log_dirs: Iterable[DoctorLogDirFacts],
+    brokers: Iterable[BrokerFacts],
     read: Assignments | None,
     cluster: ClusterFacts,
     state_dir: str,
@@ -143,9 +142,9 @@ def find_version(
     return which_version(look_at_versions(target, [*holders, *starting], read, cluster.cluster_id, last_run))
 
 
-def look_at_assignments(
+def inspect_assignments(
     target: Target, settings: Settings, cluster: ClusterFacts, state_dir: str, *, stopped: bool, now_ms: int
-) -> tuple[AssignmentsLook, Assignments]:
+) -> tuple[AssignmentsFacts, Assignments]:
     """Read the sources as a command would. Raises ConfigError for a wrong `kafka.client` file."""
     read = load_assignments(
         target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms, stopped=stopped
@@ -153,7 +152,7 @@ def look_at_assignments(
     identify_stopped(read, read_brokers_seen(state_dir, cluster.cluster_id), now_ms)
     document = read.document(now_ms)
     address, secure = client_address(target.server)
-    look = AssignmentsLook(
+    facts = AssignmentsFacts(
         usable=read.first is not None,
         source=document["source"],
         age_seconds=document["age_seconds"],
@@ -168,7 +167,7 @@ def look_at_assignments(
         empty=document["source"] != "none" and document["topics"] == 0,
         ends_at_stop=read.ends_at_stop,
     )
-    return look, read
+    return facts, read
 
 
 def client_address(server: ServerProperties) -> tuple[str | None, bool]:
@@ -193,10 +192,3 @@ def client_address(server: ServerProperties) -> tuple[str | None, bool]:
 
 def _items(props: Mapping[str, str], key: str) -> list[str]:
     return [item.strip() for item in props.get(key, "").split(",") if item.strip()]
-
-
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

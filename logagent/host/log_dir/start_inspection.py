@@ -1,4 +1,4 @@
-"""Looks at a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files."""
+"""Inspects a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def read_meta_file(dir_fd: int) -> MetaFile:
 
 
 def room_of(dir_fd: int) -> Room:
-    found = os.fstatvfs(dir_fd)
-    return Room(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, found.f_files, found.f_favail)
+    vfs = os.fstatvfs(dir_fd)
+    return Room(vfs.f_blocks * vfs.f_frsize, vfs.f_bavail * vfs.f_frsize, vfs.f_files, vfs.f_favail)
 
 
 def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
@@ -111,7 +111,7 @@ def _fault(error: str) -> CheckpointFault:
 
 
 def links_and_leftovers(dir_fd: int) -> tuple[dict[str, str], list[str]]:
-    """Symlinks to directories, with their targets, and temp files of ours."""
+    """Symlinks to directories, with their targets, and temp files of logagent."""
     links: dict[str, str] = {}
     leftovers: list[str] = []
     with opened_directory(".", dir_fd=dir_fd) as directory, os.scandir(directory) as entries:
@@ -141,12 +141,12 @@ def denied_in_log_dir(log_dir: OpenLogDir, user: User) -> Iterator[Denied]:
         needed += [(name, READ), (f"{name}.tmp", WRITE)]
     for name, wants in needed:
         try:
-            found = os.stat(name, dir_fd=fd)
+            status = os.stat(name, dir_fd=fd)
         except OSError as error:
             if error.errno in OFFLINE_ERRNOS:
                 raise
             continue
-        yield from denied(user, fd, name, f"{path}/{name}", found, wants)
+        yield from denied(user, fd, name, f"{path}/{name}", status, wants)
 
 
 class PartitionDirs:
@@ -159,22 +159,22 @@ class PartitionDirs:
         self.odd_files: list[str] = []
         self.not_seen: list[str] = []
 
-    def look(self, names: Iterable[str]) -> None:
-        """Look into the directories `names`. Raises `OSError` for the errors of a failing disk only."""
+    def inspect(self, names: Iterable[str]) -> None:
+        """Inspect the directories `names`. Raises `OSError` for the errors of a failing disk only."""
         for name in names:
             try:
-                self._look(name)
+                self._inspect(name)
             except OSError as error:
                 if error.errno in OFFLINE_ERRNOS:
                     raise
                 if error.errno in _NOT_ALLOWED:
                     self.not_seen.append(name)
 
-    def _look(self, name: str) -> None:
+    def _inspect(self, name: str) -> None:
         # A symlink is followed here, because the broker follows it too; nothing is changed.
         path = f"{self._log_dir.path}/{name}"
-        found = os.stat(name, dir_fd=self._log_dir.fd)
-        self.denied += denied(self._user, self._log_dir.fd, name, path, found, READ | WRITE | SEARCH)
+        status = os.stat(name, dir_fd=self._log_dir.fd)
+        self.denied += denied(self._user, self._log_dir.fd, name, path, status, READ | WRITE | SEARCH)
         with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
             for file in os.listdir(fd):
                 self._file(fd, path, name, file)
@@ -186,12 +186,12 @@ class PartitionDirs:
         if self._user.privileged:
             return
         try:
-            found = os.stat(file, dir_fd=dir_fd)
+            status = os.stat(file, dir_fd=dir_fd)
         except FileNotFoundError:
             return  # removed since, or a dangling symlink
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(status.st_mode):
             wants = READ | WRITE if file.endswith(_WRITTEN) else READ
-            self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", found, wants)
+            self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", status, wants)
 
 
 def _is_odd(file: str) -> bool:
