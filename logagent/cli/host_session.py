@@ -200,7 +200,8 @@ class Progress:
             length=total,
             label=what,
             show_pos=total is None,
-            item_show_func=None if total is None else lambda _: human_bytes(self._bar.pos),
+            item_show_func=None if total is None else lambda _: self._size_and_rate(),
+            width=24,  # so that the line fits into 80 columns
             file=sys.stderr,
             color=call.color,
         )
@@ -213,6 +214,10 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar.entered:
             self._bar.render_finish()
+
+    def _size_and_rate(self) -> str:
+        seconds = self._bar.time_per_iteration
+        return human_bytes(self._bar.pos) + (f", {human_bytes(round(1 / seconds))}/s" if seconds else "")
 
     def set_count(self, count: int) -> None:
         self._advance(count - self._bar.pos - self._ahead)
