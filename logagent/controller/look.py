@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
-from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment
+from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment, parsed
 from logagent.store.requests import Filed, Known, RequestFolder, known_in
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
@@ -290,7 +289,7 @@ class Looker:
         files = sorted(self.setting.control.files(RUNNERS), key=lambda f: f.modified, reverse=True)
         for file in files[:_MOST_RUNNERS]:
             with suppress(ValueError, TypeError, KeyError, AttributeError, *UNREADABLE):
-                read = json.loads(self.setting.control.read(RUNNERS, file.name) or b"")
+                read = parsed(self.setting.control.read(RUNNERS, file.name) or b"")
                 waits = {str(number): str(why)[:LONGEST_WORDS] for number, why in read["waits"].items()}
                 at = datetime.fromtimestamp(file.modified, UTC)
                 found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at, waits))

@@ -44,7 +44,6 @@ WITHOUT_EFFECT = {
     "topics purge": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
     "topics status": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
     "topics cancel": ("state_dir_named verbose no_color", "it works on the fleet store, and prints one line"),
-    "topics resume": ("state_dir_named verbose no_color", "it works on the fleet store, and prints one line"),
     "topics run": ("state_dir_named json no_color", "it works on the fleet store, and prints messages only"),
     "topics keygen": (f"{HOST} verbose no_color", "it writes a key file, and prints one line"),
 }
