@@ -72,7 +72,9 @@ only copy left), later (not yet due)."""
 _RECLAIM = " ".join(f"reclaim_{window}:bytes" for window in WINDOWS)
 
 LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
-"""The ledger of a log dir, in bytes: used = current + future + stray + delete + other + open_removed + unexplained."""
+"""The ledger of a log dir, in bytes. On a file system: used = unexplained + `OWN_LEDGER` of all log dirs there."""
+OWN_LEDGER = ("current", "future", "stray", "delete", "other", "open_removed")
+"""What a log dir's file system is used for by that log dir."""
 OF_FILE_SYSTEM = ("size", "used", "free")
 """What all log dirs on one file system have in common."""
 

@@ -29,7 +29,7 @@ from logagent.errors import Busy, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import STORE, local_frame, shaped
-from logagent.store.contract import LEDGER
+from logagent.store.contract import LEDGER, OWN_LEDGER
 from logagent.store.names import as_date
 
 COMMIT_SCHEMA = "logagent.commit/1"
@@ -191,13 +191,14 @@ class Store:
 def by_file_system(rows: list[Row]) -> list[Row]:
     """Ledgers in which what log dirs have in common counts once. Of log dirs of a host on one file system (agents that
     do not say which count as before), all but the first name that one in `shares_with`; it alone has what is
-    unexplained on the file system, where each had called the others' directories unexplained."""
+    unexplained on the file system: what is used there and in none of them. (Agents before that said so had each call
+    the others' directories unexplained, so what they said of it is not used.)"""
     together: dict[tuple[str, int, int], list[Row]] = {}
     for row in rows:
         if row["device"] is not None and row["used"] is not None and row["unexplained"] is not None:
             together.setdefault((row["cluster_id"], row["node_id"], row["device"]), []).append(row)
     for first, *others in together.values():
-        known = sum(row["used"] - row["unexplained"] for row in (first, *others))
+        known = sum(row.get(name) or 0 for row in (first, *others) for name in OWN_LEDGER)
         first["unexplained"] = first["used"] - known
         for row in others:
             row |= {"unexplained": 0, "shares_with": first["log_dir"]}

@@ -24,6 +24,11 @@ def test_two_log_dirs_on_one_disk_are_one_disk() -> None:
     assert [row.get("shares_with") for row in rows] == [None, "/a"]
 
 
+def test_what_agents_call_unexplained_of_the_file_system_is_that() -> None:
+    rows = [log_dir(name, 5, own) | {"unexplained": 100} for name, own in (("/a", 400), ("/b", 200))]
+    assert sums(by_file_system(rows)) == [1000, 700, 300, 600, 100]
+
+
 def test_the_same_device_number_on_two_hosts_is_two_disks() -> None:
     assert sums(by_file_system([log_dir("/a", 5, 400), log_dir("/a", 5, 400, node=2)])) == [2000, 1400, 600, 800, 600]
 
