@@ -46,8 +46,8 @@ def read(folder: Path) -> MetadataImage:
 
 
 def _brokers(brokers: Mapping[int, BrokerRegistration]) -> dict[int, BrokerRegistration]:
-    """Without the time of the registration, which a snapshot does not have."""
-    return {node_id: b._replace(registered_ms=None) for node_id, b in brokers.items()}
+    """Without the times of the registration and of its unfencing, which a snapshot does not have."""
+    return {node_id: b._replace(registered_ms=None, unfenced_ms=None) for node_id, b in brokers.items()}
 
 
 def summary(image: MetadataImage) -> tuple[Any, ...]:
