@@ -24,6 +24,7 @@ AT_ONCE = {
     "LOGAGENT_CLEANUP__MIN_AGE": "0s",
     "LOGAGENT_CLEANUP__STRAY_RETENTION": "0s",
     "LOGAGENT_CLEANUP__MAX_FRACTION": "1",
+    "LOGAGENT_GUARD__SETTLE": "0s",
 }
 
 
@@ -63,6 +64,13 @@ def test_a_copy_under_another_name_goes_once_the_real_one_has_all_of_it(
     assert said(node, "orders-0")[0] == "assigned"
     aside = act(node, "cleanup", **AT_ONCE)
     assert [*aside] == ["backup-0"]
+    # The copy beside it counts only where this node leads, which nobody says while the only broker is stopped.
+    verdict, reason, detail = said(node, "backup-0.")
+    assert (verdict, reason) == ("orphan", "copy-of") and detail.endswith("nobody was asked")
+    refused = logagent(node, "cleanup", "--execute", allow=(3,), settings=AT_ONCE)["refusals"]
+    assert [(r["name"], r["guard"]) for r in refused] == [(aside["backup-0"], "assigned")], refused
+
+    node.start()
     verdict, reason, detail = said(node, "backup-0.")
     assert (verdict, reason) == ("orphan", "copy-of") and detail.endswith("another copy has all of it")
     # Damaged in the middle, which neither its end nor its size shows, the real one does not count.
@@ -74,7 +82,6 @@ def test_a_copy_under_another_name_goes_once_the_real_one_has_all_of_it(
 
     assert [*act(node, "cleanup", **AT_ONCE)] == [aside["backup-0"]]
     assert [d.name for d in here.iterdir() if d.name.startswith("backup")] == []
-    node.start()
     for _ in range(2):
         retention_checks(node, 1)
         assert values(node, "orders") == written and node.offline_dirs() == []
