@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from logagent.controller.request_states import SEND_WITHIN, ends_at
 from logagent.controller.sightings import (
@@ -24,7 +24,7 @@ from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
-from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment
+from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment, parsed
 from logagent.store.requests import Filed, Known, RequestFolder, known_in
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
@@ -289,7 +289,7 @@ class Looker:
         files = sorted(self.setting.control.files(RUNNERS), key=lambda f: f.modified, reverse=True)
         for file in files[:_MOST_RUNNERS]:
             with suppress(ValueError, TypeError, KeyError, AttributeError, *UNREADABLE):
-                read: Any = self.setting.control.read_unsigned(RUNNERS, file.name)
+                read = parsed(self.setting.control.read(RUNNERS, file.name) or b"")
                 waits = {str(number): str(why)[:LONGEST_WORDS] for number, why in read["waits"].items()}
                 at = datetime.fromtimestamp(file.modified, UTC)
                 found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at, waits))

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.files.safe_open import MIB, FileLimit, parse_json
+from logagent.files.safe_open import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
 from logagent.store.tree import StoredFile
@@ -75,10 +75,6 @@ class Control:
         with self._opened(folder) as store, suppress(FileNotFoundError):
             return store.read([*self._path(folder), name], limit)
         return None
-
-    def read_unsigned(self, folder: str, name: str) -> object:
-        """What is in a JSON file that proves nothing. Raises ValueError too, also for one that is gone."""
-        return parse_json(self.read(folder, name) or b"")
 
     def exists(self, folder: str, name: str) -> bool:
         with self._opened(folder) as store:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from logagent.errors import LogAgentError
-from logagent.files.safe_open import parse_json
 from logagent.store.control import UNREADABLE, Control
-from logagent.store.records import instant, payload_of
+from logagent.store.records import instant, parsed, payload_of
 from logagent.store.requests import REQUESTS, folder_of
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 
@@ -41,7 +40,7 @@ def first_requests(control: Control, keys: tuple[PublicKey, ...]) -> list[FirstR
         try:
             content = control.read(REQUESTS, match[0])
             payload = payload_of(content or b"", REQUEST_SCHEMA, keys, control.cluster_id, retired=True)
-            read = parse_json(payload)
+            read = parsed(payload)
             words = [str(read[key]) for key in ("request_id", "kind", "by", "at", "expires_at")]
             instant(datetime.fromisoformat(words[4]))
         except (LogAgentError, ValueError, KeyError, TypeError) as error:
@@ -60,7 +59,7 @@ def _closed(control: Control, number: str, keys: tuple[PublicKey, ...]) -> str |
         for match in filter(None, map(_CLOSING.fullmatch, sorted(control.names(folder_of(number))))):
             content = control.read(folder_of(number), match[0])
             payload = payload_of(content or b"", CLOSED_SCHEMA, keys, control.cluster_id, retired=True)
-            read = parse_json(payload)
+            read = parsed(payload)
             if (read["request_id"], read["cluster_id"]) == (number, control.cluster_id):
                 how = "cancelled" if "cancelled" in (how, read["outcome"]) else str(read["outcome"])
     except (*UNREADABLE, NotSigned, LogAgentError, ValueError, KeyError, TypeError):

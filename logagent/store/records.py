@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
+from logagent.files.safe_open import parse_json
 from logagent.model.times import instant as instant
 from logagent.store.signing import NotSigned, PublicKey, verify
 
@@ -99,6 +100,11 @@ def checked(kind: type[T], values: Mapping[str, object]) -> T:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     return part
+
+
+def parsed(content: bytes) -> Any:
+    """JSON of which only some fields matter. For whatever somebody else wrote the only error is ValueError."""
+    return parse_json(content)
 
 
 def moment(text: str) -> datetime:

@@ -4,8 +4,8 @@ Finds out which broker answers through the Admin API, up to when it knows the cl
 not know.
 
 An answer counts only if the cluster is this host's own (`model.assignments.identity`). Our own broker decides about
-what is on its own disk. While it is down another broker may answer, if it was seen before and the quorum says how far
-it has caught up (`model.assignments.known_until`).
+what is on its own disk. While it is down another broker may answer, if it was seen before or continues the metadata log
+on this disk (`model.assignments.answerer`), and the quorum says how far it has caught up.
 
 Asks every source which version of Kafka this is; `model.kafka_version` decides which answer counts.
 """

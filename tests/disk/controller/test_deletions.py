@@ -484,6 +484,23 @@ def test_killed_between_its_decision_and_the_cluster_another_goes_on(fleet: Smal
     done(fleet, number)
 
 
+def test_a_copy_counts_where_its_host_is_heard_and_its_broker_in_sync(fleet: SmallFleet) -> None:
+    """A directory on a host that is heard may be behind a leader that is dead: then its ISR is of nobody."""
+    fleet.topic()
+    for node in NODES:
+        fleet.publish(node)
+    looker, topics = fleet.process().looker, {TOPIC_ID: NAME}
+    assert looker.copies(topics) == {(TOPIC_ID, 0): {1, 2, 3}}
+    fleet.admin.isr[TOPIC_ID, 0] = frozenset({2})
+    assert looker.copies(topics) == {(TOPIC_ID, 0): {2}}
+    assert looker.copies({TOPIC_ID: "clicks-backup"}) == {}, "by another name no broker takes it for that partition"
+    fleet.now += timedelta(minutes=61)
+    assert looker.copies(topics) == {}, "nobody was heard within the hour"
+    fleet.publish(2)
+    fleet.admin.isr[TOPIC_ID, 0] = frozenset()
+    assert looker.copies(topics) == {}
+
+
 def directory(node: int, name: str = f"{NAME}-0", inode: int = 7) -> RequestedDirectory:
     return RequestedDirectory(node, "/d1", name, NAME, TOPIC_ID, 0, "orphan", inode, bytes=100)
 

@@ -141,7 +141,8 @@ def test_small_requests_of_one_day_add_up() -> None:
     old = replace(made, at=instant(NOW - timedelta(hours=25)))
     approved = replace(made, approvals=("limit",))
     gone = [t for t in living(*names) if t.requested.topic_id not in {a.topic_id for a in asked.topics}]
-    for before, wants in (((made,), True), ((old,), False), ((approved,), False)):
+    another = replace(made, approvals=("only-copy",))
+    for before, wants in (((made,), True), ((another,), True), ((old,), False), ((approved,), False)):
         plan = plan_topics(re.compile("t1[0-9]|t20"), gone, CLUSTER, lately=asked_lately(before, NOW))
         assert bool(plan.approval) == wants, plan.approval
     plan = plan_topics(re.compile("t1[0-9]|t20"), gone, CLUSTER, lately=[made])
