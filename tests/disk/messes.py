@@ -190,7 +190,8 @@ def _make(mess: Mess, thing: Thing, n: int) -> None:
             mess.topics.append(lives)
             mess.stays.append(at((there if thing.sort == "copy-elsewhere" else here) / current.name, end=120))
             name = f"backup{n}-0" if thing.sort != "copy-stray" else stray_name(f"backup{n}", 0, uuid)
-            mess.may_go.append((at(here / name),))
+            mess.stays.append(at(here / name))
+            mess.if_led.append(here / name)
         case "copy-uncovered" | "copy-hole":
             mess.topics.append(lives)
             mess.stays += [at(current, end=90 if thing.sort == "copy-uncovered" else 120), at(here / f"backup{n}-0")]

@@ -414,10 +414,11 @@ class Remover:
         why."""
         for begun in self.begun:
             p = begun.proposal
+            log_dir = self.log_dirs[p.dir.log_dir]
             try:
-                begun.marked = mark_dir(
-                    self.log_dirs[p.dir.log_dir], p.dir.name, p.dir.identity, begun.watch(), _topic_id_check(p)
-                )
+                # A batch may have directories of several log dirs.
+                with self.calls.at(p.dir.log_dir):
+                    begun.marked = mark_dir(log_dir, p.dir.name, p.dir.identity, begun.watch(), _topic_id_check(p))
             except LogAgentError:
                 return
 

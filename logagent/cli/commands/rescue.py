@@ -136,8 +136,8 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
     if rescue.unread_processes:
         what = "1 process" if rescue.unread_processes == 1 else f"{rescue.unread_processes} processes"
-        # With --execute root becomes the user of the state dir. What root may not read, nobody here can show.
-        more = ": logagent rescue as root, without --execute, shows those" if os.geteuid() != 0 else ""
+        # Here root has become the user of the state dir. What root may not read, nobody here can show.
+        more = ": logagent scan --json as root counts those (open_removed)" if os.geteuid() != 0 else ""
         call.say(f"{what} of other users cannot be read, nor what removed files they keep open{more}")
     if document["actions"]:
         rows = [

@@ -347,7 +347,8 @@ def _together(workers: list[FileRemover], fd: int, shares: list[list[str]]) -> l
 
 def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False) -> Space:
     """What is freed at once when everything in the open directory, and the directory itself, is removed, counted as
-    `remove.Removed` counts it.
+    `remove.Removed` counts it. Where nothing in it frees anything, its own blocks are not counted either: for those
+    alone nothing is removed.
 
     A file with another hard link frees nothing. `held`: a serving broker has its files open; then only the `.log` files
     that are truncated before they are unlinked (`truncates_held`) free their bytes now, the rest when it closes them.
@@ -358,7 +359,7 @@ def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False)
     counts the same, so only `statvfs` afterwards shows it.
     """
     own = os.fstat(dir_fd)
-    total, device = Space(own.st_blocks * 512, 1), own.st_dev
+    total, device = Space(0, 1), own.st_dev
     for name in os.listdir(dir_fd):
         try:
             found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
@@ -368,4 +369,4 @@ def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False)
             total += nested_usage(dir_fd, name, device).alone
         elif found.st_nlink == 1 and (not held or (truncates_held and name.endswith(".log"))):
             total += Space(found.st_blocks * 512, 0 if held else 1)
-    return total
+    return total + Space(own.st_blocks * 512, 0) if total.bytes else total

@@ -70,10 +70,11 @@ def is_given_up(p: Proposal, facts: Facts) -> bool:
 
 
 def by_word_alone(p: Proposal, facts: Facts) -> bool:
-    """Whether a stray goes whose owner nothing shows. Such a plan needs an approval, whatever its size."""
+    """Whether a stray goes of which nothing shows that it may: neither whose it is, nor another copy of all of it.
+    Such a plan needs an approval, whatever its size."""
     ruling = facts.strays.get(p.dir.key)
-    unknown = ruling is not None and not ruling.may_go and ruling.covered is None
-    return p.dir.kind is Kind.STRAY and unknown and is_given_up(p, facts)
+    shown = ruling is None or ruling.may_go
+    return p.dir.kind is Kind.STRAY and not shown and is_given_up(p, facts)
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:

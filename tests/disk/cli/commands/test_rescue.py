@@ -423,7 +423,7 @@ def test_what_was_removed_by_hand_is_to_be_copied_and_no_room(point: Path, tmp_p
 
 
 def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
-    """What root's process keeps open is seen by root alone; with --execute root becomes the user of the state dir."""
+    """What root's process keeps open is seen by root alone, who becomes the user of the state dir, also to look."""
     with doctor_host(tmp_path) as host:
         gone = f"{DISK}/d1/gone"
         host.path(gone).write_bytes(b"x" * MIB)
@@ -435,13 +435,19 @@ def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
             def shown(*words: str, user: str | None = None) -> Ran:
                 return host.logagent("rescue", "--config", TOML, "--state-dir", STATE, *words, user=user)
 
-            seen = shown("--json").json["rescue"]
-            assert [o["bytes"] for o in seen["open_removed"]] == [MIB] and seen["unread_processes"] == 0
-            blind = shown("--json", user="kafka"), shown("--json", "--execute", "--need", "1")
+            everybodys = "processes of other users cannot be read, nor what removed"
+            blind = shown("--json"), shown("--json", user="kafka"), shown("--json", "--execute", "--need", "1")
             for found in (ran.json["rescue"] for ran in blind):
                 # Its init, the holder and the shell or nsenter above it.
                 assert found["open_removed"] == [] and 2 <= found["unread_processes"] <= 4, found
-            assert "processes of other users cannot be read, nor what removed" in shown(user="kafka").err
+            assert everybodys in shown(user="kafka").err and everybodys in shown().err
+            assert "scan --json as root counts those" in shown().err
+            counted = host.logagent("scan", "--config", TOML, "--state-dir", STATE, "--json").json["log_dirs"]
+            assert [where["ledger"]["open_removed"] for where in counted] == [MIB, 0]
+            for tree in (STATE, DISK):
+                host.own(tree, 0)
+            seen = shown("--json").json["rescue"]
+            assert [o["bytes"] for o in seen["open_removed"]] == [MIB] and seen["unread_processes"] == 0
             assert "of other users" not in shown().err
             # Root in a container may lack the capability: no advice to be root.
             rescue_there = host.logagent_command("rescue", "--config", TOML, "--state-dir", STATE)
@@ -545,6 +551,13 @@ def with_a_decayed_copy(root: Path, *strays: Thing) -> tuple[Mess, Path, list[Pa
 def led_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """This host's broker leads every partition, whoever is asked."""
     monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
+
+
+@pytest.mark.usefixtures("led_here")
+def test_what_another_copy_here_has_goes_where_this_node_leads(tmp_path: Path) -> None:
+    mess = make(tmp_path, ALL)
+    found = offered(rescue(mess).json)
+    assert found >= set(mess.if_led) and found <= {path for group in mess.may_go for path in group} | set(mess.if_led)
 
 
 DUE = 'max_fraction = 1.0\nstray_retention = "0s"'
@@ -732,7 +745,7 @@ def test_what_a_stop_of_the_broker_would_free_is_shown_with_its_size(tmp_path: P
         shown, text = rescue(mess), rescue_text(mess)
     (waits,) = shown.json["waiting"]
     assert waits["name"] == "t0-0" and waits["bytes"] >= 4096 << 10 and waits["reason"].endswith("next stop")
-    assert "/t0-0 4.0 MiB topic-absent: waiting for the broker's next stop" in flat(text.out)
+    assert "/t0-0 4.0 MiB 4.0 MiB topic-absent: waiting for the broker's next stop" in flat(text.out)
     assert "0 B can be freed; 4.0 MiB wait, see above: nothing has been done yet" in text.err
     assert "t0" not in [a["topic"] for a in shown.json["rescue"]["retention"]]
 

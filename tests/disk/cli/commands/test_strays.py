@@ -5,12 +5,18 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from tests.disk.cli.commands.test_rescue import rescue, rescue_text
-from tests.disk.messes import Sort, Thing, make
+from tests.disk.messes import Sort, Thing, ThisNodeLeads, make
 from tests.metadata_writer import id_of
 
 
-def test_scan_says_of_each_stray_what_it_is_and_whether_another_copy_has_it(tmp_path: Path) -> None:
+def test_scan_says_of_each_stray_what_it_is_and_whether_another_copy_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
     sorts: tuple[Sort, ...] = ("stray", "stray-covered", "stray-uncovered", "stray-no-id", "copy", "copy-stray")
     mess = make(tmp_path, [Thing(sort) for sort in sorts])
     rows = {row["name"]: row for row in rescue(mess, command="scan").json["dirs"]}
@@ -30,7 +36,8 @@ def test_scan_says_of_each_stray_what_it_is_and_whether_another_copy_has_it(tmp_
     }
     assert said["t0-0"][2] == f"no topic has the id {id_of(1)}"
     assert said["t1-0"][2] == f"assigned; {covered}"
-    assert f"it ends at offset 100 in leader epoch 1; {mess.log_dirs[0]}/t2-0 ends it at 90" in said["t2-0"][2]
+    assert "it ends at offset 100 in leader epoch 1" in said["t2-0"][2]
+    assert f"no copy here has all of it; {mess.log_dirs[0]}/t2-0 ends it at 90" in said["t2-0"][2]
     assert said["backup4-0"][2] == f"a copy of t4-0: its topic id {id_of(5)} is that of topic t4"
     assert said["backup5-0"][2].startswith("copy-of: a copy of t5-0") and said["backup5-0"][2].endswith(covered)
     shown = " ".join(rescue_text(mess, "--all", command="scan").out.split())
