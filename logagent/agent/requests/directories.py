@@ -230,7 +230,7 @@ class DirectoryRun:
             due_at_ms=due,
             approved="limit" in approvals,
             removal_started=begun,
-            flags=replace(flags, even_last_copy=row.only_copy),
+            flags=replace(flags, only_copy=row.only_copy),
         )
 
     def _act(

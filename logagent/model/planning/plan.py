@@ -35,14 +35,16 @@ _BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the operator allowed explicitly. `only_deleted` forbids: a stray goes only if its topic is deleted, however
-    well another copy covers it."""
+    """What the operator allowed explicitly. `only_copy`: a request of the fleet approves the loss of exactly this copy
+    of a partition that is known. `only_deleted` forbids: a stray goes only if its topic is deleted, however well
+    another copy covers it."""
 
     allow_assigned: bool = False
     even_last_copy: bool = False
     include_internal: bool = False
     by_topic: bool = False
     only_deleted: bool = False
+    only_copy: bool = False
 
 
 NO_FLAGS = Flags()

@@ -60,20 +60,23 @@ def needs_ruling(p: Proposal, facts: Facts) -> bool:
 
 def is_given_up(p: Proposal, facts: Facts) -> bool:
     """Whether the operator gives up the records of a directory, wherever else they are: of a stray that is assigned
-    here only together with `--allow-assigned`."""
+    here only together with `--allow-assigned`, and by a request only of one whose partition is known to live elsewhere
+    (a number that was approved says nothing of what the directory is)."""
     if p.dir.kind is not Kind.STRAY:
         return p.flags.even_last_copy
     ruling = facts.strays.get(p.dir.key)
-    if not p.flags.even_last_copy or p.removal_started or ruling is None:
+    if p.removal_started or ruling is None:
+        return False
+    if not p.flags.even_last_copy and not (p.flags.only_copy and ruling.covered is not None):
         return False
     return p.flags.allow_assigned or not (ruling.ruling is None or is_assigned_here(ruling.ruling))
 
 
 def by_word_alone(p: Proposal, facts: Facts) -> bool:
     """Whether a stray goes of which nothing shows that it may: neither whose it is, nor another copy of all of it.
-    Such a plan needs an approval, whatever its size."""
+    Such a plan needs an approval, whatever its size; a request has one for exactly this directory."""
     ruling = facts.strays.get(p.dir.key)
-    shown = ruling is None or ruling.may_go
+    shown = ruling is None or ruling.may_go or p.flags.only_copy
     return p.dir.kind is Kind.STRAY and not shown and is_given_up(p, facts)
 
 

@@ -359,6 +359,7 @@ SOURCE = tuple(
 GONE = Ruling(Verdict.ORPHAN, "topic-absent", proof=(Held(Claim.TOPIC_ABSENT, Witness.KRAFT_LOG, NOW), *SOURCE))
 MOVED = Ruling(Verdict.ORPHAN, "not-a-replica", proof=(Held(Claim.NOT_A_REPLICA, Witness.KRAFT_LOG, NOW), *SOURCE))
 HERE = Ruling(Verdict.ASSIGNED, None)
+UNKNOWN = Ruling(Verdict.UNKNOWN, "no-topic-id")
 COVERED = (*MOVED.proof, Held(Claim.COVERED, Witness.LEADER, NOW))
 
 
@@ -376,10 +377,14 @@ COVERED = (*MOVED.proof, Held(Claim.COVERED, Witness.LEADER, NOW))
         (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(even_last_copy=True), True),
         (StrayRuling(False, "nobody could be asked", "unknown", ruling=MOVED), Flags(even_last_copy=True), True),
         (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(even_last_copy=True), False),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(only_copy=True), True),
+        (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(only_copy=True), False),
+        (StrayRuling(False, "its owner is unknown now", ruling=UNKNOWN), Flags(only_copy=True), False),
     ],
 )
 def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool) -> None:
     """`only_deleted`: cover by another copy is no proof that its topic is deleted. `even_last_copy`: that it may be the
-    only copy was approved; that its partition is assigned here was not."""
+    only copy was approved; that its partition is assigned here was not. `only_copy`: the same, by a request, and only
+    of a partition that is known."""
     known = facts(strays={DirKey(LOG_DIR, STRAY): ruling})
     assert (guards.assigned(replace(remove(STRAY), flags=flags), known) is None) is goes
