@@ -27,6 +27,7 @@ from logagent.agent.rescue.rescue_looks import (
 from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import Doubles, doubles, pairs
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.planning.due import RETRY, Part, what_is_due
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
@@ -229,9 +230,12 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
         hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
         return hint if asked is None else f"{hint}; its leader could not be asked: {asked}"
 
-    return [o for o in offers if o not in kept_back], [
-        Refusal.of(o.proposal.dir, "assigned", (found := rulings[o.key]).detail, hint(found.hint)) for o in kept_back
-    ]
+    def refusal(o: Offer) -> Refusal:
+        found = rulings[o.key]
+        lacks = Claim.COVERED if found.covered is not None else None
+        return Refusal.of(o.proposal.dir, "assigned", found.detail, hint(found.hint), claim=lacks)
+
+    return [o for o in offers if o not in kept_back], [refusal(o) for o in kept_back]
 
 
 def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -> list[_Found]:

@@ -553,9 +553,11 @@ def led_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
 
 
-@pytest.mark.usefixtures("led_here")
-def test_what_another_copy_here_has_goes_where_this_node_leads(tmp_path: Path) -> None:
+def test_what_another_copy_here_has_goes_where_this_node_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mess = make(tmp_path, ALL)
+    claims = {Path(r["log_dir"]) / r["name"]: r["claim"] for r in rescue(mess).json["refusals"]}
+    assert {claims[path] for path in mess.if_led} == {"covered"}
+    monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
     found = offered(rescue(mess).json)
     assert found >= set(mess.if_led) and found <= {path for group in mess.may_go for path in group} | set(mess.if_led)
 
