@@ -141,7 +141,7 @@ TABLES: dict[str, Table] = {
             {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
             age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
             only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
-            agent_reason window due_at:time obstacle snapshot_at:time id
+            agent_reason window due_at:time obstacle inode:int end_offset:int snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -156,7 +156,8 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
-            age_seconds:seconds marked_at:time why window due_at:time covered obstacle snapshot_at:time id
+            age_seconds:seconds marked_at:time why window due_at:time covered obstacle inode:int
+            end_offset:int snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
