@@ -108,6 +108,7 @@ def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
         "verdict": fn.when(fn.col("step") == COPIES, "orphan").otherwise("assigned"),
         "reason": fn.when(fn.col("step") == COPIES, "not-a-replica"),
         **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered", "obstacle"), none),
+        **dict.fromkeys(("claim", "witness", "inode", "end_offset"), none),
     }
     return rows.withColumns(made)
 

@@ -69,9 +69,10 @@ class Reported:
         for name in ("orphans", "leftovers", "usage_hosts"):
             table = self.tables[name]
             with (self.folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, dict.fromkeys([*table["columns"], "inode"]))
+                writer = csv.DictWriter(file, table["columns"])
                 writer.writeheader()
-                writer.writerows({"inode": 7, **row} for row in table["rows"])
+                with_inode = {"inode": 7} if "inode" in table["columns"] else {}
+                writer.writerows({**row, **with_inode} for row in table["rows"])
         self.page.write_text(render(self.report, self.tables), "utf-8")
         store, shim = self.root / "store", self.root / "bin" / "logagent"
         store.mkdir()
