@@ -14,7 +14,7 @@ from logagent.broker.admin.reader import AdminReader
 from logagent.broker.files.log_look import look_at_log
 from logagent.broker.files.meta_properties import read_topic_id
 from logagent.model.assignments.commitment import quorum_known_until_ms
-from logagent.model.assignments.covered import LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
 from logagent.model.records import TopicPartition
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
@@ -72,8 +72,16 @@ def test_what_the_leader_has_not_committed_covers_nothing(
         producer.close()
         own, topic_id = look(leader)
         assert own.log_end == 100
-        with AdminReader(leader.bootstrap) as reader:
-            answer = reader.epoch_ends({"x": (ORDERS, 0)}, {"orders": topic_id})["x"]
+        answers: dict[str, EpochEnd] = {}
+
+        def answered() -> bool:
+            # The client may have asked the paused one about the cluster: then nobody has answered.
+            with AdminReader(leader.bootstrap) as reader:
+                answers.update(reader.epoch_ends({"x": (ORDERS, 0)}, {"orders": topic_id}))
+            return "x" in answers
+
+        wait_until(answered, 120, "the leader answers", 0.5)
+        answer = answers["x"]
         assert (answer.epoch, answer.end_offset, answer.high_watermark) == (0, 100, 50)
         assert not covers(answer, own)
         assert "only what is below 50 is committed" in why_not_covered(own, (answer,))
