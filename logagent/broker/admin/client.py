@@ -141,9 +141,9 @@ class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
             if transport is not None:
                 transport.close()
             sock.close()
-            if isinstance(error, Exception):
-                raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
-            raise
+            if transport is None or not isinstance(error, Exception):
+                raise
+            raise kafka_errors.KafkaConnectionError(f"Handshake failed: {error}") from error
         transport._sock_recv = lambda: receive(transport._sock)
         return transport
 

@@ -13,7 +13,7 @@ import pytest
 from logagent.broker.admin.client import AdminClient
 from logagent.errors import ServiceUnreachable
 
-# A free port of the loopback: nothing listens on it.
+# A reserved port, on which nothing listens.
 REFUSED = "127.0.0.1:1,[::1]:1"
 
 
